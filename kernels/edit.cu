@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The edit kernel: what edits do to the rows that they choose. A block has a row, and each element has one thread, so that an
- * element is read and written by its own thread alone. Rows that no edit chooses are neither read nor written.
+ * The edit kernel: what edits do to the rows that they choose. A block has a row. While one edit is done, an element is read and
+ * written by one thread alone; the block waits before the next edit, which may deal the elements out to other threads. Rows that
+ * no edit chooses are neither read nor written.
  *
  * The operations of an edit follow one another on each element without memory in between, as the results of those before are
  * computed again where a sum needs them: so wide rows need no room. A result is rounded to the tensor's type after each operation
@@ -140,12 +141,12 @@ static __device__ __forceinline__ void put(const struct stretch *s, dmi_i64 at, 
 
 /* ------------------------------------------------------------------------- operations */
 
-/* Of the operation's vector: a number for each element, or for each that the edit takes. */
+/* Of the operation's vector: a number for each element of the row, or for each that the edit takes of it or of a head. */
 static __device__ __forceinline__ float number_of(const struct stretch *s,
                                                   const struct dmi_edit_op *op, dmi_u32 i)
 {
     const float *v = (const float *)(s->region + (dmi_u64)op->vector * DMI_EDIT_ALIGN);
-    return v[op->n_vector == s->width ? column_of(s, i) : i];
+    return v[op->n_vector == s->e->n ? s->first + column_of(s, i) : i];
 }
 
 static __device__ __forceinline__ bool has_sum(const struct dmi_edit_op *op)
@@ -241,10 +242,11 @@ static __device__ float find_step(const struct stretch *s, dmi_u32 k, const floa
     return sum > 0.0f ? __fsqrt_rn(__fdiv_rn(before, sum)) : 1.0f;
 }
 
-static __device__ void edit_stretch(const struct stretch *s)
+/* Return: has this thread stored something that is not finite? */
+static __device__ bool edit_stretch(const struct stretch *s)
 {
     float steps[DMI_EDIT_MAX_OPS];
-    bool any = false;
+    bool any = false, wild = false;
     for (dmi_u32 k = 0; k < s->part->n_ops; k++) {
         bool idle = is_idle(&s->ops[k], s->coefficients[k]);
         steps[k] = has_sum(&s->ops[k]) && !idle ? find_step(s, k, steps) : 0.0f;
@@ -253,26 +255,32 @@ static __device__ void edit_stretch(const struct stretch *s)
     for (dmi_u32 i = threadIdx.x; any && i < s->n; i += THREADS) {
         dmi_i64 at = place_of(s, column_of(s, i));
         put(s, at, after(s, s->part->n_ops, steps, i, value_at(s, at)));
+        float stored = load(s->e->dtype, (const char *)s->e->gather.src + at);
+        wild = wild || (__float_as_uint(stored) & 0x7f800000u) == 0x7f800000u;
     }
+    return wild;
 }
 
 /* ------------------------------------------------------------------------- edits of a row */
 
-/* The part on a whole row, or on the heads that it takes. */
-static __device__ void edit_row(struct stretch *s)
+/* The part on a whole row, or on the heads that it takes. Return: as edit_stretch(). */
+static __device__ bool edit_row(struct stretch *s)
 {
     const struct dmi_edit *e = s->e;
     const struct dmi_edit_part *p = s->part;
     const dmi_u32 *list = (const dmi_u32 *)(s->region + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
-    bool by_head = p->of_heads || (p->width && p->width != e->n && p->width == e->head);
+    bool by_head =
+        p->of_heads || (!p->n_columns && p->width && p->width != e->n && p->width == e->head);
     dmi_u32 n = !by_head ? 1 : p->of_heads ? p->n_columns : e->n / e->head;
     s->width = by_head ? e->head : e->n;
     s->columns = p->n_columns && !p->of_heads ? list : nullptr;
     s->n = s->columns ? p->n_columns : s->width;
+    bool wild = false;
     for (dmi_u32 i = 0; i < n; i++) {
         s->first = (p->of_heads ? list[i] : i) * s->width;
-        edit_stretch(s);
+        wild = edit_stretch(s) || wild;
     }
+    return wild;
 }
 
 /* Do its vectors, columns and heads suit the row? The host finds the same, and counts it. */
@@ -283,8 +291,8 @@ static __device__ bool suits(const struct dmi_edit *e, const struct dmi_edit_par
     dmi_u32 most = p->of_heads ? e->n / e->head : e->n;
     if (p->n_columns && list[p->n_columns - 1] >= most)
         return false;
-    return !p->width || p->width == e->n || p->width == e->head ||
-           (!p->of_heads && p->width == p->n_columns);
+    return !p->width || p->width == e->n ||
+           p->width == (p->n_columns && !p->of_heads ? p->n_columns : e->head);
 }
 
 /*
@@ -317,9 +325,12 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             s.coefficients = (const float *)(entry + 2);
             s.region = base;
             s.row = row;
-            edit_row(&s);
+            /* the next edit may take the same elements with other threads */
+            bool wild = __syncthreads_or(edit_row(&s));
             if (threadIdx.x == 0)
                 atomicAdd((dmi_u64 *)e->counters + entry[1], 1ull);
+            if (threadIdx.x == 0 && wild)
+                atomicAdd((dmi_u64 *)e->counters + e->n_counters + entry[1], 1ull);
         }
         entry += 2 + (entry[0] >> 16);
     }

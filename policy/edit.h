@@ -24,6 +24,7 @@
 #define EDITS_MAX_BYTES   (1u << 20) /* of a text */
 #define EDITS_MAX_VECTORS 1024
 #define EDITS_MAX_NUMBERS (1u << 30) /* of all vectors together */
+#define EDIT_MAX_NAME     127
 #define EDIT_MAX_POINTS   16
 #define EDIT_MAX_COLUMNS  65536
 
@@ -92,7 +93,7 @@ struct edits {
     uint32_t n_vectors;
     struct edit_numbers *tensors; /* by vector, then layer */
     uint32_t n_tensors;
-    float *numbers;
+    float *numbers; /* as the files have them: a table has those of length 1 */
     uint64_t n_numbers;
     uint64_t hash; /* of text and numbers, by edits_seal() */
 };

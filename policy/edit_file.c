@@ -82,9 +82,6 @@ int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const
     if (!all || !tensors)
         return -ENOMEM;
     memcpy(all + edits->n_numbers, numbers, n * sizeof *all);
-    if (edits->vectors[vector].unit)
-        for (uint64_t i = 0; i < n; i++)
-            all[edits->n_numbers + i] = (float)(numbers[i] / length);
     tensors[edits->n_tensors++] = (struct edit_numbers){ vector, layer, edits->n_numbers, n };
     edits->n_numbers += n;
     return 0;
@@ -189,7 +186,7 @@ static int take_tensors(struct edits *edits, const char *data, const struct head
     for (uint32_t i = 0; i < head->n_tensors && !r; i++) {
         struct edit_numbers t;
         memcpy(&t, data + sizeof *head + i * sizeof t, sizeof t);
-        if (t.first > head->n_numbers || t.n > head->n_numbers - t.first)
+        if (t.first != edits->n_numbers || t.n > head->n_numbers - t.first)
             return -EINVAL;
         _cleanup_(freep) float *own = malloc(t.n * sizeof *own + 1);
         if (!own)

@@ -47,7 +47,10 @@ static bool edit_layers(struct loader *l, const struct tree_node *node, void *in
         return true;
     if (!value_layers(l, node, &edit->layers, arg))
         return false;
-    if (spec_needs_n_layers(&edit->layers)) {
+    bool by_word = spec_needs_n_layers(&edit->layers);
+    for (uint32_t i = 0; i < edit->layers.n; i++)
+        by_word |= edit->layers.at[i].last == INT32_MAX; /* "3-last" */
+    if (by_word) {
         loader_complain(l, node,
                         "found a layer by a word; expected numbers, intervals or all: "
                         "kernels do not say how many layers there are");
@@ -76,12 +79,6 @@ static bool edit_tokens(struct loader *l, const struct tree_node *node, void *in
     if (node->kind == TREE_SCALAR && !strcmp(node->text, "all"))
         return true;
     return value_tokens(l, node, into, arg);
-}
-
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 /* '3,7' and '0:64', or a number. Return: whether it is such a list; *@n of the numbers stand in @out. */
@@ -129,10 +126,10 @@ static bool take_columns(struct loader *l, const struct tree_node *node, struct 
                         node_found(node, was, sizeof was), EDIT_MAX_COLUMNS);
         return false;
     }
-    qsort(list, n, sizeof *list, by_number);
     for (uint32_t i = 1; i < n; i++)
-        if (list[i] == list[i - 1]) {
-            loader_complain(l, node, "found %u twice; expected it once", list[i]);
+        if (list[i] <= list[i - 1]) {
+            loader_complain(l, node, "found %u after %u; expected them to ascend", list[i],
+                            list[i - 1]);
             return false;
         }
     edit->n_columns = n;
@@ -160,6 +157,11 @@ static bool edit_name(struct loader *l, const struct tree_node *node, void *into
     struct edit *edit = into;
     if (!value_name(l, node, &edit->name, arg))
         return false;
+    if (strlen(edit->name) > EDIT_MAX_NAME) {
+        loader_complain(l, node, "found a name of %zu characters; expected at most %d",
+                        strlen(edit->name), EDIT_MAX_NAME);
+        return false;
+    }
     for (uint32_t i = 0; &edits->list[i] < edit; i++)
         if (edits->list[i].name && !strcmp(edits->list[i].name, edit->name)) {
             loader_complain(l, node, "found the edit \"%s\" a second time; expected it once",
@@ -205,6 +207,21 @@ static const struct key vector_keys[] = {
     { "norm", false, vector_unit, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
 };
 
+static bool vector_name(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    const struct edits *edits = edit_loader_of(l)->edits;
+    char **name = into;
+    if (!value_name(l, node, name, arg))
+        return false;
+    for (uint32_t i = 0; i + 1 < edits->n_vectors; i++)
+        if (edits->vectors[i].name && !strcmp(edits->vectors[i].name, *name)) {
+            loader_complain(l, node, "found the vector \"%s\" a second time; expected it once",
+                            *name);
+            return false;
+        }
+    return true;
+}
+
 static bool section_vectors(struct loader *l, const struct tree_node *node, void *into,
                             const void *arg)
 {
@@ -222,7 +239,7 @@ static bool section_vectors(struct loader *l, const struct tree_node *node, void
     for (size_t i = 0; i < node->n_items; i += 2) {
         struct edit_vector *v = &edits->vectors[edits->n_vectors++];
         v->line = node->items[i]->line;
-        good = value_name(l, node->items[i], &v->name, arg) &&
+        good = vector_name(l, node->items[i], &v->name, arg) &&
                keys_read(l, node->items[i + 1], "a vector", vector_keys, N_OF(vector_keys), v) &&
                good;
     }

@@ -200,47 +200,64 @@ static bool read_other(struct loader *l, const struct tree_node *node, const str
     return !strcmp(o->other, "to") ? take_number(l, value, &op->a) : take_bounds(l, value, op);
 }
 
-/* Are all keys of the mapping ones that the operation knows? */
-static bool keys_fit(struct loader *l, const struct tree_node *node, const struct operation *o)
+/* Are all keys of the mapping, but @word, ones that the operation knows, and each there once? */
+static bool keys_fit(struct loader *l, const struct tree_node *node, const struct tree_node *word,
+                     const struct operation *o)
 {
     bool good = true;
-    for (size_t i = 2; i < node->n_items; i += 2) {
+    for (size_t i = 0; i < node->n_items; i += 2) {
         const struct tree_node *key = node->items[i];
         const char *text = key->kind == TREE_SCALAR ? key->text : "";
-        if ((o->times && !strcmp(text, "times")) || (o->other && !strcmp(text, o->other)))
-            continue;
+        bool known = (o->times && !strcmp(text, "times")) || (o->other && !strcmp(text, o->other));
+        bool again = known && keys_value(node, text) != node->items[i + 1];
         char was[128];
+        if (key == word || (known && !again))
+            continue;
         good = false;
-        loader_complain(l, key, "found %s beside \"%s\"; expected %s%s%s",
-                        node_found(key, was, sizeof was), o->word,
-                        o->times   ? "times"
-                        : o->other ? o->other
-                                   : "nothing",
-                        o->times && o->other ? ", " : "", o->times && o->other ? o->other : "");
+        if (again)
+            loader_complain(l, key, "found \"%s\" a second time; expected it once", text);
+        else
+            loader_complain(l, key, "found %s beside \"%s\"; expected %s%s%s",
+                            node_found(key, was, sizeof was), o->word,
+                            o->times   ? "times"
+                            : o->other ? o->other
+                                       : "nothing",
+                            o->times && o->other ? ", " : "", o->times && o->other ? o->other : "");
     }
     return good;
 }
 
+/* The node that says the operation: a word alone, or one of the keys. Return: another node where none does. */
+static const struct tree_node *find_word(const struct tree_node *node)
+{
+    if (node->kind != TREE_MAP || !node->n_items)
+        return node;
+    for (size_t i = 0; i < node->n_items; i += 2)
+        if (node->items[i]->kind == TREE_SCALAR && operation_of(node->items[i]->text))
+            return node->items[i];
+    return node->items[0];
+}
+
 static bool read_op(struct loader *l, const struct tree_node *node, struct edit_op *op)
 {
-    bool word = node->kind == TREE_SCALAR;
-    const struct tree_node *first = word ? node : node->n_items ? node->items[0] : node;
-    const struct operation *o = first->kind == TREE_SCALAR ? operation_of(first->text) : NULL;
+    bool alone = node->kind == TREE_SCALAR;
+    const struct tree_node *word = find_word(node);
+    const struct operation *o = word->kind == TREE_SCALAR ? operation_of(word->text) : NULL;
     *op = (struct edit_op){ .vector = EDIT_NO_VECTOR, .times = { .number = 1 } };
-    if (!o || node->kind == TREE_LIST)
-        return no_operation(l, first);
+    if (!o)
+        return no_operation(l, word);
     op->kind = o->kind;
-    if (word != !o->read) {
+    if (alone != !o->read) {
         loader_complain(l, node,
-                        word ? "found \"%s\" alone; expected {%s: ...}"
-                             : "found a value of \"%s\"; expected the word alone: %s",
+                        alone ? "found \"%s\" alone; expected {%s: ...}"
+                              : "found a value of \"%s\"; expected the word alone: %s",
                         o->word, o->word);
         return false;
     }
-    if (word)
+    if (alone)
         return true;
     const struct tree_node *times = o->times ? keys_value(node, "times") : NULL;
-    return keys_fit(l, node, o) && o->read(l, node->items[1], op) &&
+    return keys_fit(l, node, word, o) && o->read(l, keys_value(node, o->word), op) &&
            (!o->other || read_other(l, node, o, op)) &&
            (!times || take_times(l, times, &op->times));
 }

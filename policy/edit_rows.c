@@ -131,8 +131,10 @@ static enum said take_coefficients(const struct edit_use *use, const struct tree
 
 /* ------------------------------------------------------------------------- a span */
 
-static bool has_tags(const struct edit_use *use)
+static bool asks_tags(const struct edit_use *use)
 {
+    if (use->edit->who.tag)
+        return true;
     for (uint32_t k = 0; k < use->edit->n_ops; k++)
         if (coefficient_of(use, k)->from == EDIT_TAG)
             return true;
@@ -150,7 +152,7 @@ struct span_at {
 static const struct tree *tags_of(struct span_at *at, const struct edit_use *use)
 {
     struct tree_error error;
-    if (!at->parsed && at->span && at->span->tags && has_tags(use)) {
+    if (!at->parsed && at->span && at->span->tags && asks_tags(use)) {
         at->parsed = true;
         if (tree_parse(at->span->tags, strlen(at->span->tags), &at->tags, &error))
             at->tags.root = NULL;
@@ -159,10 +161,10 @@ static const struct tree *tags_of(struct span_at *at, const struct edit_use *use
 }
 
 /* Of a request that is known: does the edit want rows of it? */
-static bool wants_rows(const struct edit_use *use, const struct span_at *at, struct want *want)
+static bool wants_rows(const struct edit_use *use, struct span_at *at, struct want *want)
 {
     const struct select *who = &use->edit->who;
-    if (!select_request(who, at->span->request_id, at->span->tags))
+    if (!select_request_of(who, at->span->request_id, tags_of(at, use)->root))
         return false;
     select_positions(who, at->span, at->is_last, &want->from, &want->to);
     return want->from < want->to;

@@ -117,7 +117,8 @@ static struct dmi_edit_op *add_op(struct builder *b)
 static void put_op(struct builder *b, const struct edits *of, const struct edit_op *op,
                    int32_t layer, uint32_t *width)
 {
-    bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+    bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT ||
+                     (op->vector != EDIT_NO_VECTOR && of->vectors[op->vector].unit);
     const struct edit_numbers *t =
         op->vector == EDIT_NO_VECTOR ? NULL : edits_numbers(of, op->vector, layer);
     uint32_t at = t ? vector_at(b, of, t, direction) : 0;

@@ -84,8 +84,8 @@ int report_finish(struct report *report, char ***lines, size_t *n_lines)
             out[i] = report->lines[i].text;
     }
     if (!rc && report->n_more) {
-        if (asprintf(&out[n], "%s: %zu more errors; mend these first", report->path,
-                     report->n_more) >= 0)
+        if (asprintf(&out[n], "%s: %zu more %s; mend these first", report->path, report->n_more,
+                     report->what ? report->what : "errors") >= 0)
             n++;
     }
     free(report->lines);
@@ -95,7 +95,7 @@ int report_finish(struct report *report, char ***lines, size_t *n_lines)
     } else {
         free(out);
     }
-    *report = (struct report){ .path = report->path };
+    *report = (struct report){ .path = report->path, .what = report->what };
     return rc;
 }
 

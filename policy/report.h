@@ -14,6 +14,7 @@
 
 struct report {
     const char *path;
+    const char *what; /* the lines are; NULL: errors */
     struct report_line *lines;
     size_t n_lines;
     size_t n_more; /* beyond REPORT_MAX */

@@ -42,24 +42,21 @@ static const char *scalar_of(const struct tree_node *object, const char *key)
     return NULL;
 }
 
-static bool tag_matches(const char *tags, const char *key, const char *pattern)
+bool select_request_of(const struct select *s, const char *id, const struct tree_node *tags)
 {
-    struct tree tree = { 0 };
-    struct tree_error error;
-    if (!tags)
-        return false;
-    bool good = tree_parse(tags, strlen(tags), &tree, &error) == 0;
-    const char *value = good ? scalar_of(tree.root, key) : NULL;
-    bool matches = value && !fnmatch(pattern, value, 0);
-    tree_deinit(&tree);
-    return matches;
+    const char *text = s->tag ? scalar_of(tags, s->tag) : id;
+    return !s->requests || (text && !fnmatch(s->requests, text, 0));
 }
 
 bool select_request(const struct select *s, const char *id, const char *tags)
 {
-    if (!s->requests)
-        return true;
-    return s->tag ? tag_matches(tags, s->tag, s->requests) : id && !fnmatch(s->requests, id, 0);
+    struct tree tree = { 0 };
+    struct tree_error error;
+    if (s->tag && tags && tree_parse(tags, strlen(tags), &tree, &error))
+        tree.root = NULL;
+    bool takes = select_request_of(s, id, tree.root);
+    tree_deinit(&tree);
+    return takes;
 }
 
 /* ------------------------------------------------------------------------- the rows of a step */

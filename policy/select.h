@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct tree_node;
+
 /* By position within the request. */
 enum select_tokens {
     SELECT_ALL = 0,
@@ -58,6 +60,9 @@ bool select_same(const struct select *a, const struct select *b);
  * @tags: a JSON object, or NULL. A tag matches by its text: true is "true", 3 is "3"
  */
 bool select_request(const struct select *s, const char *id, const char *tags);
+
+/* The same with tags that are parsed; NULL: there are none, or no JSON. For whoever asks several times. */
+bool select_request_of(const struct select *s, const char *id, const struct tree_node *tags);
 
 /* The rows of a step that are kept, ascending. */
 struct select_rows {

@@ -89,6 +89,7 @@ void spec_free(struct spec *spec)
     free(spec->absent);
     free_pairs(spec->conventions, spec->n_conventions);
     free_pairs(spec->vars, spec->n_vars);
+    spec_errors_deinit(&spec->warnings);
     free(spec->path);
     free(spec->text);
     free(spec->name);
@@ -209,11 +210,14 @@ static int parse_text(struct spec *spec, const char *const *vars, size_t n_vars,
     if (!l)
         return -ENOMEM;
     l->spec = spec;
-    l->report.path = spec->path;
+    l->report.path = l->warnings.path = spec->path;
+    l->warnings.what = "warnings";
     l->pattern_room = PATTERN_MAX_TOTAL;
-    return loader_read(l, spec->text, spec->n_text,
-                       "found an empty file; expected \"hookspec: " NUMERAL(SPEC_VERSION) "\"",
-                       read_root, &(const struct given_vars){ vars, n_vars }, errors);
+    int rc = loader_read(l, spec->text, spec->n_text,
+                         "found an empty file; expected \"hookspec: " NUMERAL(SPEC_VERSION) "\"",
+                         read_root, &(const struct given_vars){ vars, n_vars }, errors);
+    int warned = report_finish(&l->warnings, &spec->warnings.lines, &spec->warnings.n_lines);
+    return warned ? warned : rc;
 }
 
 /* ------------------------------------------------------------------------------------- loading */

@@ -231,6 +231,12 @@ struct spec_pair {
     char *value;
 };
 
+/* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
+struct spec_errors {
+    char **lines;
+    size_t n_lines;
+};
+
 struct spec {
     char *path;
     char *text; /* the file as it was read, NUL-terminated */
@@ -257,17 +263,12 @@ struct spec {
     bool keep_free_said;
     uint64_t edit_bytes; /* of device memory for edits; 0: not said */
     struct overload overload;
-    void *regexes; /* compiled, private to spec_match.c */
+    struct spec_errors warnings; /* what is right, and seldom meant */
+    void *regexes;               /* compiled, private to spec_match.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */
 #define SPEC_MAX_VARS  256
-
-/* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
-struct spec_errors {
-    char **lines;
-    size_t n_lines;
-};
 
 enum { SPEC_E_INVALID = 1 };
 

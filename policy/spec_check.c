@@ -23,15 +23,13 @@ static bool same_range(const struct spec_nvtx *a, const struct spec_nvtx *b)
            a->layer == b->layer;
 }
 
-/* Do they take launches of the same kernels, as far as patterns say it? */
-static bool same_kernels(const struct spec_site *a, const struct spec_site *b)
+bool same_kernels(const struct spec_site *a, const struct spec_site *b)
 {
     bool any = !a->about.kernel && !b->about.kernel && a->nvtx.pattern;
     return (any || same_text(a->about.kernel, b->about.kernel)) && same_range(&a->nvtx, &b->nvtx);
 }
 
-/* May a tap have a layer that both take? */
-static bool layers_meet(const struct spec_layers *a, const struct spec_layers *b)
+bool layers_meet(const struct spec_layers *a, const struct spec_layers *b)
 {
     for (uint32_t i = 0; i < a->n; i++)
         for (uint32_t k = 0; k < b->n; k++)
@@ -85,8 +83,7 @@ void check_site_is_new(struct loader *l, const struct tree_node *node)
             site->about.name, other->line);
 }
 
-/* Where the site stands in the file: an entry may be several sites. */
-static const struct tree_node *entry_of(const struct tree_node *list, const struct spec_site *site)
+const struct tree_node *entry_of(const struct tree_node *list, const struct spec_site *site)
 {
     size_t i = 0;
     while (i + 1 < list->n_items && (int)list->items[i]->line != site->line)

@@ -23,6 +23,16 @@ void loader_complain(struct loader *l, const struct tree_node *node, const char 
     report_add(&l->report, node->line, node->column, "%s", what);
 }
 
+void loader_warn(struct loader *l, const struct tree_node *node, const char *fmt, ...)
+{
+    char what[900];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    report_add(&l->warnings, node->line, node->column, "warning: %s", what);
+}
+
 void loader_complain_inside(struct loader *l, const struct tree_node *node, size_t offset,
                             const char *what)
 {

@@ -7,6 +7,7 @@
 #ifndef POLICY_SPEC_LOAD_H
 #define POLICY_SPEC_LOAD_H
 
+#include "policy/interval.h"
 #include "policy/number.h"
 #include "policy/pattern.h"
 #include "policy/report.h"
@@ -20,7 +21,7 @@
 
 struct loader {
     struct spec *spec; /* what is being filled in; dropped if anything is reported */
-    struct report report;
+    struct report report, warnings;
     struct expr_var vars[SPEC_MAX_VARS]; /* names borrowed from the tree */
     size_t n_vars;
     size_t pattern_room; /* for pattern_compile() */
@@ -35,6 +36,10 @@ struct loader {
 
 /* Reports @fmt at @node. */
 void loader_complain(struct loader *l, const struct tree_node *node, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same of what is right, and seldom meant. */
+void loader_warn(struct loader *l, const struct tree_node *node, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* As loader_complain(), about the byte @offset of a scalar. */
@@ -209,8 +214,22 @@ bool taps_of(const struct tree_node *list, const struct tree_node *node,
 /* The site last read against those before it: no two may store the same key for one launch. */
 void check_site_is_new(struct loader *l, const struct tree_node *node);
 
+/* Do they take launches of the same kernels, as far as patterns say it? */
+bool same_kernels(const struct spec_site *a, const struct spec_site *b);
+
+/* May a tap have a layer that both take? */
+bool layers_meet(const struct spec_layers *a, const struct spec_layers *b);
+
+/* Where the site stands in the file: an entry may be several sites. @list: of the sites. */
+const struct tree_node *entry_of(const struct tree_node *list, const struct spec_site *site);
+
 /* No kernel that the patterns name may have more sites than a match holds. @list: of the sites. */
 void check_crowd(struct loader *l, const struct tree_node *list);
+
+/* ---------------------------------------------- spec_alike.c: what sites of one name must agree in */
+
+/* Warns of those that mean values differently, and refuses those of which no reader can make a tensor. @list: of the sites. */
+void check_alike(struct loader *l, const struct tree_node *list);
 
 /* Nothing is absent that a site captures. @node: the mapping that says so. */
 void check_absent(struct loader *l, const struct tree_node *node, const struct spec_absent *absent);

@@ -2,36 +2,25 @@
 /* Which rows, requests and steps a site of a HookSpec keeps. Source: docs/hookspec.md, "Which rows". */
 #include "policy/spec_load.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------- tokens */
 
-/* One side of A:B; nothing stands for @missing. Return: false where it is no position. */
-static bool bound(const char *text, size_t n, int64_t missing, int64_t *out)
-{
-    char copy[24];
-    *out = missing;
-    if (!n)
-        return true;
-    if (n >= sizeof copy || !isdigit((unsigned char)text[*text == '-']))
-        return false;
-    memcpy(copy, text, n);
-    copy[n] = '\0';
-    return parse_integer(copy, out);
-}
-
 static bool range_of(const char *text, struct select *s)
 {
-    const char *colon = strchr(text, ':');
-    if (!colon || !bound(text, (size_t)(colon - text), 0, &s->first) ||
-        !bound(colon + 1, strlen(colon + 1), INT64_MAX, &s->end))
+    struct slice slice;
+    if (!slice_parse(text, strlen(text), &slice))
         return false;
+    if (slice.first == -1 && !strchr(text, ':')) { /* the end of its slice is that of the prompt */
+        s->tokens = SELECT_LAST_PROMPT;
+        return true;
+    }
     s->tokens = SELECT_RANGE;
-    /* of which one counts from the end of the prompt, the other from its start: any order may be */
-    return (s->first < 0) != (s->end < 0) || s->first < s->end;
+    s->first = slice.first;
+    s->end = slice.end;
+    return true;
 }
 
 bool value_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -44,7 +33,7 @@ bool value_tokens(struct loader *l, const struct tree_node *node, void *into, co
     };
     (void)arg;
     struct select *s = into;
-    char was[128];
+    char was[128], hint[128] = "";
     for (size_t i = SELECT_PROMPT; node->kind == TREE_SCALAR && i < N_OF(words); i++)
         if (!strcmp(node->text, words[i])) {
             s->tokens = (enum select_tokens)i;
@@ -52,12 +41,15 @@ bool value_tokens(struct loader *l, const struct tree_node *node, void *into, co
         }
     if (node->kind == TREE_SCALAR && range_of(node->text, s))
         return true;
+    if (node->kind == TREE_SCALAR)
+        slice_hint(node->text, strlen(node->text), hint, sizeof hint);
     loader_complain(
         l, node,
-        "found %s; expected prompt, generated, last, last_prompt or 'A:B', positions of which B, "
-        "above "
-        "A, is the first that is left out; below 0 they count from the end of the prompt",
-        node_found(node, was, sizeof was));
+        "found %s; expected prompt, generated, last, last_prompt, a position or 'A:B', positions "
+        "of "
+        "which B, above A, is the first that is left out; below 0 they count from the end of the "
+        "prompt%s",
+        node_found(node, was, sizeof was), hint);
     return false;
 }
 

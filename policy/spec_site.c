@@ -448,5 +448,6 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
         read_entry(l, node, node->items[i]);
     check_crowd(l, node);
     write_check(l, node);
+    check_alike(l, node);
     return true;
 }

@@ -3,8 +3,8 @@
 #include "policy/nearest.h"
 #include "policy/spec_load.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,54 +98,20 @@ bool site_name_of_tap(struct loader *l, const struct tree_node *node, void *into
 
 /* ------------------------------------------------------------------------- layers */
 
-#define LAST   "last"
-#define MIDDLE "middle"
-
-/* A number of digits alone, to @end. */
-static bool number(const char *text, const char *end, int32_t *out)
+/* Return: false: it is no layer, or there is no room for it. */
+static bool add_word(struct spec_layers *layers, const char *text, size_t n)
 {
-    int64_t n = 0;
-    if (text == end)
+    struct layer_word word;
+    if (!layer_word_parse(text, n, &word))
         return false;
-    for (; text < end; text++) {
-        if (!isdigit((unsigned char)*text))
-            return false;
-        n = n * 10 + (*text - '0');
-        if (n > INT32_MAX)
-            return false;
-    }
-    *out = (int32_t)n;
-    return true;
-}
-
-/* "last", "last-2" or "middle". */
-static bool word(const char *text, const char *end, struct spec_layers *layers)
-{
-    int32_t back = 0;
-    if ((size_t)(end - text) == strlen(MIDDLE) && !strncmp(text, MIDDLE, strlen(MIDDLE))) {
+    if (word.kind == LAYER_MIDDLE)
         layers->middle = true;
-        return true;
-    }
-    if ((size_t)(end - text) < strlen(LAST) || strncmp(text, LAST, strlen(LAST)))
+    else if (word.kind == LAYER_FROM_END)
+        layers->from_end |= (2u << word.first) - (1u << word.last);
+    else if (layers->n < SPEC_MAX_INTERVALS)
+        layers->at[layers->n++] = (struct spec_interval){ word.first, word.last };
+    else
         return false;
-    text += strlen(LAST);
-    if (text < end && (*text != '-' || !number(text + 1, end, &back) || back > 31))
-        return false;
-    layers->from_end |= 1u << back;
-    return true;
-}
-
-/* "7" or "3-9". */
-static bool interval(const char *text, const char *end, struct spec_layers *layers)
-{
-    const char *dash = memchr(text, '-', (size_t)(end - text));
-    struct spec_interval *at = &layers->at[layers->n];
-    if (layers->n == SPEC_MAX_INTERVALS || !number(text, dash ? dash : end, &at->first))
-        return false;
-    at->last = at->first;
-    if (dash && (!number(dash + 1, end, &at->last) || at->last < at->first))
-        return false;
-    layers->n++;
     return true;
 }
 
@@ -160,11 +126,14 @@ bool value_layers(struct loader *l, const struct tree_node *node, void *into, co
         const char *first = p + strspn(p, " "), *last = end;
         while (last > first && last[-1] == ' ')
             last--;
-        if (!word(first, last, layers) && !interval(first, last, layers)) {
-            loader_complain_inside(
-                l, node, (size_t)(first - node->text),
-                "found no layer; expected numbers, intervals as 3-9 (at most 16), last, last-N or "
-                "middle, separated by commas");
+        if (!add_word(layers, first, (size_t)(last - first))) {
+            char hint[96], what[256];
+            layer_word_hint(first, (size_t)(last - first), hint, sizeof hint);
+            snprintf(what, sizeof what,
+                     "found no layer; expected numbers, intervals as 3-9 or 3-last (at most 16), "
+                     "last, last-N or middle, separated by commas%s",
+                     hint);
+            loader_complain_inside(l, node, (size_t)(first - node->text), what);
             return false;
         }
         if (!*end)

@@ -71,6 +71,10 @@ static const char *objection(const struct spec_site *site, const char **key)
     if (site->about.row != DMI_ROW_TOKEN)
         return "found a place for edits whose rows are no tokens; expected row: token, as edits "
                "choose rows by request and token";
+    *key = "plus";
+    if (site->write.has_plus && site->dims[0].slots.dtype)
+        return "found \"plus\" at a tensor in slots; expected rows that lie where the rows of the "
+               "second tensor do";
     *key = "shared_memory";
     if (site->shared_memory == SPEC_SHARED_ALLOW)
         return "found shared_memory: allow at a place for edits; expected none: others "

@@ -9,6 +9,7 @@
 #include "preload/context/workers.h"
 #include "preload/control/switch.h"
 #include "preload/eager/tap.h"
+#include "preload/edit/accounts.h"
 #include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
@@ -227,6 +228,16 @@ EXPORT int dmi_flush(uint64_t timeout_ns)
     int r = run ? flush_all(run, timeout_ns) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;
+}
+
+EXPORT int64_t dmi_edits_missed(const char *request_id)
+{
+    struct session_call call;
+    if (is_off() || !request_id)
+        return 0;
+    int64_t n = session_enter(&call) ? accounts_aborting(request_id) : 0;
+    session_leave(&call);
+    return n;
 }
 
 /*

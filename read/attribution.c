@@ -22,7 +22,7 @@ struct attribution_forward {
 bool attribution_is_by_request(const struct reader *reader)
 {
     const struct dmi_counters *counters = reader_run(reader)->counters;
-    return reader_n_steps(reader) || (counters && counters->steps);
+    return reader_first_ranks(reader) || (counters && counters->steps);
 }
 
 /* ------------------------------------------------------------------------- without steps */
@@ -130,11 +130,14 @@ static const char *request_of(const struct attribution *j, const struct reader_s
                               uint32_t span, size_t *n_id)
 {
     const char *id = reader_span_id(step, span, n_id);
-    const struct alias *alias = j->alias;
-    if (!alias || *n_id != alias->n_id || memcmp(id, alias->id, *n_id))
-        return id;
-    *n_id = strlen(alias->name);
-    return alias->name;
+    for (size_t i = 0; i < j->n_aliases; i++) {
+        const struct alias *alias = &j->aliases[i];
+        if (*n_id != alias->n_id || memcmp(id, alias->id, *n_id))
+            continue;
+        *n_id = strlen(alias->name);
+        return alias->name;
+    }
+    return id;
 }
 
 /* Gives rows of a span to its request, accepted and rejected ones apart; those of padding belong to nobody. @token: index

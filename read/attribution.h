@@ -30,9 +30,10 @@ struct attribution_forward;
 
 struct attribution {
     const struct reader *reader;
-    bool by_request;           /* the run has step metadata */
-    const char *implied;       /* request of a run that has none, NULL: none */
-    const struct alias *alias; /* NULL: none */
+    bool by_request;     /* the run has step metadata */
+    const char *implied; /* request of a run that has none, NULL: none */
+    const struct alias *aliases;
+    size_t n_aliases;
     int (*add)(void *ctx,
                const struct part *part); /* Return: 0, or what attribution_record() returns */
     void *ctx;

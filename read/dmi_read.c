@@ -6,6 +6,7 @@
 #include "read/account.h"
 #include "read/fill.h"
 #include "read/handle.h"
+#include "read/record.h"
 #include "read/rows.h"
 
 #include <dmi/dtype.h>
@@ -15,13 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything but the reader, which must be open. */
-static int view_fill(struct err *err, struct view *v, const struct selection *select)
+int view_fill(struct err *err, struct view *v, struct selection *select)
 {
     int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
-                    requests_add_costs(v->reader, &v->requests)
+                    requests_add_costs(v->reader, &v->requests) ||
+                    seen_add_all(&v->seen, &v->sites, v->reader)
                 ? -ENOMEM
                 : 0;
+    selection_find_last(select, v->reader);
     if (!r)
         r = fill_build(err, v->reader, &v->sites, &v->requests, select, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
@@ -35,16 +37,16 @@ static int view_fill(struct err *err, struct view *v, const struct selection *se
     return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
 }
 
-/* Everything but the reader. */
-static void view_empty(struct view *v)
+void view_empty(struct view *v)
 {
     map_deinit(&v->keys);
+    seen_deinit(&v->seen);
     requests_deinit(&v->requests);
     tensors_deinit(&v->tensors);
     sites_deinit(&v->sites);
 }
 
-static void forget_raw(struct dmi_read *run)
+void handle_forget(struct dmi_read *run)
 {
     run->raw.record = SIZE_MAX;
     memset(&run->cursor, 0, sizeof run->cursor);
@@ -79,7 +81,7 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
         dmi_read_close(run);
         return r;
     }
-    forget_raw(run);
+    handle_forget(run);
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         run->ranks[a] = -1;
     *out = run;
@@ -93,7 +95,7 @@ void dmi_read_close(struct dmi_read *run)
     view_empty(&run->view);
     reader_close(run->view.reader);
     free(run->raw.data);
-    free((char *)(uintptr_t)run->select.request);
+    selection_deinit(&run->select);
     free(run);
 }
 
@@ -102,78 +104,9 @@ int dmi_read_refresh(struct dmi_read *run)
     if (run->failed)
         return -EBADF;
     view_empty(&run->view);
-    forget_raw(run);
+    handle_forget(run);
     run->err = (struct err){ 0 };
     int r = reader_refresh(&run->err, run->view.reader);
-    if (!r)
-        r = view_fill(&run->err, &run->view, &run->select);
-    run->failed = r != 0;
-    return r;
-}
-
-/* What the caller's struct says; what its size leaves out is 0. Return: 0, -EINVAL, -ENOMEM. */
-static int take_selection(const struct dmi_read_selection *given, struct selection *out,
-                          int32_t ranks[DMI_AXIS_COUNT])
-{
-    struct dmi_read_selection s = { 0 };
-    *out = (struct selection){ 0 };
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        ranks[a] = -1;
-    if (!given)
-        return 0;
-    if (given->size < sizeof s.size)
-        return -EINVAL;
-    memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
-    if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
-        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED | DMI_READ_FILL_CACHED))
-        return -EINVAL;
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        ranks[a] = (int32_t)(s.ranks[a] - 1u);
-    char *request = s.request ? malloc(s.request_bytes + 1) : NULL;
-    if (s.request && !request)
-        return -ENOMEM;
-    if (request)
-        memcpy(request, s.request, s.request_bytes);
-    *out = (struct selection){ .request = request,
-                               .n_request = s.request_bytes,
-                               .tokens = (enum token_kind)s.tokens,
-                               .positions = { s.first, s.end },
-                               .rejected = s.flags & DMI_READ_REJECTED,
-                               .superseded = s.flags & DMI_READ_SUPERSEDED,
-                               .fill_cached = s.flags & DMI_READ_FILL_CACHED };
-    return 0;
-}
-
-static bool any_rank(const int32_t ranks[DMI_AXIS_COUNT])
-{
-    bool any = true;
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        any &= ranks[a] < 0;
-    return any;
-}
-
-int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection)
-{
-    struct selection select;
-    int32_t ranks[DMI_AXIS_COUNT];
-    if (run->failed)
-        return -EBADF;
-    int r = take_selection(selection, &select, ranks);
-    if (r)
-        return handle_fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
-    if (!reader_only_ranks(run->view.reader, ranks) && !any_rank(ranks)) {
-        reader_only_ranks(run->view.reader, run->ranks);
-        free((char *)(uintptr_t)select.request);
-        return handle_fail(run, -ENOENT, "no run has these ranks");
-    }
-    free((char *)(uintptr_t)run->select.request);
-    run->select = select;
-    memcpy(run->ranks, ranks, sizeof ranks);
-    view_empty(&run->view);
-    forget_raw(run);
-    run->err = (struct err){ 0 };
-    r = reader_run(run->view.reader)->n_runs > 1 ? reader_select(&run->err, run->view.reader, NULL)
-                                                 : 0;
     if (!r)
         r = view_fill(&run->err, &run->view, &run->select);
     run->failed = r != 0;
@@ -408,6 +341,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
                         uint64_t at)
 {
     const struct reader_record *rec = reader_record(run->view.reader, p->record);
+    uint32_t n_row_dims = record_row_dims(rec);
     uint64_t from = w->first > at ? w->first - at : 0;
     uint64_t end = w->first + w->n - at < p->n_rows ? w->first + w->n - at : p->n_rows;
     int r = w->data ? load(run, p->record) : 0;
@@ -424,11 +358,14 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
         .site = rec->at.site,
+        .dtype = rec->at.dtype,
+        .n_dims = rec->at.n_dims - n_row_dims,
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
                  (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
                  (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
         .donor = p->donor,
     };
+    memcpy(row.dims, rec->at.dims + n_row_dims, row.n_dims * sizeof *row.dims);
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;
         row.row = (uint32_t)(p->first_row + i);
@@ -459,6 +396,23 @@ static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted 
     return damaged ? -EBADMSG : 0;
 }
 
+/* Whether the rows that are wanted of a mixed tensor are of one type and width; then w->n_row is theirs. */
+static bool one_size(const struct dmi_read *run, const struct tensor *t, struct wanted *w)
+{
+    const struct reader_record *first = NULL;
+    uint64_t at = 0;
+    for (size_t i = 0; i < t->n_stretches && at < w->first + w->n; at += t->stretches[i++].n_rows) {
+        const struct reader_record *rec = reader_record(run->view.reader, t->stretches[i].record);
+        if (at + t->stretches[i].n_rows <= w->first)
+            continue;
+        first = first ? first : rec;
+        if (rec->at.dtype != first->at.dtype || record_width(rec) != record_width(first))
+            return false;
+    }
+    w->n_row = first ? record_width(first) * dmi_dtype_bytes(first->at.dtype) : w->n_row;
+    return true;
+}
+
 int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_t n_rows,
                   void *data, uint64_t n_data, struct dmi_read_row *rows, uint64_t row_size)
 {
@@ -467,9 +421,6 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     if (tensor >= run->view.tensors.n)
         return handle_fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[tensor];
-    if (t->mixed == TENSOR_MIXED_TYPE)
-        return handle_fail(run, -EINVAL,
-                           "the tensor's type or width changes from record to record");
     if (first > t->n_rows || n_rows > t->n_rows - first)
         return handle_fail(run, -ERANGE, "the tensor has fewer rows");
     struct wanted w = { .first = first,
@@ -479,6 +430,8 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
                         .rows = (uint8_t *)rows,
                         .row_size = row_size };
     uint64_t need;
+    if (data && t->mixed == TENSOR_MIXED_TYPE && !one_size(run, t, &w))
+        return handle_fail(run, -EINVAL, tensor_mixed_text(t));
     if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
         return handle_fail(run, -ENOSPC, "the buffer is too small for these rows");
     return take_rows(run, tensor, &w);

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-_Static_assert(SAMPLE_N_FAULTS == DMI_READ_SAMPLE_INCOMPLETE + 1, "faults are numbered alike");
+_Static_assert(SAMPLE_N_FAULTS == DMI_READ_SAMPLE_RUNS + 1, "faults are numbered alike");
 
 int dmi_read_sample(struct dmi_read *run, uint64_t tensor, char *why, uint64_t n_why)
 {

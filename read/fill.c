@@ -54,6 +54,7 @@ struct owner {
 struct fill {
     struct reader *reader;
     const struct requests *requests;
+    const struct selection *select;
     struct tensors *tensors;
     struct owner *owners; /* by request */
     struct cached *cached;
@@ -452,23 +453,38 @@ static int add_taken(struct fill *f, struct tensor *t)
     return 0;
 }
 
-static int fill_tensor(struct fill *f, struct tensor *t, size_t receiver, bool spec_sees_later)
+/* The part of what one span said that lies in a range of positions that are wanted. */
+static int fill_part(struct fill *f, struct tensor *t, size_t receiver, const struct cached *c,
+                     const struct range *wanted, enum fill_fault fault)
 {
-    const struct owner *o = &f->owners[receiver];
-    int r = 0;
-    bool of_requests = t->site->row == DMI_ROW_REQUEST;
-    const struct cached *first = &f->cached[o->first_cached];
-    if (of_requests || o->sees_later || spec_sees_later) {
-        lacks(t, of_requests ? FILL_OF_REQUESTS : FILL_SEES_LATER, first->first, first->end);
+    struct cached part = *c;
+    part.first = c->first > wanted->first ? c->first : wanted->first;
+    part.end = c->end < wanted->end ? c->end : wanted->end;
+    if (part.first >= part.end)
+        return 0;
+    if (fault) {
+        lacks(t, fault, part.first, part.end);
         return 0;
     }
     f->n_taken = 0;
-    for (size_t i = 0; !r && i < o->n_cached; i++) {
-        r = fill_range(f, t, receiver, &first[i]);
-        if (!r)
-            r = add_taken(f, t);
-        f->n_taken = 0;
-    }
+    int r = fill_range(f, t, receiver, &part);
+    return r ? r : add_taken(f, t);
+}
+
+static int fill_tensor(struct fill *f, struct tensor *t, size_t receiver, bool spec_sees_later)
+{
+    const struct owner *o = &f->owners[receiver];
+    enum fill_fault fault = t->site->row == DMI_ROW_REQUEST    ? FILL_OF_REQUESTS
+                            : o->sees_later || spec_sees_later ? FILL_SEES_LATER
+                                                               : FILL_NONE;
+    struct ranges wanted = { .all = { { 0, INT64_MAX } }, .n = 1 };
+    if (f->select->n_tokens)
+        wanted = selection_ranges(f->select, f->requests, t->request, t->n_request,
+                                  f->requests->all[receiver].end);
+    int r = 0;
+    for (size_t i = 0; !r && i < o->n_cached; i++)
+        for (size_t k = 0; !r && k < wanted.n; k++)
+            r = fill_part(f, t, receiver, &f->cached[o->first_cached + i], &wanted.all[k], fault);
     return r;
 }
 
@@ -519,13 +535,13 @@ int fill_build(struct err *err, struct reader *reader, const struct sites *sites
     int r = tensors_build(err, reader, sites, &query, out);
     if (r)
         return r;
-    struct fill f = { .reader = reader, .requests = requests, .tensors = out };
+    struct fill f = { .reader = reader, .requests = requests, .select = select, .tensors = out };
     r = fill(err, &f);
     fill_deinit(&f);
+    if (!r && tensors_narrow(out, requests, select))
+        r = err_set_errno(err, ENOMEM, "cannot look for rows of cached tokens");
     if (r)
         tensors_deinit(out);
-    else
-        tensors_narrow(out, requests, select);
     return r;
 }
 

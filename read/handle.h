@@ -5,6 +5,7 @@
 
 #include "core/err.h"
 #include "storage/map.h"
+#include "read/missing.h"
 #include "read/requests.h"
 #include "read/tensors.h"
 #include "storage/reader/reader.h"
@@ -16,11 +17,12 @@ struct view {
     struct tensors tensors;
     struct requests requests;
     struct map keys; /* of tensors */
+    struct seen seen;
 };
 
 struct dmi_read {
     struct view view;
-    struct selection select;       /* its request is owned */
+    struct selection select;       /* owned */
     int32_t ranks[DMI_AXIS_COUNT]; /* as reader_only_ranks() */
     bool failed;                   /* a refresh failed: nothing of the view is left */
     struct err err;
@@ -34,6 +36,12 @@ struct dmi_read {
         uint64_t tensor, stretch, first;
     } cursor;
 };
+
+/* Everything of the view but the reader, which must be open; view_empty() first. */
+int view_fill(struct err *err, struct view *view, struct selection *select);
+void view_empty(struct view *view);
+/* What was decoded is of no use any more. */
+void handle_forget(struct dmi_read *run);
 
 /* Keeps the sentence for dmi_read_error(). Return: @code. */
 int handle_fail(struct dmi_read *run, int code, const char *what);

@@ -13,18 +13,29 @@
 
 static struct request *find(struct requests *out, const char *id, size_t n_id)
 {
-    size_t *index = map_at(&out->by_id, id, n_id);
-    if (!index)
-        return NULL;
-    if (*index != MAP_NONE)
-        return &out->all[*index];
+    size_t index = map_get(&out->by_id, id, n_id);
+    if (index != MAP_NONE)
+        return &out->all[index];
     if (grow((void **)&out->all, out->n, &out->room, sizeof *out->all, 64))
         return NULL;
-    *index = out->n;
-    out->all[out->n] = (struct request){
-        .id = id, .n_id = n_id, .n_prompt = -1, .step = SIZE_MAX, .last_record = SIZE_MAX
-    };
-    return &out->all[out->n++];
+    char *own = out->owns_ids ? malloc(n_id + 1) : NULL;
+    if (own)
+        memcpy(own, id, n_id);
+    else if (out->owns_ids)
+        return NULL;
+    struct request *r = &out->all[out->n];
+    *r = (struct request){ .id = own ? own : id,
+                           .n_id = n_id,
+                           .n_prompt = -1,
+                           .step = SIZE_MAX,
+                           .last_record = SIZE_MAX };
+    size_t *slot = map_at(&out->by_id, r->id, n_id);
+    if (!slot) {
+        free(own);
+        return NULL;
+    }
+    *slot = out->n++;
+    return r;
 }
 
 /* ------------------------------------------------------------------------- one span */
@@ -98,15 +109,16 @@ static void take_place(struct request *r, const struct dmi_span_entry *span, uin
 /* What adapters say of requests that search with beams. */
 static const char beams_key[] = "\"dmi.beams\"";
 
-static void take_tags(struct request *r, const struct reader_step *step, uint32_t i)
+static void take_tags(const struct requests *out, struct request *r, const struct reader_step *step,
+                      uint32_t i)
 {
     const struct dmi_span_entry *span = &step->spans[i];
     const char *tags = (const char *)step->entry + span->tags_offset;
     if (!span->tags_bytes)
         return;
     r->has_beams |= memmem(tags, span->tags_bytes, beams_key, sizeof beams_key - 1) != NULL;
-    r->tags = tags;
-    r->n_tags = span->tags_bytes;
+    r->tags = out->owns_ids ? NULL : tags;
+    r->n_tags = out->owns_ids ? 0 : span->tags_bytes;
 }
 
 static int take_span(struct requests *out, const struct reader_step *step, size_t s, uint32_t i)
@@ -125,10 +137,10 @@ static int take_span(struct requests *out, const struct reader_step *step, size_
     uint64_t n_accepted;
     uint32_t n_holds;
     accepted_rows(step, i, &n_accepted, &n_holds);
-    begin_step(r, s);
+    begin_step(r, out->n_steps + s);
     if (r->n_steps == 1 && span->n_cached && !r->cached_end)
         r->cached_end = span->first_position;
-    take_tags(r, step, i);
+    take_tags(out, r, step, i);
     take_prompt(r, span);
     take_place(r, span, n_holds,
                span->phase != DMI_PHASE_DRAFT || reader_outcome_of(step, i) != NULL);
@@ -148,17 +160,25 @@ static int take_span(struct requests *out, const struct reader_step *step, size_
 
 /* ------------------------------------------------------------------------- all of them */
 
-/* Ends before step @s, from the @next one on. */
-static int take_ends(struct requests *out, const struct reader *reader, size_t s, size_t *next)
+/* The engine's number of the step before place @at; 0: there is none. */
+static uint64_t number_before(const struct reader_steps *steps, size_t at)
 {
-    for (; *next < reader_n_ends(reader) && reader_end(reader, *next)->after <= s; ++*next) {
-        const struct reader_end *end = reader_end(reader, *next);
+    if (at)
+        return steps->all[at - 1].entry->step;
+    return steps->any_before ? steps->before.step : 0;
+}
+
+/* Ends before step @s, from the @next one on. */
+static int take_ends(struct requests *out, const struct reader_steps *steps, size_t s, size_t *next)
+{
+    for (; *next < steps->n_ends && steps->ends[*next].after <= s; ++*next) {
+        const struct reader_end *end = &steps->ends[*next];
         struct request *r = find(out, end->id, end->n_id);
         if (!r)
             return -ENOMEM;
         if (end->shed) {
             r->shed = true;
-            r->shed_step = end->after ? reader_step(reader, end->after - 1)->entry->step : 0;
+            r->shed_step = number_before(steps, end->after);
             continue;
         }
         r->ended = true;
@@ -167,44 +187,59 @@ static int take_ends(struct requests *out, const struct reader *reader, size_t s
     return 0;
 }
 
-static int prepare(const struct reader *reader, struct requests *out)
+static int prepare(const struct reader_steps *steps, struct requests *out)
 {
-    size_t n_steps = reader_n_steps(reader), n_spans = 0;
-    *out = (struct requests){ 0 };
-    out->first_span = calloc(n_steps + 1, sizeof *out->first_span);
-    for (size_t s = 0; out->first_span && s < n_steps; s++) {
+    size_t n_spans = 0;
+    free(out->first_span);
+    free(out->of_span);
+    out->of_span = NULL;
+    out->first_span = calloc(steps->n + 1, sizeof *out->first_span);
+    for (size_t s = 0; out->first_span && s < steps->n; s++) {
         out->first_span[s] = n_spans;
-        n_spans += reader_step(reader, s)->entry->n_spans;
+        n_spans += steps->all[s].entry->n_spans;
     }
     out->of_span = calloc(n_spans + 1, sizeof *out->of_span);
     return out->first_span && out->of_span ? 0 : -ENOMEM;
 }
 
-int requests_build(const struct reader *reader, struct requests *out)
+int requests_take(struct requests *out, const struct reader_steps *steps)
 {
     size_t next = 0;
-    int r = prepare(reader, out);
-    for (size_t s = 0; !r && s < reader_n_steps(reader); s++) {
-        const struct reader_step *step = reader_step(reader, s);
-        r = take_ends(out, reader, s, &next);
-        for (uint32_t i = 0; !r && i < step->entry->n_spans; i++)
-            r = take_span(out, step, s, i);
+    int r = prepare(steps, out);
+    for (size_t s = 0; !r && s < steps->n; s++) {
+        r = take_ends(out, steps, s, &next);
+        for (uint32_t i = 0; !r && i < steps->all[s].entry->n_spans; i++)
+            r = take_span(out, &steps->all[s], s, i);
     }
     if (!r)
-        r = take_ends(out, reader, SIZE_MAX, &next);
-    if (r) {
-        requests_deinit(out);
-        return r;
-    }
+        r = take_ends(out, steps, SIZE_MAX, &next);
+    out->n_steps += steps->n;
+    return r;
+}
+
+void requests_end(struct requests *out)
+{
     for (size_t i = 0; i < out->n; i++)
         if (out->all[i].ended)
             out->all[i].state =
                 out->all[i].reason == DMI_END_ABORTED ? REQUEST_ABORTED : REQUEST_FINISHED;
-    return 0;
+}
+
+int requests_build(const struct reader *reader, struct requests *out)
+{
+    *out = (struct requests){ 0 };
+    int r = requests_take(out, reader_steps(reader));
+    if (r)
+        requests_deinit(out);
+    else
+        requests_end(out);
+    return r;
 }
 
 void requests_deinit(struct requests *requests)
 {
+    for (size_t i = 0; requests->owns_ids && i < requests->n; i++)
+        free((char *)(uintptr_t)requests->all[i].id);
     free(requests->all);
     free(requests->first_span);
     free(requests->of_span);

@@ -58,7 +58,18 @@ struct requests {
     struct map by_id;
     size_t *first_span; /* by step: where its spans begin in @of_span */
     uint32_t *of_span;  /* index of a span's request; UINT32_MAX: padding */
+    size_t n_steps;     /* taken before those of @first_span */
+    bool owns_ids;
 };
+
+/**
+ * requests_take() - the next steps of a run, all or some at a time
+ * @out: zeroed the first time. With @out->owns_ids the steps may go afterwards: ids are copied, and tags are not kept
+ * @first_span and @of_span are those of these steps. Return: 0 or -ENOMEM.
+ */
+int requests_take(struct requests *out, const struct reader_steps *steps);
+/* Once all were taken. */
+void requests_end(struct requests *out);
 
 /* Padding spans are passed over. Return: 0 or -ENOMEM. */
 int requests_build(const struct reader *reader, struct requests *out);

@@ -19,21 +19,29 @@ const char *sample_fault_name(enum sample_fault fault)
         [SAMPLE_LACKS_CACHE] = "with a cached prefix",
         [SAMPLE_ROWS_TWICE] = "with rows that do not count",
         [SAMPLE_INCOMPLETE] = "without all tensors",
+        [SAMPLE_LACKS_MASK] = "without a loss mask",
+        [SAMPLE_GREW] = "that grew after they were written",
+        [SAMPLE_NO_PROMPT] = "whose generation begins at an unknown token",
+        [SAMPLE_NO_TOKENS] = "without the tokens that are asked for",
+        [SAMPLE_RUNS] = "that still run",
     };
     return names[fault];
 }
 
 /* The positions that a whole sample has. */
-static struct range wanted_of(const struct request *q, const struct requests *requests,
-                              const struct selection *select)
+static struct ranges wanted_of(const struct request *q, const struct requests *requests,
+                               const struct selection *select)
 {
-    struct range all = { 0, q->end };
-    if (!select || !select->tokens)
+    struct ranges all = { .all = { { 0, q->end } }, .n = 1 };
+    if (!select || !select->n_tokens)
         return all;
-    struct range some = selection_range(select, requests, q->id, q->n_id);
-    all.first = some.first > 0 ? some.first : 0;
-    all.end = some.end < all.end ? some.end : all.end;
-    return all;
+    struct ranges some = selection_ranges(select, requests, q->id, q->n_id, q->end);
+    for (size_t i = 0; i < some.n; i++) {
+        struct range *r = &some.all[i];
+        r->first = r->first > 0 ? r->first : 0;
+        r->end = r->end < q->end ? r->end : q->end;
+    }
+    return some;
 }
 
 struct gaps {
@@ -64,6 +72,8 @@ static void find_gaps(struct gaps *g, const struct tensor *t, const struct range
     int64_t at = wanted->first;
     for (size_t i = 0; i < t->n_stretches; i++) {
         const struct stretch *s = &t->stretches[i];
+        if (s->position + (int64_t)s->n_rows <= wanted->first)
+            continue;
         add_gap(g, at, s->position < wanted->end ? s->position : wanted->end);
         int64_t end = s->position + (int64_t)s->n_rows;
         at = end > at ? end : at;
@@ -72,12 +82,14 @@ static void find_gaps(struct gaps *g, const struct tensor *t, const struct range
 }
 
 static enum sample_fault lacks(const struct tensor *t, const struct request *q,
-                               const struct range *wanted, struct text *why)
+                               const struct ranges *wanted, struct text *why)
 {
     struct text places = { 0 };
     struct gaps g = { .to = &places };
-    find_gaps(&g, t, wanted);
-    bool cached = g.n == 1 && (g.first == wanted->first || t->unfilled) && g.end <= q->cached_end;
+    for (size_t i = 0; i < wanted->n; i++)
+        find_gaps(&g, t, &wanted->all[i]);
+    bool cached =
+        g.n == 1 && (g.first == wanted->all[0].first || t->unfilled) && g.end <= q->cached_end;
     if (g.n)
         text_printf(why, "lacks %s%s", word_for((uint64_t)g.n_positions, "position", "positions"),
                     places.data ? places.data : "");
@@ -120,6 +132,6 @@ enum sample_fault sample_fault(const struct tensor *t, const struct requests *re
     if (has_flags(t))
         return fail(why, SAMPLE_ROWS_TWICE,
                     "has rejected or superseded rows, which were asked for");
-    const struct range wanted = wanted_of(q, requests, select);
+    const struct ranges wanted = wanted_of(q, requests, select);
     return lacks(t, q, &wanted, why);
 }

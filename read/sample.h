@@ -19,6 +19,11 @@ enum sample_fault {
     SAMPLE_LACKS_CACHE, /* positions that a prefix cache had: no row of them was computed */
     SAMPLE_ROWS_TWICE,  /* rejected or superseded rows stand beside those that count */
     SAMPLE_INCOMPLETE, /* another tensor that belongs to the sample is not there, or does not fit */
+    SAMPLE_LACKS_MASK, /* a file of loss masks has none for its request */
+    SAMPLE_GREW,       /* a dataset that the export goes on with has fewer tokens of its request */
+    SAMPLE_NO_PROMPT,  /* tokens by where generation begins are asked for, and that is not known */
+    SAMPLE_NO_TOKENS,  /* its request has none of the tokens that are asked for */
+    SAMPLE_RUNS,       /* its request goes on, and the dataset would keep what there is of it */
     SAMPLE_N_FAULTS
 };
 

@@ -281,20 +281,36 @@ void stretches_sort(struct stretch *stretches, size_t n)
         qsort(stretches, n, sizeof *stretches, order);
 }
 
-uint64_t stretches_clip(struct stretch *stretches, size_t *n, int64_t first, int64_t end)
+bool stretch_cut(struct stretch *p, const struct range *range)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < *n; i++) {
-        struct stretch p = stretches[i];
-        int64_t from = p.position > first ? p.position : first;
-        int64_t to = end_of(&p) < end ? end_of(&p) : end;
-        if (p.position < 0 || from >= to)
-            continue;
-        p.first_row += (uint32_t)(from - p.position);
-        p.position = from;
-        p.n_rows = (uint32_t)(to - from);
-        stretches[kept++] = p;
-    }
-    *n = kept;
-    return stretches_rows(stretches, kept);
+    int64_t from = p->position > range->first ? p->position : range->first;
+    int64_t to = end_of(p) < range->end ? end_of(p) : range->end;
+    if (p->position < 0 || from >= to)
+        return false;
+    p->first_row += (uint32_t)(from - p->position);
+    p->position = from;
+    p->n_rows = (uint32_t)(to - from);
+    return true;
+}
+
+int stretches_clip(struct stretch **stretches, size_t *n, const struct range *ranges,
+                   size_t n_ranges)
+{
+    struct stretch *kept = NULL;
+    size_t n_kept = 0, room = 0;
+    for (size_t i = 0; i < *n; i++)
+        for (size_t k = 0; k < n_ranges; k++) {
+            struct stretch p = (*stretches)[i];
+            if (!stretch_cut(&p, &ranges[k]))
+                continue;
+            if (grow((void **)&kept, n_kept, &room, sizeof *kept, *n)) {
+                free(kept);
+                return -ENOMEM;
+            }
+            kept[n_kept++] = p;
+        }
+    free(*stretches);
+    *stretches = kept;
+    *n = n_kept;
+    return 0;
 }

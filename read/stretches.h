@@ -3,6 +3,8 @@
 #ifndef READ_STRETCHES_H
 #define READ_STRETCHES_H
 
+#include "read/range.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,8 +41,17 @@ int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool k
 /* Puts stretches that share no position into their order. */
 void stretches_sort(struct stretch *stretches, size_t n);
 
-/* Cuts the rows outside of @first to before @end away; what has no position is left out. Return: rows that are left. */
-uint64_t stretches_clip(struct stretch *stretches, size_t *n, int64_t first, int64_t end);
+/* Leaves the part that lies in a range of positions. Return: false: there is none, or it has no position. */
+bool stretch_cut(struct stretch *stretch, const struct range *range);
+
+/**
+ * stretches_clip() - leave the rows in some ranges of positions; what has no position is left out
+ * @stretches: an array from malloc(), replaced
+ * @ranges: ascending and apart
+ * Return: 0 or -ENOMEM: then it is as it was.
+ */
+int stretches_clip(struct stretch **stretches, size_t *n, const struct range *ranges,
+                   size_t n_ranges);
 
 /* Rows of all. */
 uint64_t stretches_rows(const struct stretch *stretches, size_t n);

@@ -15,58 +15,20 @@
 
 /* ------------------------------------------------------------------------- names */
 
-void tensor_add_name(struct text *to, const char *site, int32_t layer)
+static bool names_have(const struct selection_names *names, const char *name)
 {
-    const char *hole = strstr(site, "{layer}");
-    if (layer == DMI_NO_LAYER) {
-        utf8_add_valid(to, site, strlen(site));
-    } else if (hole) {
-        utf8_add_valid(to, site, (size_t)(hole - site));
-        text_printf(to, "%d", layer);
-        utf8_add_valid(to, hole + 7, strlen(hole + 7));
-    } else {
-        utf8_add_valid(to, site, strlen(site));
-        text_printf(to, ".%d", layer);
-    }
-}
-
-static bool ends_with_part(const char *s, const char *end)
-{
-    size_t n = strlen(s), n_end = strlen(end);
-    return n > n_end && s[n - n_end - 1] == '/' && !strcmp(s + n - n_end, end);
-}
-
-bool selection_wants_record(const struct selection *select, const struct dmi_site *site,
-                            int32_t layer)
-{
-    if (!select)
-        return true;
-    if (select->by_layer && !range_has(&select->layers, layer))
-        return false;
-    if (!select->site || !strcmp(select->site, site->name))
-        return true;
-    _cleanup_(text_deinit) struct text name = { 0 };
-    tensor_add_name(&name, site->name, layer);
-    return name.failed || !strcmp(select->site, name.data) ||
-           ends_with_part(select->site, name.data);
-}
-
-bool selection_wants_request(const struct selection *select, const char *request, size_t n_request)
-{
-    return !select || !select->request || !request ||
-           (select->n_request == n_request && !memcmp(select->request, request, n_request));
+    return selection_names_have(names, name, strlen(name));
 }
 
 bool selection_wants(const struct selection *select, const struct tensor *t)
 {
     if (!select)
         return true;
-    if (select->by_layer && !range_has(&select->layers, t->layer))
-        return false;
-    if (select->site && strcmp(select->site, t->site->name) && strcmp(select->site, t->name) &&
-        strcmp(select->site, t->key))
-        return false;
-    return selection_wants_request(select, t->request, t->n_request);
+    const struct selection_names *sites = &select->sites;
+    return selection_wants_layer(select, t->layer) &&
+           (!sites->n || names_have(sites, t->site->name) || names_have(sites, t->name) ||
+            names_have(sites, t->key)) &&
+           selection_wants_request(select, t->request, t->n_request);
 }
 
 /* ------------------------------------------------------------------------- finding */
@@ -327,37 +289,40 @@ static int arrange(struct tensors *out, struct tensor *t, const struct selection
     return r;
 }
 
-struct range selection_range(const struct selection *select, const struct requests *requests,
-                             const char *request, size_t n_request)
-{
-    if (select->tokens == TOKENS_RANGE)
-        return select->positions;
-    const struct request *q = request ? requests_find(requests, request, n_request) : NULL;
-    return q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
-}
-
 /* Leaves the tokens that are selected. */
-static void clip(struct tensors *out, struct tensor *t, const struct requests *requests,
-                 const struct selection *select)
+static int clip(struct tensors *out, struct tensor *t, const struct requests *requests,
+                const struct selection *select)
 {
-    struct range range = selection_range(select, requests, t->request, t->n_request);
+    int64_t end = 0;
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        const struct stretch *s = &t->stretches[i];
+        if (s->position >= 0 && s->position + (int64_t)s->n_rows > end)
+            end = s->position + (int64_t)s->n_rows;
+    }
+    struct ranges ranges = selection_ranges(select, requests, t->request, t->n_request, end);
     size_t n = t->n_stretches;
-    t->n_rows = stretches_clip(t->stretches, &t->n_stretches, range.first, range.end);
-    out->n_stretches -= n - t->n_stretches;
+    int r = stretches_clip(&t->stretches, &t->n_stretches, ranges.all, ranges.n);
+    t->room = t->n_stretches;
+    t->n_rows = stretches_rows(t->stretches, t->n_stretches);
+    out->n_stretches += t->n_stretches - n;
+    return r;
 }
 
-static void narrow(struct tensors *out, const struct requests *requests,
-                   const struct selection *select, bool in_part)
+static int narrow(struct tensors *out, const struct requests *requests,
+                  const struct selection *select, bool in_part)
 {
-    for (size_t i = 0; select && select->tokens && i < out->n; i++)
-        clip(out, &out->all[i], requests, select);
-    drop_unwanted(out, select, select && select->tokens && !in_part);
+    bool clips = select && select->n_tokens;
+    int r = 0;
+    for (size_t i = 0; !r && clips && i < out->n; i++)
+        r = clip(out, &out->all[i], requests, select);
+    drop_unwanted(out, select, clips && !in_part);
+    return r;
 }
 
-void tensors_narrow(struct tensors *out, const struct requests *requests,
-                    const struct selection *select)
+int tensors_narrow(struct tensors *out, const struct requests *requests,
+                   const struct selection *select)
 {
-    narrow(out, requests, select, false);
+    return narrow(out, requests, select, false);
 }
 
 static int put_in_order(struct tensors_growing *b, const struct requests *requests)
@@ -372,7 +337,7 @@ static int put_in_order(struct tensors_growing *b, const struct requests *reques
     if (!r)
         r = make_unique(out);
     if (!r)
-        narrow(out, requests, b->select, b->in_part);
+        r = narrow(out, requests, b->select, b->in_part);
     return r;
 }
 
@@ -403,7 +368,7 @@ int tensors_end(struct err *err, struct tensors_growing *b, const struct request
         return err_set(
             err, r,
             "this run has more than %u tensors, or %u stretches of them: choose some with "
-            "--site, --layer or --request",
+            "--site, --layers or --request",
             TENSORS_MAX, TENSORS_MAX_STRETCHES);
     return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
 }
@@ -417,12 +382,13 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
     struct attribution j = { .reader = reader,
                              .by_request = out->by_request,
                              .implied = query->implied,
-                             .alias = query->alias,
+                             .aliases = query->aliases,
+                             .n_aliases = query->n_aliases,
                              .add = add_part,
                              .ctx = &b };
     _cleanup_(requests_deinit) struct requests requests = { 0 };
     int r = 0;
-    if (select && select->tokens > TOKENS_RANGE)
+    if (selection_needs_requests(select))
         r = requests_build(reader, &requests);
     if (!r)
         r = attribute_all(&j, &b);

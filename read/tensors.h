@@ -9,8 +9,8 @@
 
 #include "read/attribution.h"
 #include "read/stretches.h"
-#include "read/range.h"
 #include "read/requests.h"
+#include "read/selection.h"
 #include "read/sites.h"
 #include "storage/reader/reader.h"
 #include "storage/text.h"
@@ -67,26 +67,14 @@ struct tensors {
     bool by_request;       /* the run has step metadata */
 };
 
-/* Which tensors are wanted, and which rows of them; a zeroed one wants all that count. */
-struct selection {
-    const char *site;    /* a site's name, SITE.LAYER or REQUEST/SITE.LAYER; NULL: all */
-    const char *request; /* NULL: all; tensors without a request belong to every one */
-    size_t n_request;
-    struct range layers;
-    bool by_layer; /* else every layer */
-    enum token_kind tokens;
-    struct range positions;    /* TOKENS_RANGE */
-    bool rejected, superseded; /* these rows too, flagged */
-    bool fill_cached; /* rows of cached tokens from requests that computed them: read/fill.h */
-};
-
 /* More than that is more than any program can use, and what a small hostile file can claim. */
 #define TENSORS_MAX           (4u << 20)
 #define TENSORS_MAX_STRETCHES (64u << 20)
 
 struct tensors_query {
     const char *implied; /* request of a run without step metadata, NULL: none */
-    const struct alias *alias;
+    const struct alias *aliases;
+    size_t n_aliases;
     const struct selection *select; /* NULL: all */
 };
 
@@ -123,16 +111,16 @@ int tensors_add(struct tensors_growing *growing, const struct part *part, size_t
 
 /**
  * tensors_end() - put rows and tensors in order, and drop those that are not wanted
- * @requests: read where selection->tokens goes by request
+ * @requests: read where selection_needs_requests()
  * @result: of tensors_add(): an error is only put into words
  * Return: as tensors_build().
  */
 int tensors_end(struct err *err, struct tensors_growing *growing, const struct requests *requests,
                 int result);
 
-/* Leaves the tensors and tokens that are selected, where tensors_build() took all. @requests: read as by tensors_end(). */
-void tensors_narrow(struct tensors *tensors, const struct requests *requests,
-                    const struct selection *select);
+/* Leaves the tensors and tokens that are selected, where tensors_build() took all. @requests: read as by tensors_end(). Return: 0 or -ENOMEM. */
+int tensors_narrow(struct tensors *tensors, const struct requests *requests,
+                   const struct selection *select);
 
 /* The tensor of a request's rows; @order: as struct tensor has it. Return: NULL: none. */
 const struct tensor *tensors_find(const struct tensors *tensors, const char *request,
@@ -141,18 +129,7 @@ const struct tensor *tensors_find(const struct tensors *tensors, const char *req
 /* What is wrong with a mixed tensor, to stand after its name. */
 const char *tensor_mixed_text(const struct tensor *tensor);
 
-/* Whether rows of a request are wanted; @request NULL: they are nobody's. */
-bool selection_wants_request(const struct selection *select, const char *request, size_t n_request);
-/* The positions that are wanted of a request, once select->tokens says some. */
-struct range selection_range(const struct selection *select, const struct requests *requests,
-                             const char *request, size_t n_request);
-
-/* Whether a record may have rows in a tensor that is wanted: its request is not looked at. */
-bool selection_wants_record(const struct selection *select, const struct dmi_site *site,
-                            int32_t layer);
+/* Whether it is a tensor that is wanted. */
 bool selection_wants(const struct selection *select, const struct tensor *tensor);
-
-/* Adds "q" and 3 as "q.3", "blocks.{layer}.q" and 3 as "blocks.3.q". */
-void tensor_add_name(struct text *to, const char *site, int32_t layer);
 
 #endif

@@ -223,6 +223,17 @@ int dmi_site_enable(const char *pattern, int on);
  */
 int dmi_flush(uint64_t timeout_ns);
 
+/**
+ * dmi_edits_missed() - how many rows of a request edits with `on_miss: abort` have missed so far (docs/edits.md)
+ * @request_id: as in its spans
+ *
+ * An engine, or its adapter, ends such a request rather than giving its client an answer without the edit. What a launch brings about
+ * is known when the call of the launch returns.
+ *
+ * Thread: any. Return: rows; 0: none, the request is not known, or nothing is captured.
+ */
+int64_t dmi_edits_missed(const char *request_id);
+
 #ifdef __cplusplus
 }
 #endif

@@ -85,8 +85,9 @@ struct dmi_edit_table {
 struct dmi_edit {
     struct dmi_gather gather; /* src is written, too */
     dmi_u64 plus; /* address of the second tensor, in which elements lie as in the first; 0: none */
-    dmi_u64 region;       /* of tables */
-    dmi_u64 counters;     /* address of a u64 for each counter: rows that were written */
+    dmi_u64 region; /* of tables */
+    dmi_u64
+        counters; /* address of n_counters u64: rows that were written; then as many: with what is not finite */
     dmi_u64 rows;         /* eagerly: address of the words */
     dmi_u64 state, lists; /* in a graph: the ticket, and the context's lists */
     dmi_u32 n_rows;       /* eagerly: pairs, or all rows of the tensor */
@@ -96,7 +97,7 @@ struct dmi_edit {
     dmi_u32 n;            /* elements a row */
     dmi_u32 head;         /* elements a head, or @n */
     float scale;          /* stored value = true value * scale */
-    dmi_u32 reserved;
+    dmi_u32 n_counters;
 };
 
 #ifndef __CUDACC__

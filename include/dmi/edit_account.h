@@ -65,7 +65,8 @@ struct dmi_edit_account {
     uint32_t n_request;    /* bytes of the id; 0: none */
     uint64_t due, written; /* rows, each once at each place and layer */
     uint64_t missed[DMI_EDIT_MISS_ROOM];
-    char edit[136]; /* its name, and zeros */
+    char edit[128];      /* its name, and at least one zero */
+    uint64_t not_finite; /* rows that were written, with an infinity or NaN in what was stored */
     char request[256];
 };
 

@@ -108,8 +108,8 @@ struct dmi_read_tensor {
     uint32_t n_dims;                   /* of a row: how many of @dims are used */
     uint32_t dims[4];                  /* their product is @width */
     uint32_t
-        mixed; /* 1: type or width changes from record to record: no rows can be read; 2: the scale does: each row has
-                       that of its site, struct dmi_read_row */
+        mixed; /* 1: type or width changes from record to record, and each row has its own, struct dmi_read_row; 2: the scale
+                       does: each row has that of its site */
 };
 
 enum dmi_read_row_flags {
@@ -130,6 +130,10 @@ struct dmi_read_row {
     uint32_t site;    /* index for dmi_read_site(): the entry that says the row's scale */
     uint32_t
         donor; /* 1 + index for dmi_read_request(): the request whose row this is, where that is not the tensor's; else 0 */
+    uint32_t
+        dtype; /* enum dmi_dtype of this row, and its dimensions: in a mixed tensor not those of the others */
+    uint32_t n_dims;
+    uint32_t dims[4];
     uint32_t reserved;
 };
 
@@ -185,7 +189,16 @@ enum dmi_read_selection_flags {
     DMI_READ_FILL_CACHED = 4,
 };
 
-/* Which tensors there are, and which of their rows. */
+/* Any bytes. */
+struct dmi_read_name {
+    const char *text;
+    uint64_t bytes;
+};
+
+/*
+ * Which tensors there are, and which of their rows. Lists of words, separated by commas, are written as in the options of
+ * dmi-dump (docs/selections.md): layers "0,3-7,last", positions "-2:", "prompt,5:9".
+ */
 struct dmi_read_selection {
     uint32_t size;
     uint32_t flags;      /* enum dmi_read_selection_flags */
@@ -195,6 +208,12 @@ struct dmi_read_selection {
     uint32_t reserved;
     int64_t first, end;
     uint32_t ranks[4]; /* only runs of these ranks, by tp, pp, dp, ep: 1 + the rank; 0: any */
+    const struct dmi_read_name *requests; /* these too, beside @request */
+    uint64_t n_requests;
+    const struct dmi_read_name *sites; /* a site's name, or a tensor's; 0: all */
+    uint64_t n_sites;
+    const char *layers;    /* words; NULL: all */
+    const char *positions; /* words, beside @tokens; NULL: none */
 };
 
 /* Something that a reader should know. */
@@ -278,11 +297,21 @@ DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
 /**
  * dmi_read_select() - choose tensors and rows from now on, as refreshing keeps them
  * @selection: copied; NULL: all that count, as after dmi_read_open()
- * Indices change. Return: 0; -EINVAL (no size, a kind of tokens that is none), -ENOENT (no run has these ranks): all is as
- * before; -errno, and the
- * handle is as after a failed dmi_read_refresh().
+ * Indices change. Return: 0; -EINVAL (no size, words that are none), -ENOENT (the run has not what it names, as
+ * dmi_read_error() says with the nearest names): all is as before; -errno, and the handle is as after a failed
+ * dmi_read_refresh().
  */
 DMI_READ_API int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection);
+
+/**
+ * dmi_read_match() - which of the tensors that are selected are of some sites, layers and requests
+ * @selection: only what names these
+ * @tensors: gets their indices, of which it has room for @n_room
+ * Return: how many there are; -EINVAL, -ENOENT as dmi_read_select(); -ENOMEM, -EBADF.
+ */
+DMI_READ_API int64_t dmi_read_match(struct dmi_read *run,
+                                    const struct dmi_read_selection *selection, uint64_t *tensors,
+                                    uint64_t n_room);
 
 /* Return: the sentence of the last call that failed on this handle; "" if none did. */
 DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);
@@ -313,7 +342,7 @@ DMI_READ_API int64_t dmi_read_find(struct dmi_read *run, const char *key);
  *        NULL with 0: only @rows is wanted, and nothing is decoded
  * @rows: gets @n_rows structs of @row_size bytes each, or NULL with 0
  * Return: 0; -EBADMSG if some of the rows are damaged: those are 0 in @data and flagged in @rows, the others are good;
- * -ERANGE (outside of the tensor), -ENOSPC (@n_data), -EINVAL (a mixed tensor), -errno.
+ * -ERANGE (outside of the tensor), -ENOSPC (@n_data), -EINVAL (@data, and the rows are not of one type and width), -errno.
  */
 DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first,
                                uint64_t n_rows, void *data, uint64_t n_data,
@@ -339,6 +368,11 @@ enum dmi_read_sample_fault {
     DMI_READ_SAMPLE_LACKS_CACHE, /* positions that a prefix cache had: no row of them was computed */
     DMI_READ_SAMPLE_ROWS_TWICE,  /* rejected or superseded rows are selected too */
     DMI_READ_SAMPLE_INCOMPLETE, /* never returned: for a program that lacks another tensor of the sample */
+    DMI_READ_SAMPLE_LACKS_MASK, /* never returned: for one whose file of loss masks has none for the request */
+    DMI_READ_SAMPLE_GREW, /* never returned: for one that goes on with a dataset, which has the request with fewer tokens */
+    DMI_READ_SAMPLE_NO_PROMPT, /* never returned: for one that names requests whose generation begins at an unknown token */
+    DMI_READ_SAMPLE_NO_TOKENS, /* never returned: for one that names requests without the tokens that are asked for */
+    DMI_READ_SAMPLE_RUNS, /* never returned: for one that waits until a request has ended */
 };
 
 /**

@@ -3,6 +3,7 @@
 
 #include <dmi/dtype.h>
 #include <dmi/edit.h>
+#include <dmi/edit_account.h>
 
 #include <assert.h>
 
@@ -33,6 +34,7 @@ static struct dmi_edit edit_of(const struct context *c, const struct operand *op
         .plus = g->plus,
         .region = c->edits.region,
         .counters = c->edits.counters,
+        .n_counters = DMI_EDIT_ACCOUNTS,
         .dtype = dtype_of(g->dtype),
         .n = view_elements(g),
         .head = view_head(g),

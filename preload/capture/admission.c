@@ -201,6 +201,7 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
 {
     const struct tensor_view *g = &operand->view;
     item->operand = operand;
+    item->edits_due = false;
     if (session_site(item->site)->action == SPEC_EDIT) {
         item->layer = RUN_NO_LAYER;
         if (drop == DROP_NONE)

@@ -18,8 +18,8 @@ static bool suits(const struct edit_table *table, const struct dmi_edit_part *p,
     uint32_t most = p->of_heads ? n / head : n;
     if (p->n_columns && list[p->n_columns - 1] >= most)
         return false;
-    return !p->width || p->width == n || p->width == head ||
-           (!p->of_heads && p->width == p->n_columns);
+    return !p->width || p->width == n ||
+           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
 }
 
 /* A tensor of other vectors than the edit's. */
@@ -105,15 +105,16 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
 {
     const struct edit_rows *rows = rows_of(l);
     item->has_record = false;
-    item->edits_due = false;
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, EDIT_NO_MISS))
         return; /* no edit does anything in this layer */
     item->edits_due = true;
     item->pick =
-        (struct select_pick){ .n = rows->every ? item->operand->view.dims[0]
-                                               : edit_rows_below(rows, item->operand->view.dims[0]),
+        (struct select_pick){ .n = !rows->n_words ? 0
+                                   : rows->every
+                                       ? item->operand->view.dims[0]
+                                       : edit_rows_below(rows, item->operand->view.dims[0]),
                               .rows = rows->words,
                               .n_list = rows->n_words };
     item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);

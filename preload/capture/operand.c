@@ -196,7 +196,10 @@ int operand_check_memory(const struct operand *operand, uint32_t occurrence, int
     const struct asked asked = { occurrence, device };
     const struct touched tensor = { g->first, g->n_touched };
     const struct touched list = { g->gather.slots, g->n_list_bytes };
+    const struct touched plus = { g->plus + (g->first - g->gather.src), g->n_touched };
     int drop = check_range(operand, &asked, "the tensor", &tensor, &ranges->tensor);
+    if (drop == DROP_NONE && g->plus)
+        drop = check_range(operand, &asked, "the tensor of plus", &plus, &ranges->plus);
     if (drop == DROP_NONE && list.n && !g->n_slot_bytes) {
         session_problem(operand->site, PROBLEM_COPY_FAILED,
                         "occurrence %u: the driver did not say how much memory the slots are in",

@@ -216,6 +216,15 @@ bool view_limit(struct tensor_view *view, uint64_t end)
 
 /* ------------------------------------------------------------------------- the whole */
 
+/* The second tensor of a place for edits. */
+static int view_plus(const struct expr_ref *plus, const struct expr_env *env, uint32_t elem,
+                     struct tensor_view *view)
+{
+    if (env->param(env->param_ctx, *plus, &view->plus, sizeof view->plus))
+        return VIEW_E_PARAM;
+    return view->plus && !(view->plus % elem) ? 0 : VIEW_E_POINTER;
+}
+
 int view_of_site(const struct spec_site *site, const struct expr_env *env, struct tensor_view *view)
 {
     struct shape shape = { 0 };
@@ -237,6 +246,9 @@ int view_of_site(const struct spec_site *site, const struct expr_env *env, struc
     if (site->offset && (r = eval(site->offset, env, &offset)))
         return r;
     if (site->dims[0].slots.dtype && (r = view_slots(&site->dims[0].slots, env, &shape, view)))
+        return r;
+    if (site->action == SPEC_EDIT && site->write.has_plus &&
+        (r = view_plus(&site->write.plus, env, elem, view)))
         return r;
     return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, view) : VIEW_E_POINTER;
 }

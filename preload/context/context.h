@@ -58,6 +58,7 @@ struct memory_range {
 /* Of one of a site's tensors. */
 struct memory_ranges {
     struct memory_range tensor, slots; /* the tensor, and the list of slots that its rows are in */
+    struct memory_range plus;          /* the tensor that is added to it */
 };
 
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
@@ -106,7 +107,7 @@ struct context_calls {
 struct context_edits {
     CUdeviceptr region;     /* of tables; 0: there is none */
     CUdeviceptr counters;   /* as kernels see them */
-    const uint64_t *counts; /* the same memory: a count an account */
+    const uint64_t *counts; /* the same memory: two counts an account */
     uint64_t *seen;         /* what was collected of each */
     uint64_t placed;        /* how many tables were placed when it last had all; atomic */
     uint64_t followed_ns;   /* the drain's */

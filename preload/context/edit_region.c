@@ -19,7 +19,7 @@
 #define FOLLOW_NS     20000000u
 #define POLL_NS       500000
 
-#define COUNTER_BYTES (DMI_EDIT_ACCOUNTS * sizeof(uint64_t))
+#define COUNTER_BYTES (2 * DMI_EDIT_ACCOUNTS * sizeof(uint64_t)) /* written, not finite */
 
 /* A table in all regions; in the order of their places. */
 struct table {

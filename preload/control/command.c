@@ -72,11 +72,14 @@ static void sites(char *rest, const char *what, struct text *answer)
         line_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
         return;
     }
+    char why[256];
+    if (!switch_knows(rest, why, sizeof why)) {
+        line_refuse(answer, why);
+        return;
+    }
     int n = switch_sites(rest, on, what);
     if (n < 0)
         refuse_note(answer, n);
-    else if (!n)
-        line_refuse(answer, "no site's name matches (status lists them)");
     else
         text_printf(answer, "{\"ok\": true, \"sites\": %d}\n", n);
 }

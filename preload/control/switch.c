@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "policy/nearest.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
@@ -35,6 +36,42 @@ static bool is_meant(uint32_t site, const struct words *words)
             !fnmatch(word, session_site(site)->about.name, 0))
             return true;
     return false;
+}
+
+/* After the word, a few bytes of the nearest name. */
+static void name_nearest(const char *word, char *why, size_t n_why)
+{
+    uint32_t n = 0;
+    char hint[96] = "";
+    _cleanup_(freep) const char **names = calloc(session.spec->n_sites + 1, sizeof *names);
+    for (uint32_t i = 0; names && i < session.spec->n_sites; i++)
+        if (session_site(i)->action != SPEC_EDIT) /* places for edits are not switched */
+            names[n++] = session_site(i)->about.name;
+    if (names)
+        nearest_hint(word, strlen(word), names, n, hint, sizeof hint);
+    snprintf(why, n_why, "no site's name matches '%.100s'%s (status lists them)", word, hint);
+}
+
+bool switch_knows(const char *patterns, char *why, size_t n_why)
+{
+    struct words words;
+    snprintf(why, n_why, "no memory");
+    if (!split(patterns, &words))
+        return false;
+    _cleanup_(freep) char *owned = words.first;
+    bool any = false, known = true;
+    for (const char *word = words.first; known && word < words.end; word += strlen(word) + 1) {
+        const struct words one = { (char *)(uintptr_t)word, (char *)(uintptr_t)word + 1 };
+        known = !*word;
+        any |= !known;
+        for (uint32_t i = 0; !known && i < session.spec->n_sites; i++)
+            known = is_meant(i, &one);
+        if (!known)
+            name_nearest(word, why, n_why);
+    }
+    if (known && !any)
+        snprintf(why, n_why, "no site's name matches (status lists them)");
+    return known && any;
 }
 
 static bool would_change(uint32_t site, bool on)

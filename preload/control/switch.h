@@ -4,6 +4,7 @@
 #define PRELOAD_CONTROL_SWITCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /**
  * switch_sites() - the capture of all sites whose names match, from the next launches on
@@ -15,5 +16,12 @@
  * nothing has changed.
  */
 int switch_sites(const char *patterns, bool on, const char *what);
+
+/**
+ * switch_knows() - whether each of the patterns matches a site of the spec
+ * @why: gets the first that matches none, and the nearest name
+ * Thread: any that entered; allocates.
+ */
+bool switch_knows(const char *patterns, char *why, size_t n_why);
 
 #endif

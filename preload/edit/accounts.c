@@ -22,6 +22,7 @@ struct about {
         next; /* of those with the same hash, and of those that are free: one more than its number; 0: the last */
     uint64_t request;  /* hash of the id */
     uint64_t ended_ns; /* monotonic; 0: the request goes on */
+    bool aborts;       /* its edit says `on_miss: abort` */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
@@ -111,6 +112,8 @@ uint32_t accounts_find(const struct edit_use *use, const char *request, int *mis
                         .n_request = n > 255 ? 255 : n };
     pthread_mutex_lock(&lock);
     uint32_t found = book.file ? find(&w) : ACCOUNTS_NONE;
+    if (found != ACCOUNTS_NONE)
+        book.about[found].aborts = use->edit->aborts;
     if (found == ACCOUNTS_NONE) {
         *miss = DMI_EDIT_MISS_NO_ROOM;
         w.state = DMI_EDIT_ACCOUNT_REST;
@@ -134,14 +137,23 @@ void accounts_missed(uint32_t account, enum dmi_edit_miss why, int64_t n)
         atomic_add_relaxed(&book.file->accounts[account].missed[why], (uint64_t)n);
 }
 
+/* What came since it was looked at last. */
+static uint64_t since(const uint64_t *count, uint64_t *seen)
+{
+    uint64_t now = atomic_load_relaxed(count), more = now - *seen;
+    *seen = now;
+    return more;
+}
+
 void accounts_collect(const uint64_t *counts, uint64_t *seen)
 {
     for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
-        uint64_t count = atomic_load_relaxed(&counts[i]);
-        if (count == seen[i])
+        struct dmi_edit_account *a = &book.file->accounts[i];
+        uint32_t wild = DMI_EDIT_ACCOUNTS + i;
+        if (counts[i] == seen[i])
             continue;
-        atomic_add_relaxed(&book.file->accounts[i].written, count - seen[i]);
-        seen[i] = count;
+        atomic_add_relaxed(&a->not_finite, since(&counts[wild], &seen[wild]));
+        atomic_add_relaxed(&a->written, since(&counts[i], &seen[i]));
     }
 }
 
@@ -207,6 +219,7 @@ static void fold(uint32_t i)
     atomic_store_release(&a->state, (uint32_t)DMI_EDIT_ACCOUNT_FREE);
     t->due += a->due;
     t->written += a->written;
+    t->not_finite += a->not_finite;
     for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
         t->missed[k] += a->missed[k];
     book.file->ended++;
@@ -268,6 +281,20 @@ void accounts_finish(void)
         if (a->state == DMI_EDIT_ACCOUNT_OPEN && missed_of(a))
             note_missed(a);
     }
+}
+
+int64_t accounts_aborting(const char *request)
+{
+    size_t n = strlen(request);
+    uint64_t hash = XXH3_64bits(request, n), missed = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; book.file && i < book.n; i++)
+        if (book.about[i].aborts && book.about[i].request == hash &&
+            book.file->accounts[i].n_request == n &&
+            book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN)
+            missed += missed_of(&book.file->accounts[i]);
+    pthread_mutex_unlock(&lock);
+    return (int64_t)missed;
 }
 
 void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,

@@ -41,7 +41,7 @@ void accounts_end(const char *request_id);
 
 /**
  * accounts_collect() - what kernels of a context have written
- * @counts: their counters, one an account
+ * @counts: their counters, as struct dmi_edit has them
  * @seen: what was collected of each, the context's own
  * Thread: one at a time of a context.
  */
@@ -55,6 +55,9 @@ void accounts_in_force(uint64_t n);
 
 /* All launches are over: what is not written by now was not run. Thread: the last flush's. */
 void accounts_finish(void);
+
+/* Rows of a request that edits with `on_miss: abort` have missed so far. */
+int64_t accounts_aborting(const char *request_id);
 
 /* Adds what the edit's requests come to, together, to the sums. */
 void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -192,22 +191,38 @@ int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint
     return r;
 }
 
-/* The first edits. As edits_add(). */
-static int add_file(struct err *err, const char *path)
+/* All of a file, which may change meanwhile. Return: NULL, and @err says why. */
+static char *read_file(struct err *err, const char *path, size_t *n)
 {
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat st;
+    if (fd < 0 || fstat(fd, &st)) {
+        err_set_errno(err, errno, "it cannot be read");
+        return NULL;
+    }
+    _cleanup_(freep) char *data = S_ISREG(st.st_mode) ? malloc((size_t)st.st_size + 1) : NULL;
+    ssize_t got = 1;
+    for (*n = 0; data && got > 0 && *n < (size_t)st.st_size;) {
+        got = read(fd, data + *n, (size_t)st.st_size - *n);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            *n += (size_t)got;
+    }
+    if (!data || !*n || got < 0) {
+        err_set(err, -EINVAL, "it cannot be read");
+        return NULL;
+    }
+    return steal_ptr(data);
+}
+
+/* The first edits. As edits_add(). */
+static int add_file(struct err *err, const char *path)
+{
+    size_t n;
     uint64_t step;
-    if (fd < 0 || fstat(fd, &st))
-        return err_set_errno(err, errno, "cannot be read");
-    if (!S_ISREG(st.st_mode) || !st.st_size)
-        return err_set(err, -EINVAL, "is no file of edits");
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_set_errno(err, errno, "cannot be mapped");
-    int r = edits_add(err, map, (size_t)st.st_size, ", from the first step on", &step);
-    munmap(map, (size_t)st.st_size);
-    return r;
+    _cleanup_(freep) char *data = read_file(err, path, &n);
+    return data ? edits_add(err, data, n, ", from the first step on", &step) : err->code;
 }
 
 /* ------------------------------------------------------------------------- changing and removing */

@@ -9,6 +9,7 @@
 #include "preload/function/variants.h"
 #include "preload/graph/kernel_node.h"
 #include "preload/graph/order.h"
+#include "preload/graph/siblings.h"
 
 #include <dmi/ring.h>
 
@@ -273,7 +274,9 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
         struct graph_action *action = graph_plan_add_action(plan, kernel, func->match.sites[s]);
         if (!action)
             return no_memory(err);
-        if (number && kernel->context == plan->context)
+        if (number && kernel->context == plan->context &&
+            siblings_allow(func->match.sites[s], func,
+                           pair->graph == plan->clone ? plan->clone : NULL, pair->node))
             action->number = plan->n_nodes++;
         graph_plan_action(plan, action, func, &k);
     }

@@ -87,6 +87,9 @@ _accept = _function("dmi_accept", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uin
 _request_end = _function("dmi_request_end", ctypes.c_char_p, ctypes.c_uint32)
 _enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
 _flush = _function("dmi_flush", ctypes.c_uint64)
+_edits_missed = _function("dmi_edits_missed", ctypes.c_char_p)
+if _edits_missed is not None:
+    _edits_missed.restype = ctypes.c_int64
 
 
 def open(path):  # pylint: disable=redefined-builtin
@@ -190,6 +193,11 @@ def accept(request, step, n_accepted):
     Returns OK, OFF or -errno: -ENOENT (no such drafts), -EINVAL (fewer of them), -EALREADY (said before).
     """
     return OFF if _accept is None else _accept(request.encode(), step, n_accepted)
+
+
+def edits_missed(request):
+    """How many rows of a request edits with `on_miss: abort` have missed so far: dmi_edits_missed().  An adapter ends such a request."""
+    return 0 if _edits_missed is None else _edits_missed(request.encode())
 
 
 def request_end(request, reason=End.UNKNOWN):

@@ -12,20 +12,21 @@ from . import export, open as open_run, reading, tables
 
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(prog="python -m dmi", description=__doc__.partition(": ")[2], epilog="Exit status: 0 all well; 1 something is left "
-                                   "out, damaged or not there; 2 wrong usage, or nothing that could be read or written.")
+                                   "out or damaged; 2 wrong usage, a name that the run has not, or nothing that could be read or written.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     samples = commands.add_parser("speculators", help="training data for speculators: hs_{i}.safetensors and a dataset (needs pyarrow)")
     samples.add_argument("run", metavar="RUN")
     samples.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    samples.add_argument("--layers", metavar="LIST", help="layers, ranges A:B and last, with commas; the last one is the verifier's")
+    samples.add_argument("--layers", metavar="LIST", action="append", help="layers, intervals as 3-7 and last, with commas, in this order; the last one is "
+                         "the verifier's")
     samples.add_argument("--site", default=export.HIDDEN, help="whose layers; default: %(default)s")
-    samples.add_argument("--request", metavar="ID", help="only this request")
+    samples.add_argument("--request", metavar="ID", action="append", help="only this request; several times: these")
     samples.add_argument("--fill-cached", action="store_true", help="rows of tokens that a prefix cache had, from a request that computed them with the same "
                          "tokens from position 0 on; each file names it")
     parquet = commands.add_parser("parquet", help="what is known of records, steps, requests and tensors, as tables (needs pyarrow)")
     parquet.add_argument("run", metavar="RUN")
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
-    parquet.add_argument("--request", metavar="ID", help="only tensors and rows of this request; the other tables are as they are")
+    parquet.add_argument("--request", metavar="ID", action="append", help="only tensors and rows of this request; the other tables are as they are")
     return main
 
 
@@ -35,7 +36,7 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
         counts = tables.write(run, options.output)
         print(f"{', '.join(f'{n} {name}' for name, n in counts.items())}, to {options.output}")
         return []
-    done = export.speculators(run, options.output, options.layers, options.site)
+    done = export.speculators(run, options.output, options.layers and ",".join(options.layers), options.site)
     print(f"{done}, to {options.output}")
     return done.left_out
 
@@ -64,9 +65,12 @@ def guarded() -> int:
             signal.signal(number, _end)
     try:
         return main()
-    except (export.ExportError, KeyError) as error:
-        print(f"dmi: {error.args[0]}", file=sys.stderr)
+    except export.ExportError as error:
+        print(f"dmi: {error}", file=sys.stderr)
         return 1
+    except (KeyError, ValueError) as error:  # what the run has not, or what cannot be
+        print(f"dmi: {error.args[0]}", file=sys.stderr)
+        return 2
     except (reading.ReadError, ImportError, OSError) as error:
         print(f"dmi: {error}", file=sys.stderr)
         return 2

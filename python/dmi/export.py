@@ -19,11 +19,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
-from .reading import DAMAGED, DTYPES, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .reading import BYTES, DAMAGED, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .torch.names import layer_words, layers_of
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
-BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
 IDS, HIDDEN, FINAL = "token_ids", "resid_pre", "resid_final"
 
 
@@ -34,16 +34,18 @@ class ExportError(ValueError):
 @dataclass
 class Exported:
     """Ids of the requests in the order of the samples, a sentence for each that is left out, how many were left out for what kind of reason,
-    and {request: those whose rows its cached tokens have}."""
+    {request: those whose rows its cached tokens have}, and how many of those written have no token in the loss (their loss_mask is 0 throughout)."""
     requests: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     reasons: dict = field(default_factory=dict)
     filled: dict = field(default_factory=dict)
+    without_loss: int = 0
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{n} {reason}" for reason, n in self.reasons.items())
         filled = f" ({len(self.filled)} with rows of other requests)" if self.filled else ""
-        return f"samples: {len(self.requests)} written{filled}, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "")
+        loss = f"; {self.without_loss} of those written without a token in the loss" if self.without_loss else ""
+        return f"samples: {len(self.requests)} written{filled}, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "") + loss
 
 
 class _Fault(Exception):
@@ -121,31 +123,16 @@ def _positions(tensor: Tensor) -> list:
 # ------------------------------------------------------------------------- layers
 
 
-def _word(word: str, stock: Sequence[int], last: str | int) -> list:
-    """Layers that one word of a list means."""
-    if word == "last":
-        return [last]
-    first, colon, end = word.partition(":")
-    try:
-        low = int(first) if first else 0
-        high = (int(end) if end else 2**31) if colon else low + 1
-    except ValueError:
-        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last") from None
-    if not word or low < 0:
-        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last")
-    return [layer for layer in stock if low <= layer < high]
-
-
 def choose_layers(text: str | Sequence | None, stock: Sequence[int], last: str | int | None) -> list:
-    """Layers in the order in which they are named. @text: "2,15,last", ranges A:B among them, a list, None: all that there are; @last: what "last" means."""
-    words = [*map(str, stock), *(["last"] if last == "last" else [])] if text is None else text.split(",") if isinstance(text, str) else list(map(str, text))
-    chosen = []
-    for word in words:
-        found = _word(word, stock, last) if word != "last" or last is not None else []
-        if not found:
-            raise ExportError(f"layers: '{word}' was not captured: there are {', '.join(map(str, stock)) or 'none'}" +
-                              (", and last" if last is not None else ""))
-        chosen += found
+    """Layers in the order in which they are named. @text: "2,7-12,last", a list, None: all that there are; @last: what "last" means. KeyError, ValueError."""
+    if text is None:
+        return [*stock, *(["last"] if last == "last" else [])]
+    n_layers, chosen = (stock[-1] + 1 if stock else 0), []
+    for word in layer_words(text):
+        means = [last] if word == "last" and last is not None else [k for k in layers_of(word, n_layers) if k in stock] if word != "last" else []
+        if not means:
+            raise KeyError(f"layers: '{word}' was not captured: there are {', '.join(map(str, stock)) or 'none'}" + (", and last" if last is not None else ""))
+        chosen += means
     if len(set(chosen)) < len(chosen):
         raise ExportError("layers: a layer is in the list twice")
     return chosen
@@ -299,7 +286,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
     site    whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
 
     loss_mask is 0 for tokens of the prompt and 1 for those generated, as the engine said where generation begins, or by the first step that
-    decodes; a request that only prefilled has 0 throughout. hidden_states keep the type that was captured; 8-bit floats have hidden_states_scales
+    decodes; a request that only prefilled has 0 throughout, and the last line counts
+    such samples. hidden_states keep the type that was captured; 8-bit floats have hidden_states_scales
     beside them, which speculators' FP8Transfer multiplies by. Requests that lack a layer, a token,
     or the knowledge where generation begins, and damaged ones, are left out by a sentence. ExportError, ImportError (no pyarrow).
     """
@@ -322,6 +310,7 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
                 done.reasons[fault.kind] = done.reasons.get(fault.kind, 0) + 1
                 continue
             samples.append((ids, mask))
+            done.without_loss += 1 not in mask
             done.requests.append(name)
             if donors := list(dict.fromkeys(donor for tensor in tensors for _, _, donor in tensor.donors)):
                 done.filled[name] = donors

@@ -19,15 +19,17 @@ import bisect
 import collections.abc
 import ctypes
 import difflib
+import errno
 import functools
 import itertools
+import math
 import operator
 import os
 import pathlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from .torch.names import LENS
 
@@ -41,17 +43,21 @@ IN_NUMPY = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "i16": "<i2", 
 IN_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 IN_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
             "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
 STATES = ("closed", "running", "killed")                             # enum dmi_read_state
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
-TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_read_tokens; 1: a range
 ROWS = ("token", "request", "none")                                  # enum dmi_row
 SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
-                 "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
+                 "with rows that do not count", "without all tensors", "without a loss mask",
+                 "that grew after they were written", "whose generation begins at an unknown token",
+                 "without the tokens that are asked for", "that still run")  # enum dmi_read_sample_fault
+MIXED = "changes its dtype or width from record to record, so it is not one tensor"
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
 DROPS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported", "write_failed", "exit_timeout",
          "context_gone", "mismatch", "no_memory", "lost", "shed")    # enum dmi_drop
+Names = str | Iterable[str] | None
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
 
@@ -117,14 +123,19 @@ class _Record(_Struct):
                 ("time_ns", U64), ("n_bytes", U64), ("stored_bytes", U64)]
 
 
+class _Name(ctypes.Structure):
+    _fields_ = [("text", TEXT), ("bytes", U64)]
+
+
 class _Selection(_Struct):
     _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32), ("first", I64),
-                ("end", I64), ("ranks", U32 * 4)]
+                ("end", I64), ("ranks", U32 * 4), ("requests", ctypes.POINTER(_Name)), ("n_requests", U64), ("sites", ctypes.POINTER(_Name)),
+                ("n_sites", U64), ("layers", TEXT), ("positions", TEXT)]
 
 
 class _Row(ctypes.Structure):
     _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
-                ("flags", U32), ("site", U32), ("donor", U32), ("reserved", U32)]
+                ("flags", U32), ("site", U32), ("donor", U32), ("dtype", U32), ("n_dims", U32), ("dims", U32 * 4), ("reserved", U32)]
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,7 @@ class Row:
     rejected, superseded   only where select() asked for such rows
     site      index in Run.sites of the entry that says the row's scale
     donor     id of the request that it was computed for, where select(fill_cached=True) took it from there; else None
+    dtype, shape   of this row: in a tensor that is mixed not those of the others
     """
     position: int | None
     step: int | None
@@ -152,6 +164,8 @@ class Row:
     superseded: bool
     site: int = 0
     donor: str | None = None
+    dtype: str = "none"
+    shape: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -300,12 +314,12 @@ def _load() -> ctypes.CDLL:
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))
-                library.dmi_read_sample  # pylint: disable=pointless-statement
+                library.dmi_read_match  # pylint: disable=pointless-statement
             except (OSError, AttributeError) as error:
                 tried.append(f"{place}: {error}")
                 continue
             library.dmi_read_error.restype = TEXT
-            library.dmi_read_find.restype = library.dmi_read_verify.restype = I64
+            library.dmi_read_find.restype = library.dmi_read_verify.restype = library.dmi_read_match.restype = I64
             return library
     raise ImportError(f"libdmi_read.so.1 cannot be loaded ({'; '.join(tried)}); DMI_READ_LIBRARY may say where it is")
 
@@ -378,7 +392,8 @@ class Tensor:
     key      REQUEST/SITE.LAYER, or SITE.LAYER; name: the part after the request; request: None where there is none
     site     a Site; layer: None where there is none
     dtype    one of DTYPES; shape: (rows, ...)
-    mixed    type or width changes from record to record: no rows can be read
+    mixed    type or width changes from record to record: it is not one tensor, and dtype and shape are those of its first record. Each row stands
+             alone: tensor[i], rows(), positions, Run.steps(), and slices of rows that are alike; others are a ValueError
     scale    by which true values were multiplied; None: sites of one name have several, and float32() divides each row by its own
 
     Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
@@ -391,7 +406,7 @@ class Tensor:
         self.request = _text(_bytes_at(entry.request, entry.request_bytes)) if entry.request else None
         self.site, self.layer = run.sites[entry.site], None if entry.layer < 0 else entry.layer
         self.dtype, self.mixed = DTYPES[entry.dtype] if entry.dtype < len(DTYPES) else "none", entry.mixed == 1
-        self.scale = None if entry.mixed == 2 else self.site.scale
+        self.scale = None if entry.mixed else self.site.scale
         self.shape, self.row_bytes = (entry.n_rows, *entry.dims[:entry.n_dims]), entry.row_bytes
 
     def __repr__(self) -> str:
@@ -436,18 +451,33 @@ class Tensor:
     def bytes(self, rows: slice | None = None) -> bytearray:
         """Rows as they were captured, little-endian, packed. Damaged ones are 0, and a warning says so."""
         first, n = self._span(rows)
-        data = bytearray(n * self.row_bytes)
+        data = bytearray(n * self._like(first, n)[2])
         self._read(first, n, data, None)
         return data
+
+    def _like(self, first: int, n: int) -> tuple[str, tuple, int]:
+        """(dtype, shape, bytes) of each of these rows. ValueError: they are not alike."""
+        if not self.mixed:
+            return self.dtype, self.shape[1:], self.row_bytes
+        kinds = {(row.dtype, row.shape) for row in self.rows(slice(first, first + n))} or {(self.dtype, self.shape[1:])}
+        if len(kinds) > 1:
+            raise ValueError(f"{self.key} {MIXED}: rows stand alone, as {self.key}[i] and Run.steps() give them")
+        dtype, shape = kinds.pop()
+        return dtype, shape, math.prod(shape) * BYTES[dtype]
 
     def rows(self, rows: slice | None = None, check: bool = False) -> list[Row]:
         """Where each row comes from. @check: decode them too, to say which are damaged."""
         first, n = self._span(rows)
         found = (_Row * max(n, 1))()
-        self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
+        self._read(first, n, bytearray(n * self.row_bytes) if check and not self.mixed else None, found)
+        for i in range(n if check and self.mixed else 0):
+            row = found[i]
+            size = math.prod(row.dims[:row.n_dims]) * BYTES[DTYPES[row.dtype]]
+            self._read(first + i, 1, bytearray(size), (_Row * 1).from_buffer(found, i * ctypes.sizeof(_Row)))
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
                     r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site,
-                    self.run.requests[r.donor - 1].id if r.donor else None) for r in found[:n]]
+                    self.run.requests[r.donor - 1].id if r.donor else None, DTYPES[r.dtype] if r.dtype < len(DTYPES) else "none",
+                    tuple(r.dims[:r.n_dims])) for r in found[:n]]
 
     @property
     def scales(self) -> list[float]:
@@ -473,19 +503,23 @@ class Tensor:
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
         import numpy
-        kind, n = _numpy_type(self.dtype), self._span(rows)[1]
-        return numpy.frombuffer(self.bytes(rows), kind).reshape(n, *self.shape[1:])
+        first, n = self._span(rows)
+        dtype, shape, _ = self._like(first, n)
+        return numpy.frombuffer(self.bytes(rows), _numpy_type(dtype)).reshape(n, *shape)
 
     def float32(self, rows: slice | None = None) -> Any:
         """[rows, ...] as true values, so divided by the site's scale, in numpy's float32."""
         first, n = self._span(rows)
-        return _true(_float32(self.bytes(rows), self.dtype).reshape(n, *self.shape[1:]), self, first)
+        dtype, shape, _ = self._like(first, n)
+        return _true(_float32(self.bytes(rows), dtype).reshape(n, *shape), self, first)
 
     def torch(self, rows: slice | None = None) -> Any:
         """[rows, ...] on the CPU, in the type that was captured; memory that nobody else has."""
         import torch
-        data, kind = self.bytes(rows), getattr(torch, IN_TORCH[self.dtype])
-        return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(self._span(rows)[1], *self.shape[1:])
+        first, n = self._span(rows)
+        dtype, shape, _ = self._like(first, n)
+        data, kind = self.bytes(rows), getattr(torch, IN_TORCH[dtype])
+        return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(n, *shape)
 
     def __getitem__(self, rows: int | slice) -> Any:
         if isinstance(rows, slice):
@@ -693,59 +727,57 @@ class Run(collections.abc.Mapping):
             raise KeyError(f"{key!r}: tensors are taken by their key, a text")
         raise KeyError(f"no tensor is called {key!r}{_near(key, self._tensors)}")
 
-    def _expect(self, site: str | None, layer: int | None, request: str | None) -> None:
-        """KeyError: the run has no site, layer or request of that name."""
-        tensors = self._tensors.values()
-        if request is not None:
-            ids = {r.id for r in self.requests} | {t.request for t in tensors if t.request is not None}
-            if ids and request not in ids:
-                raise KeyError(f"the run has no request {request!r}{_near(request, ids)}")
-        if site is not None:
-            names = {s.name for s in self.sites} | {t.name for t in tensors}
-            if site not in names:
-                raise KeyError(f"the run has no site {site!r}{_near(site, names)}")
-        if layer is not None:
-            layers = {t.layer for t in tensors if site in (None, t.site.name, t.name)}
-            if isinstance(layer, bool) or not isinstance(layer, int) or (layers and layer not in layers):
-                raise KeyError(f"{site or 'the run'} has no layer {layer!r}; there are {', '.join(map(str, sorted(layers - {None}))) or 'none'}")
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
     def __len__(self) -> int:
         return len(self._tensors)
 
-    def tensors(self, site: str | None = None, layer: int | None = None, request: str | None = None) -> list[Tensor]:
-        """Those of a site (its name, as in the spec), a layer, a request. KeyError, with the nearest names: the run has none of that name."""
-        self._expect(site, layer, request)
-        return [t for t in self._tensors.values() if site in (None, t.site.name, t.name) and layer in (None, t.layer) and
-                request in (None, t.request)]
+    def tensors(self, site: Names = None, layer: Any = None, request: Names = None) -> list[Tensor]:
+        """Those of a site (its name, as in the spec), a layer, a request, or of several.
 
-    def select(self, request: str | None = None, tokens: str | tuple[int, int] = "all", rejected: bool = False, superseded: bool = False,
-               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool = False) -> "Run":
+        site, request  a name, or a list of them
+        layer          a number, "0,3-7,last" (7 is included), or a list of these
+        KeyError, with the nearest names: the run has none of that name; ValueError: such layers cannot be.
+        """
+        room = (U64 * max(len(self), 1))()
+        n = self._choose("dmi_read_match", _selection(site, layer, request), room, U64(len(room)))
+        tensors = list(self._tensors.values())
+        return [tensors[room[i]] for i in range(n)]
+
+    def select(self, request: Names = None, tokens: Any = "all", rejected: bool = False, superseded: bool = False,
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool = False,
+               site: Names = None, layer: Any = None) -> "Run":
         """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
 
-        request     only this one
-        tokens      "all", "prompt", "generated", "last", or positions of each request, the end excluded: "A:B", (first, end), a slice; either may be left out
+        request, site, layer   only these, as tensors() takes them
+        tokens      "all", "prompt", "generated", "last", or positions of each request, as slices are: 5, "A:B", (first, end), slice(first, end), where
+                    either may be left out and a number below 0 counts from the request's end; several in a list, or with commas
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
         fill_cached            rows of tokens that a prefix cache had, too: from the first request that computed them with the same token ids at every
                                position from 0 on, which Row.donor and Tensor.donors name. Needs the site token_ids, and an engine that said the ids
+        KeyError, with the nearest names: the run has none of that name; ValueError: such layers or tokens cannot be. Then all is as before.
         """
-        self._expect(None, None, request)
-        kind, first, end = _tokens(tokens)
-        chosen = _Selection()
-        chosen.flags = rejected | superseded << 1 | fill_cached << 2
-        if request is not None:
-            chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
-        chosen.tokens, chosen.first, chosen.end = kind, first, end
+        chosen = _selection(site, layer, request)
+        chosen.flags, chosen.positions = rejected | superseded << 1 | fill_cached << 2, _words("tokens", tokens)
         asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
-                 "fill_cached": fill_cached}
+                 "fill_cached": fill_cached, "site": site, "layer": layer}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
-        self._call("dmi_read_select", ctypes.byref(chosen))
+        self._choose("dmi_read_select", chosen)
         self._chosen = asked
         self._fill()
         return self
+
+    def _choose(self, name: str, chosen: _Selection, *more: Any) -> int:
+        """A call that selects: what the run has not is a KeyError, what cannot be a ValueError."""
+        try:
+            return self._call(name, ctypes.byref(chosen), *more)
+        except ReadError as error:
+            kind = {errno.ENOENT: KeyError, errno.EINVAL: ValueError}.get(error.errno)
+            if kind is None:
+                raise
+            raise kind(error.strerror) from None
 
     def sample_fault(self, tensor: Tensor) -> tuple[str, str] | None:
         """Why a tensor's rows are no sample: (the kind, one of SAMPLE_FAULTS; a phrase to stand after its name). None: they are every position of its
@@ -756,7 +788,7 @@ class Run(collections.abc.Mapping):
 
     # ---- much of it
 
-    def load(self, site: str | None = None, layer: int | None = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
+    def load(self, site: Names = None, layer: Any = None, request: Names = None, float32: bool = False) -> dict[str, Any]:
         """{key: array} of all tensors that tensors() would list, each record decoded once.
 
         float32  true values as float32; else the types that were captured, of which bf16 and 8-bit floats need ml_dtypes
@@ -775,7 +807,7 @@ class Run(collections.abc.Mapping):
         wanted = [t for t in tensors if not t.mixed]
         for tensor in tensors:
             if tensor.mixed:
-                self._warn(tensor.key, f"{tensor.key} is left out: its type or width changes from record to record, so it is not one tensor")
+                self._warn(tensor.key, f"{tensor.key} is left out: it {MIXED}; run[{tensor.key!r}][i] gives its rows one by one")
         buffers = [bytearray(len(t) * t.row_bytes) for t in wanted]
         places = (ctypes.c_void_p * max(len(wanted), 1))(*(
             ctypes.addressof((ctypes.c_char * len(b)).from_buffer(b)) if b else None for b in buffers))
@@ -793,8 +825,14 @@ class Run(collections.abc.Mapping):
         ids = {t.request for t in self._tensors.values()}
         if request is None and len(ids) > 1:
             raise ValueError(f"the run has {len(ids)} requests: say which ({', '.join(sorted(filter(None, ids))[:5])}, ...)")
+        at = None  # the positions that tensors without a fault have in common
         for tensor in self.tensors(request=request):
-            fault = self.sample_fault(tensor) if tensor.request is not None and tensor.site.row == "token" else None
+            if tensor.request is None or tensor.site.row != "token":
+                continue
+            fault = self.sample_fault(tensor)
+            at = tensor.positions if at is None and not fault else at
+            if not fault and at and at[-1] - at[0] + 1 != len(at):
+                fault = LACKS_ROWS, "has rows of positions that do not follow one another"
             if fault and fault[0] != "of changing type or scale":
                 raise ValueError(f"{tensor.key} {fault[1]}: its rows are not positions; run[{tensor.key!r}].positions says what they are")
         found = self.load(request=request, float32=float32)
@@ -805,7 +843,7 @@ class Run(collections.abc.Mapping):
         places: dict[int, list] = {}
         numbers = {}
         for tensor in self._tensors.values():
-            for i, row in enumerate([] if tensor.mixed else tensor.rows()):
+            for i, row in enumerate(tensor.rows()):
                 places.setdefault(row.forward, []).append((tensor, i, row.position))
                 numbers[row.forward] = row.step
         for forward in sorted(places):
@@ -816,8 +854,13 @@ class Run(collections.abc.Mapping):
                                                    for key, rows in of_tensor.items()})
 
     def _pick(self, key: str, rows: list[int], float32: bool) -> Any:
-        """Rows of a tensor, mostly one after the other."""
-        read = self._tensors[key].float32 if float32 else self._tensors[key].numpy
+        """Rows of a tensor, mostly one after the other. A list where they are not alike."""
+        tensor = self._tensors[key]
+        read = tensor.float32 if float32 else tensor.numpy
+        if tensor.mixed:
+            import numpy
+            each = [read(slice(i, i + 1))[0] for i in rows]
+            return numpy.stack(each) if len({(row.dtype, row.shape) for row in each}) == 1 else each
         found = read(slice(rows[0], rows[-1] + 1))
         return found if len(found) == len(rows) else found[[i - rows[0] for i in rows]]
 
@@ -867,19 +910,46 @@ def _near(name: str, names: Any) -> str:
     return f"; near it: {', '.join(near)}" if near else ""
 
 
-def _tokens(tokens: Any) -> tuple[int, int, int]:
-    """(enum dmi_read_tokens, first position, the one after the last)"""
-    if isinstance(tokens, str) and tokens in TOKENS:
-        return TOKENS[tokens], 0, 0
-    words = tokens.split(":") if isinstance(tokens, str) else [tokens.start, tokens.stop] if isinstance(tokens, slice) and tokens.step is None else tokens
+def _selection(site: Names, layer: Any, request: Names) -> _Selection:
+    chosen = _Selection()
+    chosen.sites, chosen.n_sites = _names("site", site)
+    chosen.requests, chosen.n_requests = _names("request", request)
+    chosen.layers = None if layer is None else _words("layer", layer)
+    return chosen
+
+
+def _names(what: str, names: Names) -> tuple:
+    """(what C takes, how many)"""
+    each = [] if names is None else [names] if isinstance(names, str) else list(names)
+    if not all(isinstance(name, str) for name in each):
+        raise ValueError(f"{what}={names!r}: a name or a list of names was expected")
+    if not each and names is not None:
+        raise ValueError(f"{what}={names!r}: no name is in it")
+    texts = [os.fsencode(name) for name in each]
+    return (_Name * max(len(texts), 1))(*(_Name(text, len(text)) for text in texts)), len(texts)
+
+
+def _words(what: str, words: Any) -> bytes:
+    """As C takes them: "5", "1:3", "0,3-7,last"."""
+    if what == "tokens" and isinstance(words, tuple) and len(words) == 2:
+        words = slice(*words)
+    each = list(words) if isinstance(words, (list, tuple, range, set)) else [words]
+    if not each:
+        raise ValueError(f"{what}={words!r}: nothing is in it")
+    return ",".join(_word(what, word) for word in each).encode(errors="surrogateescape")
+
+
+def _word(what: str, word: Any) -> str:
+    if isinstance(word, str):
+        return word
     try:
-        first, end = (default if word in (None, "") else int(word) if isinstance(tokens, str) else operator.index(word)
-                      for word, default in zip(words, (0, 2**63 - 1), strict=True))
-        if 0 <= first <= end < 2**63:
-            return 1, first, end
-    except (TypeError, ValueError):
+        if isinstance(word, slice) and what == "tokens" and word.step in (None, 1):
+            return ":".join("" if end is None else str(operator.index(end)) for end in (word.start, word.stop))
+        if not isinstance(word, bool):
+            return str(operator.index(word))
+    except TypeError:
         pass
-    raise ValueError(f"tokens={tokens!r}: one of {', '.join(TOKENS)}, or positions, \"A:B\" or (first, end), was expected")
+    raise ValueError(f"{what}={word!r}: a number, a text" + (", (first, end) or a slice without a step" if what == "tokens" else "") + " was expected")
 
 
 def _lens_name(tensor: Tensor) -> str:

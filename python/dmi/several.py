@@ -8,7 +8,7 @@ import re
 from typing import Any, Iterable, Iterator
 
 from . import growing
-from .reading import Request, Run, Tensor, _near
+from .reading import Names, Request, Run, Tensor, _names, _near
 
 NUMBERED = re.compile(r"(.+)~([1-9]\d{0,8})", re.S)
 
@@ -102,25 +102,33 @@ class Runs(collections.abc.Mapping):
         self._fill()
         return len(self._tensors)
 
-    def tensors(self, site: Any = None, layer: Any = None, request: str | None = None) -> list[Tensor]:
+    def _owners(self, request: Names) -> list[tuple[Run, list[str] | None]]:
+        """Runs, and what requests of these names are called there."""
+        if request is None:
+            return [(run, None) for run in self.runs]
+        _names("request", request)  # ValueError: it is no name, or none is in it
+        owners: dict[int, list[str]] = {}
+        where = {self._name(i, one.id): (i, one.id) for i, run in enumerate(self.runs) for one in run.requests}
+        for name in [request] if isinstance(request, str) else request:
+            if name not in where:
+                raise KeyError(f"the runs have no request {name!r}{_near(name, where)}")
+            i, own = where[name]
+            owners.setdefault(i, []).append(own)
+        return [(self.runs[i], owners[i]) for i in sorted(owners)]
+
+    def tensors(self, site: Names = None, layer: Any = None, request: Names = None) -> list[Tensor]:
         """As Run.tensors(), of all runs; @request: by its name here. KeyError where no run has what is asked for."""
-        if request is not None:
-            where = {self._name(i, one.id): (run, one.id) for i, run in enumerate(self.runs) for one in run.requests}
-            if request not in where:
-                raise KeyError(f"the runs have no request {request!r}{_near(request, where)}")
-            run, own = where[request]
-            return run.tensors(site, layer, own)
-        found, wrong = [], []
-        for run in self.runs:
+        found, wrong, owners = [], [], self._owners(request)
+        for run, own in owners:
             try:
-                found.append(run.tensors(site, layer))
+                found.append(run.tensors(site, layer, own))
             except KeyError as error:
                 wrong.append(error)
-        if len(wrong) == len(self.runs):
+        if len(wrong) == len(owners):
             raise wrong[0]
         return [tensor for some in found for tensor in some]
 
-    def load(self, site: Any = None, layer: Any = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
+    def load(self, site: Names = None, layer: Any = None, request: Names = None, float32: bool = False) -> dict[str, Any]:
         """As Run.load(), by the keys of this mapping."""
         keys, found = {id(tensor): key for key, tensor in self.items()}, {}
         wanted = self.tensors(site, layer, request)
@@ -129,10 +137,10 @@ class Runs(collections.abc.Mapping):
                 found[keys[id(tensor)]] = run._array(tensor, data, float32)
         return found
 
-    def select(self, tokens: Any = "all", rejected: bool = False, superseded: bool = False) -> "Runs":
-        """As Run.select(), of all requests of all runs."""
+    def select(self, tokens: Any = "all", rejected: bool = False, superseded: bool = False, fill_cached: bool = False) -> "Runs":
+        """As Run.select(), of all requests of all runs; rows of cached tokens come from requests of the same run."""
         for run in self.runs:
-            run.select(tokens=tokens, rejected=rejected, superseded=superseded)
+            run.select(tokens=tokens, rejected=rejected, superseded=superseded, fill_cached=fill_cached)
         return self
 
     # ---- runs that grow

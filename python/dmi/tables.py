@@ -11,11 +11,12 @@ COLUMNS says what each has. Files carry the run's uuid, path, model and host as 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from typing import Any, Callable, Iterator
 
 from .export import Folder, _arrow
-from .reading import DTYPES, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
+from .reading import BYTES, DTYPES, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
 
 NONE = 2**64 - 1
 AT_A_TIME = 50000  # lines of a table, and rows of a tensor
@@ -116,7 +117,8 @@ def _line(t: Tensor, at: int, n: int, r: _Row, phase: str | None) -> dict:
     return {"key": _utf8(t.key), "request": _utf8(t.request), "site": t.site.name, "layer": t.layer, "first_index": at, "rows": n,
             "first_position": r.position if known else None, "end_position": r.position + n if known else None, "phase": phase,
             "step": _number(r.step), "forward": r.forward, "launch": r.launch, "first_row": r.row, "device": r.device, "time": r.time_ns,
-            "bytes": n * t.row_bytes, "rejected": bool(r.flags & REJECTED), "superseded": bool(r.flags & SUPERSEDED), "donor": _utf8(_donor(t, r))}
+            "bytes": n * math.prod(r.dims[:r.n_dims]) * BYTES.get(DTYPES[r.dtype], 0), "rejected": bool(r.flags & REJECTED),
+            "superseded": bool(r.flags & SUPERSEDED), "donor": _utf8(_donor(t, r))}
 
 
 def _donor(t: Tensor, r: _Row) -> str | None:
@@ -126,7 +128,7 @@ def _donor(t: Tensor, r: _Row) -> str | None:
 def _rows(run: Run) -> Iterator[dict]:
     phases = _Phases(run)
     for t in run.values():
-        for at in range(0, 0 if t.mixed else len(t), AT_A_TIME):
+        for at in range(0, len(t), AT_A_TIME):
             n = min(AT_A_TIME, len(t) - at)
             rows = (_Row * n)()
             t._read(at, n, None, rows)

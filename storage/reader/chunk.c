@@ -242,6 +242,9 @@ void reader_free_chunks(struct reader *r, struct reader_segment *s)
     free(s->chunks);
     s->chunks = NULL;
     s->n_chunks = s->chunks_room = 0;
+    free(s->extents);
+    s->extents = NULL;
+    s->n_extents = s->extents_room = s->n_extended = 0;
     s->first_chunk = s->end_chunk = 0;
     s->listed = false;
     r->index.n_footer_bytes -= s->n_footer;

@@ -60,13 +60,21 @@ static int check_dictionary(struct reader *r, struct reader_segment *s)
 
 /* ------------------------------------------------------------------------- in memory */
 
-/* Chunks of records are found in the footer again. */
+/* Whether more is known of a chunk than the footer has. */
+static bool is_known(const struct reader_chunk *c)
+{
+    if (c->type == DMI_CHUNK_RECORDS)
+        return c->strange;
+    return c->noted || c->bytes || c->type == DMI_CHUNK_CHANGES;
+}
+
+/* The others are found in the footer again. */
 static void drop_chunks(struct reader *r, struct reader_segment *s)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->n_chunks; i++) {
         reader_free_meta(r, &s->chunks[i]);
-        if (s->chunks[i].type != DMI_CHUNK_RECORDS || s->chunks[i].strange)
+        if (is_known(&s->chunks[i]))
             s->chunks[kept++] = s->chunks[i];
     }
     s->n_chunks = kept;

@@ -2,7 +2,7 @@
 /* A run: its files are found, its structure is read, and read on when it has grown. */
 #include "core/cleanup.h"
 #include "storage/codec/hash.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,10 +64,30 @@ static bool is_last(const struct reader *r, const struct reader_segment *s)
     return s == &r->index.segments[r->index.n_segments - 1];
 }
 
+/*
+ * A segment that was walked while it grew, and is closed now: its footer, which the walk has compared with its chunks, takes the
+ * place of what is known of each. Not where more is known of a chunk.
+ */
+static int go_by_footer(struct reader *r, uint32_t i)
+{
+    struct reader_segment *s = &r->index.segments[i];
+    bool plain = s->closed && s->have_footer && s->footer_holds && reader_is_by_window(r);
+    for (size_t k = 0; plain && k < s->n_chunks; k++) {
+        const struct reader_chunk *c = &s->chunks[k];
+        plain = !c->strange && !c->in_part && (c->type == DMI_CHUNK_RECORDS || !c->noted);
+    }
+    if (!plain)
+        return 0;
+    reader_free_chunks(r, s);
+    int res = reader_by_index(r, i);
+    return res ? (res < 0 ? res : 0) : reader_walk_anew(r, i);
+}
+
 /* A segment that is new to the reader, or that has grown. */
 static int take_segment(struct reader *r, uint32_t i)
 {
     struct reader_segment *s = &r->index.segments[i];
+    bool is_known = s->walked != 0;
     if (!s->header_ok && i && s->walked == 0)
         s->first_sequence = s->next_sequence = r->index.segments[i - 1].next_sequence;
     if (s->other_version || s->closed)
@@ -75,6 +95,8 @@ static int take_segment(struct reader *r, uint32_t i)
     int res = s->walked ? 0 : reader_by_index(r, i);
     if (!res)
         res = reader_walk(r, i);
+    if (!res && is_known)
+        res = go_by_footer(r, i);
     if (res < 0)
         return res;
     /* the dictionary of a first segment that lost its own comes from the manifest */
@@ -386,13 +408,9 @@ void reader_close_one(struct reader *r)
         reader_free_chunks(r, &r->index.segments[i]);
     free(r->index.segments);
     free(r->selection.records);
-    free(r->selection.steps);
-    free(r->selection.outcomes);
-    free(r->selection.ends);
+    reader_free_steps(&r->selection.steps);
+    reader_free_names(&r->names);
     free(r->selection.kept);
-    reader_forget_ids(&r->selection);
-    free(r->selection.shown);
-    free(r->selection.names);
     free(r->found);
     free(r->said.sites);
     forget_files(r);

@@ -4,7 +4,7 @@
  * list. Source: docs/format.md 6.1.
  */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,11 +20,11 @@ static uint32_t listed(const struct reader_outcome *o, size_t i)
     return row;
 }
 
-/* The span that an outcome is of; NULL: it is of none, or its step is not selected. *@wrong where it cannot be. */
-static struct reader_step *step_of(struct reader *r, const struct reader_outcome *o,
+/* The span that an outcome is of; NULL: it is of none, or its step is not there. *@wrong where it cannot be. */
+static struct reader_step *step_of(const struct reader_steps *steps, const struct reader_outcome *o,
                                    const char **wrong)
 {
-    struct reader_step *step = reader_find_step(r, o->at.step);
+    struct reader_step *step = reader_find_step(steps, o->at.step);
     if (o->at.span == DMI_OUTCOME_NO_SPAN || !step)
         return NULL;
     *wrong = "an outcome's span is not in its step";
@@ -39,32 +39,38 @@ static struct reader_step *step_of(struct reader *r, const struct reader_outcome
     return step;
 }
 
-static int add_end(struct reader *r, const struct reader_outcome *o, const struct reader_step *step)
+static int add_end(struct reader_steps *steps, const struct reader_chunk *c, uint32_t number,
+                   const struct reader_step *step)
 {
+    const struct reader_outcome *o = &c->outcomes[number];
     struct reader_end end = { .shed = !(o->at.flags & DMI_OUTCOME_END),
                               .reason = o->at.reason,
-                              .time_ns = o->at.time_ns };
+                              .time_ns = o->at.time_ns,
+                              .place = c->sequence,
+                              .number = number };
     if (step) {
         end.id = reader_span_id(step, o->at.span, &end.n_id);
-        end.after = (size_t)(step - r->selection.steps) + 1;
+        end.after = (size_t)(step - steps->all) + 1;
     } else if (o->at.id_bytes) {
         end.id = o->id;
         end.n_id = o->at.id_bytes;
-        end.after = o->at.step == DMI_NO_STEP ? 0 : reader_steps_to(r, o->at.step);
+        end.after = o->at.step == DMI_NO_STEP ? 0 : reader_steps_to(steps, o->at.step);
     } else {
         return 0; /* of a step that is not selected */
     }
-    if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
+    if (GROW(steps->ends, steps->n_ends, steps->ends_room))
         return -ENOMEM;
-    r->selection.ends[r->selection.n_ends++] = end;
+    steps->ends[steps->n_ends++] = end;
     return 0;
 }
 
+/* Outcome @number of a chunk. @ends: also an end. */
 static int add_outcome(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
-                       const struct reader_outcome *o)
+                       uint32_t number, bool ends, struct reader_steps *steps)
 {
+    const struct reader_outcome *o = &c->outcomes[number];
     const char *wrong = NULL;
-    const struct reader_step *step = step_of(r, o, &wrong);
+    const struct reader_step *step = step_of(steps, o, &wrong);
     if (wrong) {
         if (!c->noted)
             NOTE_CHUNK(r, s, c, "the chunk (%s) contradicts the steps: %s",
@@ -73,14 +79,15 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
         return 0;
     }
     if (step && o->at.flags & DMI_OUTCOME_ACCEPTED) {
-        if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
+        if (GROW(steps->outcomes, steps->n_outcomes, steps->outcomes_room))
             return -ENOMEM;
-        struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
+        struct reader_outcome *to = &steps->outcomes[steps->n_outcomes];
         *to = *o;
-        to->step = (size_t)(step - r->selection.steps);
-        to->place = r->selection.n_outcomes++;
+        to->step = (size_t)(step - steps->all);
+        to->place = steps->n_outcomes++;
     }
-    return o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED) ? add_end(r, o, step) : 0;
+    bool end = o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED);
+    return end && ends ? add_end(steps, c, number, step) : 0;
 }
 
 static int outcome_order(const void *pa, const void *pb)
@@ -91,9 +98,8 @@ static int outcome_order(const void *pa, const void *pb)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-static int end_order(const void *pa, const void *pb)
+static int same_end(const struct reader_end *a, const struct reader_end *b)
 {
-    const struct reader_end *a = pa, *b = pb;
     ORDER(a, b, after);
     ORDER(a, b, time_ns);
     if (a->shed != b->shed)
@@ -102,63 +108,91 @@ static int end_order(const void *pa, const void *pb)
     return a->n_id ? memcmp(a->id, b->id, a->n_id) : 0;
 }
 
+static int end_order(const void *pa, const void *pb)
+{
+    const struct reader_end *a = pa, *b = pb;
+    int c = same_end(a, b);
+    if (c)
+        return c;
+    ORDER(a, b, place);
+    ORDER(a, b, number);
+    return 0;
+}
+
 /* A segment may repeat what an earlier one says. */
-static void drop_repeated_ends(struct reader *r)
+static void drop_repeated_ends(struct reader_steps *steps)
 {
     size_t n = 0;
-    for (size_t i = 0; i < r->selection.n_ends; i++)
-        if (!n || end_order(&r->selection.ends[n - 1], &r->selection.ends[i]))
-            r->selection.ends[n++] = r->selection.ends[i];
-    r->selection.n_ends = n;
+    for (size_t i = 0; i < steps->n_ends; i++)
+        if (!n || same_end(&steps->ends[n - 1], &steps->ends[i]))
+            steps->ends[n++] = steps->ends[i];
+    steps->n_ends = n;
 }
 
-void reader_attach_outcomes(struct reader *r)
+void reader_attach_outcomes(struct reader_steps *steps)
 {
     size_t kept = 0;
-    SORT(r->selection.outcomes, r->selection.n_outcomes, outcome_order);
-    for (size_t i = 0; i < r->selection.n_outcomes;
-         i++) { /* of several for one span the last counts */
-        const struct reader_outcome *o = &r->selection.outcomes[i];
+    SORT(steps->outcomes, steps->n_outcomes, outcome_order);
+    for (size_t i = 0; i < steps->n_outcomes; i++) { /* of several for one span the last counts */
+        const struct reader_outcome *o = &steps->outcomes[i];
         bool again =
-            i + 1 < r->selection.n_outcomes && o[1].step == o->step && o[1].at.span == o->at.span;
+            i + 1 < steps->n_outcomes && o[1].step == o->step && o[1].at.span == o->at.span;
         if (!again)
-            r->selection.outcomes[kept++] = *o;
+            steps->outcomes[kept++] = *o;
     }
-    r->selection.n_outcomes = kept;
+    steps->n_outcomes = kept;
     for (size_t i = 0; i < kept; i++) {
-        struct reader_step *step = &r->selection.steps[r->selection.outcomes[i].step];
-        step->outcomes = step->n_outcomes ? step->outcomes : &r->selection.outcomes[i];
+        struct reader_step *step = &steps->all[steps->outcomes[i].step];
+        step->outcomes = step->n_outcomes ? step->outcomes : &steps->outcomes[i];
         step->n_outcomes++;
     }
-    SORT(r->selection.ends, r->selection.n_ends, end_order);
-    drop_repeated_ends(r);
-}
-
-/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
-static int select_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
-                        const char **wrong)
-{
-    int res = reader_load_chunk(r, s, c, wrong);
-    for (size_t i = 0; !res && i < c->n_held; i++)
-        res = add_outcome(r, s, c, &c->outcomes[i]);
-    return res;
+    SORT(steps->ends, steps->n_ends, end_order);
+    drop_repeated_ends(steps);
 }
 
 int reader_select_outcomes(struct reader *r)
 {
     bool incomplete = reader_is_incomplete(r);
-    int res = 0;
     struct reader_cursor at = { 0 };
-    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_OUTCOMES, &at));) {
+    struct reader_chunk *c;
+    int res;
+    while (!(res = reader_next_listed(r, DMI_CHUNK_OUTCOMES, &at, &c)) && c) {
+        struct reader_segment *s = &r->index.segments[at.segment];
         const char *wrong = NULL;
         if (chunk_type_repeats(c->type) && !incomplete)
             continue;
-        res = select_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        res = reader_load_chunk(r, s, c, &wrong);
+        for (uint32_t i = 0; !res && i < c->n_held; i++)
+            res = add_outcome(r, s, c, i, true, &r->selection.steps);
         if (res == -EBADMSG)
             res = reader_distrust(r, at.segment, at.chunk, wrong);
+        if (res)
+            return res;
     }
     if (!res)
-        reader_attach_outcomes(r);
+        reader_attach_outcomes(&r->selection.steps);
+    return res;
+}
+
+/* ------------------------------------------------------------------------- some at a time */
+
+static int take_outcomes(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                         const struct reader_step_filter *filter, struct reader_steps *out)
+{
+    size_t before = out->n_outcomes + out->n_ends;
+    for (uint32_t i = 0; i < c->n_held; i++)
+        if (reader_filter_has(filter, reader_outcome_place(&c->outcomes[i])) &&
+            add_outcome(r, s, c, i, filter->ends, out))
+            return -ENOMEM;
+    return out->n_outcomes + out->n_ends > before ? reader_hold(out, c) : 0;
+}
+
+int reader_load_outcomes(struct reader *r, const struct reader_step_filter *filter,
+                         struct reader_steps *out)
+{
+    int res = reader_visit_extents(r, DMI_CHUNK_OUTCOMES, filter, take_outcomes, out);
+    if (!res)
+        reader_attach_outcomes(out);
     return res;
 }
 
@@ -191,10 +225,10 @@ bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t
 
 size_t reader_n_ends(const struct reader *r)
 {
-    return r->selection.n_ends;
+    return r->selection.steps.n_ends;
 }
 
 const struct reader_end *reader_end(const struct reader *r, size_t i)
 {
-    return i < r->selection.n_ends ? &r->selection.ends[i] : NULL;
+    return i < r->selection.steps.n_ends ? &r->selection.steps.ends[i] : NULL;
 }

@@ -2,7 +2,7 @@
 /* What programs call: one run, or those of ranks as one. */
 #include "storage/reader/reader.h"
 
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,14 +62,58 @@ void reader_closep(struct reader **reader)
 
 /* ------------------------------------------------------------------------- what is done with it */
 
+/* All steps once, some at a time. Return: also -EAGAIN. */
+static int name_by_window(struct reader *r, struct reader_naming *naming)
+{
+    struct reader_step_place place = { 0 };
+    struct reader_steps steps = { 0 };
+    int res = 0;
+    while (!res && !place.done) {
+        res = reader_fill_steps(r, &place, &steps);
+        if (!res)
+            res = reader_name_take(naming, &steps);
+    }
+    reader_free_steps(&steps);
+    return res;
+}
+
+static int name_once(struct reader *r)
+{
+    struct reader_naming *naming = reader_name_begin(&r->names, reader_is_by_window(r));
+    if (!naming)
+        return -ENOMEM;
+    int res = reader_is_by_window(r) ? name_by_window(r, naming)
+                                     : reader_name_take(naming, &r->selection.steps);
+    reader_name_end(naming, !res);
+    return res;
+}
+
+static int name_all(struct err *err, struct reader *r)
+{
+    int res = -EAGAIN;
+    while (res == -EAGAIN) { /* at most once a segment */
+        res = name_once(r);
+        if (res == -EAGAIN && reader_select_again(err, r))
+            return err->code;
+        if (res == -EAGAIN && reader_sum(r)) /* of what was walked */
+            res = -ENOMEM;
+    }
+    return res ? err_set_errno(err, -res, "cannot read the requests of %s", r->run.path) : 0;
+}
+
 /* Ids as they are shown, where all steps are selected. */
 static int show_ids(struct err *err, struct reader *r)
 {
     const struct reader_selection *s = &r->selection;
     bool all_steps = r->ranks || (s->made && (!s->have_query || s->query.all_steps));
-    return all_steps && reader_show_ids(r)
-               ? err_set_errno(err, ENOMEM, "cannot read the requests of %s", r->run.path)
-               : 0;
+    if (reader_is_by_window(r)) {
+        reader_unname(&r->names); /* until a window is asked for */
+        return 0;
+    }
+    int res = all_steps ? name_all(err, r) : 0;
+    if (!res && all_steps && reader_show_ids(&r->names, &r->selection.steps))
+        res = err_set_errno(err, ENOMEM, "cannot read the requests of %s", r->run.path);
+    return res;
 }
 
 int reader_select(struct err *err, struct reader *r, const struct reader_query *query)
@@ -83,10 +127,23 @@ int reader_window(struct err *err, struct reader *r, uint64_t first, size_t most
 {
     if (r->ranks)
         return err_set(err, -EINVAL, "%s: runs of ranks are not read by window", r->run.path);
-    int res = reader_window_one(err, r, first, most, next, n_gone), shown = 0;
+    int res = r->names.wanted ? name_all(err, r) : 0;
+    if (!res)
+        res = reader_window_one(err, r, first, most, next, n_gone);
     if (res == READER_E_AGAIN)
-        shown = show_ids(err, r);
-    return shown ? shown : res;
+        reader_unname(&r->names);
+    return res;
+}
+
+int reader_next_steps(struct err *err, struct reader *r, struct reader_step_place *place,
+                      struct reader_steps *out)
+{
+    int res = r->names.wanted ? name_all(err, r) : 0;
+    if (!res)
+        res = reader_next_steps_one(err, r, place, out);
+    if (res == READER_E_AGAIN)
+        reader_unname(&r->names);
+    return res;
 }
 
 int reader_refresh(struct err *err, struct reader *r)

@@ -58,7 +58,36 @@ struct reader_end {
         shed; /* no end: rows of it are not captured any more, from the last of the steps @after on */
     uint32_t reason; /* of an end: enum dmi_end, or a number that is none */
     uint64_t time_ns;
-    size_t after; /* how many of the steps selected came before it */
+    size_t after;    /* how many of the steps beside it came before it */
+    uint64_t place;  /* private: the chunk that says it, */
+    uint32_t number; /* and which of its entries */
+};
+
+/* Steps in the order of their sequence, each with what became of its rows; and ends among them, in the order of the steps. */
+struct reader_steps {
+    struct reader_step *all;
+    size_t n;
+    struct reader_end *ends;
+    size_t n_ends;
+    bool any_before;
+    struct dmi_step_entry before; /* the last step before the first one */
+
+    /* private */
+    size_t room, ends_room;
+    struct reader_outcome *outcomes; /* by step and span */
+    size_t n_outcomes, outcomes_room;
+    struct reader_shown_id *shown; /* by step and span */
+    size_t n_shown, shown_room;
+    uint8_t **held; /* bytes that no chunk has any more */
+    size_t n_held, held_room;
+};
+
+/* How far the steps of a run were read; zeros: not at all. It may be copied, to read some of them again. */
+struct reader_step_place {
+    uint64_t next; /* sequence number */
+    uint64_t span; /* private: of sequence numbers at a time */
+    bool done, any_before;
+    struct dmi_step_entry before; /* the last step before it */
 };
 
 struct reader_record {
@@ -134,7 +163,7 @@ struct reader_run {
     size_t n_changes;
     struct reader_edits edits;
     size_t n_runs;                   /* that are joined; 1: this is one run */
-    const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
+    const struct reader_rank *ranks; /* n_runs of them; NULL: this is one run */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */
@@ -157,7 +186,7 @@ struct reader_finding {
  * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
  *
  * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
- * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
+ * in them); a run or rank that is there twice is left out. Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
  * sites' shards say; docs/format.md 8.1. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
  * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
@@ -184,21 +213,29 @@ enum { READER_E_AGAIN = 1 };
  */
 int reader_select(struct err *err, struct reader *reader, const struct reader_query *query);
 
-/* How many records the query matched that asked for records; by window and with all steps: 0. */
-size_t reader_n_matched(const struct reader *reader);
-
 /**
- * reader_window() - select the records of the next chunks in place of those before
- * After reader_select() of a query by window, of one run. Only the records are replaced: the steps stay.
+ * reader_window() - select the records of the next chunks, and the steps that they name, in place of those before
+ * After reader_select() of a query by window, of one run.
  * @first: sequence number of a chunk
  * @most: records; whole chunks are taken, so there may be more
  * @next: gets the sequence number to go on with; UINT64_MAX: no chunk is left
  * @n_gone: gets the number of records whose segment was deleted since the reader found it
- * Return: 0; READER_E_AGAIN (an index was wrong: the steps were selected anew, so begin anew with the first chunk); -errno
- * with a sentence in @err.
+ * Return: 0; READER_E_AGAIN (an index was wrong: begin anew with the first chunk); -errno with a sentence in @err.
  */
 int reader_window(struct err *err, struct reader *reader, uint64_t first, size_t most,
                   uint64_t *next, uint64_t *n_gone);
+
+/**
+ * reader_next_steps() - some of the steps of a run that is read by window, in their order
+ * @place: goes on after them; @place->done: they are the last ones
+ * @out: gets them in place of those that it had; zeroed the first time, to be freed with reader_free_steps(). Valid until
+ *       the reader is refreshed, selected anew or closed. What reader_window() selected stays
+ * Return: 0, also with none; READER_E_AGAIN (an index was wrong: begin anew); -errno with a sentence in @err.
+ */
+int reader_next_steps(struct err *err, struct reader *reader, struct reader_step_place *place,
+                      struct reader_steps *out);
+/* Leaves none. Accepts a zeroed struct. */
+void reader_free_steps(struct reader_steps *steps);
 
 /* For qsort(): the order of reader_record(). */
 int reader_record_order(const void *a, const void *b);
@@ -237,9 +274,13 @@ const struct dmi_site *reader_site(const struct reader *reader, size_t i);
 size_t reader_n_records(const struct reader *reader);
 const struct reader_record *reader_record(const struct reader *reader, size_t i);
 
-/* Those selected, in order of their sequence. */
+/* Those selected; by window those that the records at hand name, without ends. */
+const struct reader_steps *reader_steps(const struct reader *reader);
 size_t reader_n_steps(const struct reader *reader);
 const struct reader_step *reader_step(const struct reader *reader, size_t i);
+
+/* Ranks of the first step of the run or the selection, as in dmi_step_entry; NULL: it has none. By window once one was read. */
+const int32_t *reader_first_ranks(const struct reader *reader);
 
 /* What was said of a span's rows; NULL: nothing, all of them count. */
 const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span);
@@ -275,7 +316,8 @@ struct reader_query {
     int64_t end_position;   /* after its last; <= first_position: no bound */
     uint64_t first_chunk;   /* only records of chunks of this sequence number and higher ones */
     bool all_steps;         /* all steps of the run, also those that no such record names */
-    bool by_window;         /* the steps, but no records: reader_window() selects some at a time */
+    bool
+        by_window; /* no records and no steps: reader_window() and reader_next_steps() read some at a time, of all steps */
 };
 
 /* Return: index of the first matching record at or after @from, or reader_n_records(). */

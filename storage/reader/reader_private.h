@@ -14,15 +14,18 @@
  *     segments.c      which segments there are
  *     changes.c       what was changed while the run was written
  *     account.c       sums
+ *     reused_ids.c    ids that come again, as they are shown
  *     check.c         manifest, counters and spec against what is there
  *     edits.c         what became of the rows that edits want, and what the edits were
+ *     extents.c       in which chunks steps and outcomes lie
  *     steps.c         steps that a selection needs
  *     outcomes.c      what became of their rows
- *     reused_ids.c    ids that come again, as they are shown
  *     select.c        records that a query asks for
+ *     windows.c       some records or steps at a time
  *     decode.c        payload
  *     one.c           one run: opened, refreshed, selected, closed
  *     verify.c        everything, the index distrusted
+ *     ranks_agree.c   runs of ranks that contradict each other
  *     ranks_join.c    steps and records of several runs joined
  *     ranks_decode.c  payload of joined records
  *     ranks.c         several runs as one: opened, selected, refreshed
@@ -67,6 +70,7 @@ struct reader_chunk {
     uint32_t n;               /* records or steps */
     bool noted;               /* what is not known in it was named */
     bool strange;             /* of RECORDS: there was something to name */
+    bool in_part;             /* some of it contradicts itself: it is not read twice */
     struct reader_meta *meta; /* of RECORDS; NULL: not in memory */
     uint8_t *bytes;           /* metadata of others, once loaded */
     union {                   /* n_held of what it holds, beside @bytes */
@@ -78,6 +82,13 @@ struct reader_chunk {
     size_t n_held;
     struct dmi_span_entry
         *spans; /* of @steps whose entries have spans of another size than today's */
+};
+
+/* Consecutive chunks of a segment that hold steps, or outcomes; what repeats them included. */
+struct reader_extent {
+    uint32_t of;          /* DMI_CHUNK_STEPS, DMI_CHUNK_OUTCOMES */
+    uint32_t first, last; /* chunks, by their place in the segment; others may lie between them */
+    uint64_t low, high;   /* sequences of steps */
 };
 
 struct reader_segment {
@@ -108,13 +119,16 @@ struct reader_segment {
     struct dmi_footer_site *tallies; /* likewise */
     size_t n_given;                  /* records by reader_window(), since it came to the segment */
     bool gone;                       /* deleted before it gave all of them */
-    bool listed;                     /* @chunks has those of records */
+    bool unsaid;                     /* likewise, and its steps could not be read */
+    bool listed;                     /* @chunks has all of them */
     struct footer index;             /* where walked: made from the chunks */
+    struct reader_extent *extents;   /* in their order; where a run is read by window */
+    size_t n_extents, extents_room, n_extended; /* n_extended: chunks that they are of */
 
     uint64_t walked;    /* where the next chunk would begin */
     uint64_t last_hash; /* of the header before that place, to see whether it was cut back */
     uint64_t last_offset;
-    bool have_footer;
+    bool have_footer, footer_holds; /* holds: it is the index of what was walked */
     uint64_t n_torn;
 };
 
@@ -188,23 +202,27 @@ struct reader_selection {
     bool have_query; /* else all */
     struct reader_query query; /* its strings are owned */
     struct reader_wanted wanted;
-    size_t n_matched; /* reader_n_matched() */
-    uint64_t *named;  /* sequence numbers of the steps that records name, sorted, each once */
+    uint64_t *named; /* sequence numbers of the steps that records name, sorted, each once */
     size_t n_named;
     struct reader_record *records;
     size_t n_records, records_room;
     uint32_t **kept; /* tables of kept rows of the records, owned */
     size_t n_kept, kept_room;
-    struct reader_step *steps;
-    size_t n_steps, steps_room;
-    struct reader_outcome *outcomes; /* by step and span */
-    size_t n_outcomes, outcomes_room;
-    struct reader_end *ends;
+    struct reader_steps steps;
+};
+
+/* Ids that are not shown as they are stored: reused_ids.c. */
+struct reader_names {
+    struct reader_use *uses; /* by id, rank, first step */
+    size_t n_uses, uses_room;
+    struct reader_named_end *ends; /* by place and number */
     size_t n_ends, ends_room;
-    struct reader_shown_id *shown; /* by step and span */
-    size_t n_shown, shown_room;
-    char **names; /* their texts, owned */
-    size_t n_names, names_room;
+    char **texts; /* owned */
+    size_t n_texts, texts_room;
+    bool wanted;      /* by window: they are not there yet */
+    bool by_sequence; /* uses are from a sequence on; else from a place among all steps */
+    bool any_step;    /* the run has steps; those of the first: */
+    int32_t ranks[8];
 };
 
 /* decode.c */
@@ -227,6 +245,23 @@ struct reader_part {
     size_t index; /* in that run's selection */
 };
 
+/* A run that is not joined: it is another one again, or another says the same rank. */
+struct reader_left_out {
+    struct reader *run;
+    uint32_t *site_of;
+    size_t *step_of;
+    char *why; /* a sentence that names both */
+};
+
+/* Ranks mean different tensors by one site. */
+struct reader_contradiction {
+    uint64_t key;   /* of the site */
+    int32_t dp, pp; /* of the ranks; -1: of any */
+    uint32_t site;  /* ours, for its name */
+    uint64_t n;     /* records that are left out */
+    char text[400]; /* what two of them say */
+};
+
 /* Runs of several ranks, read as one. */
 struct reader_ranks {
     struct reader **runs;
@@ -239,6 +274,10 @@ struct reader_ranks {
     struct reader_part
         *parts; /* of the joined records; a record's segment is its first, its chunk their number */
     size_t n_parts, parts_room;
+    struct reader_left_out *left_out;
+    size_t n_left_out;
+    struct reader_contradiction *contradictions; /* of what is selected */
+    size_t n_contradictions, contradictions_room;
 };
 
 struct reader {
@@ -252,6 +291,7 @@ struct reader {
     struct dmi_edit_accounts *edits; /* edits.c */
     struct dmi_tally *found;         /* account.c: per site */
     struct reader_selection selection;
+    struct reader_names names;
     struct reader_decoder decoder;
     struct reader_ranks *ranks; /* NULL: this is one run */
 };
@@ -395,7 +435,7 @@ struct reader_cursor {
     uint32_t next; /* chunk of that segment */
 };
 
-/* The next chunk of @type or that repeats it, and its place; NULL: there is none. */
+/* The next chunk that is listed of @type or that repeats it, and its place; NULL: there is none. */
 struct reader_chunk *reader_next_chunk(const struct reader *reader, uint32_t type,
                                        struct reader_cursor *at);
 
@@ -427,8 +467,12 @@ int reader_distrust(struct reader *reader, uint32_t segment, uint32_t chunk, con
  * -EBADMSG. */
 int reader_load_index(struct reader *reader, struct reader_segment *segment);
 
-/* Reads the footer again, where chunks of records are not listed. Return: as reader_load_index(). */
+/* Reads the footer again, where chunks are not listed. Return: as reader_load_index(). */
 int reader_list_chunks(struct reader *reader, struct reader_segment *segment);
+
+/* As reader_next_chunk(), of all chunks. Return: 0 with *@out, NULL: there is none; -EAGAIN (begin again); -errno. */
+int reader_next_listed(struct reader *reader, uint32_t type, struct reader_cursor *at,
+                       struct reader_chunk **out);
 
 /* What the index of a segment says, from its footer or from walking: the first and the last once reader_load_index() was called. */
 const struct dmi_footer_entry *reader_entries(const struct reader_segment *segment, size_t *n);
@@ -472,38 +516,12 @@ void reader_forget_edits(struct reader *reader);
 /* Are the files there that the notes of changes name, as they say? */
 int reader_check_packs(struct reader *reader);
 
-/* ---- steps.c */
-
-/* Whether steps may be missing that later segments repeat. */
-bool reader_is_incomplete(const struct reader *reader);
-/* Adds the steps of the records at hand to those that are named. Return: 0 or -ENOMEM. */
-int reader_name_steps(struct reader *reader);
-/* Selects the steps that are named, or all. Return: 0, -EAGAIN (begin again), -errno. */
-int reader_select_steps(struct reader *reader, bool all);
-/* The step of a sequence number, if it is selected. */
-struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
-/* How many of the selected steps have a sequence number up to @sequence. */
-size_t reader_steps_to(const struct reader *reader, uint64_t sequence);
-
 /* For qsort() of numbers. */
 static inline int reader_number_order(const void *pa, const void *pb)
 {
     uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
     return a < b ? -1 : a > b;
 }
-
-/* ---- reused_ids.c */
-
-/* Gives each span and each end the id that is shown; all steps must be selected. Return: 0 or -ENOMEM. */
-int reader_show_ids(struct reader *reader);
-void reader_forget_ids(struct reader_selection *selection);
-
-/* ---- outcomes.c */
-
-/* Those of the selected steps. Return: as reader_select_steps(). */
-int reader_select_outcomes(struct reader *reader);
-/* Gives those selected to their steps, and puts the ends in order. */
-void reader_attach_outcomes(struct reader *reader);
 
 /* ---- select.c */
 
@@ -516,6 +534,15 @@ int reader_keep_query(struct err *err, struct reader *reader, const struct reade
 int reader_select_again(struct err *err, struct reader *reader);
 /* Frees the records that are selected. */
 void reader_free_selection(struct reader *reader);
+/* The records alone. */
+void reader_free_records(struct reader *reader);
+/* Reads the index of a segment. @n_gone: NULL: one that was deleted is walked, as any whose footer does not hold; else it gets
+ * more records, and the segment is passed over. Return: 0, -EAGAIN, -errno. */
+int reader_need_index(struct reader *reader, uint32_t segment, uint64_t *n_gone);
+/* Selects the records of a segment that are wanted. Return: likewise. */
+int reader_select_segment(struct reader *reader, uint32_t segment, uint64_t *n_gone);
+/* In launch order, with their steps. */
+void reader_order_records(struct reader *reader);
 /* Frees the copy of the query. */
 void reader_free_query(struct reader *reader);
 
@@ -531,8 +558,6 @@ int reader_decode_one(struct err *err, struct reader *reader, const struct reade
 int reader_open_one(struct err *err, const char *path, bool distrust, struct reader **out);
 int reader_refresh_one(struct err *err, struct reader *reader);
 int reader_select_one(struct err *err, struct reader *reader, const struct reader_query *query);
-int reader_window_one(struct err *err, struct reader *reader, uint64_t first, size_t most,
-                      uint64_t *next, uint64_t *n_gone);
 void reader_close_one(struct reader *reader);
 
 /* For _cleanup_(). */

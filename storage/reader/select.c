@@ -5,7 +5,7 @@
  * begins again.
  */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>
@@ -57,17 +57,19 @@ static int want_repeated(const struct reader_chunk *c, struct reader_wanted *w)
 static int want_all_repeated(struct reader *r, struct reader_wanted *w)
 {
     struct reader_cursor at = { 0 };
-    for (struct reader_chunk *c; (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+    struct reader_chunk *c;
+    int res;
+    while (!(res = reader_next_listed(r, DMI_CHUNK_STEPS, &at, &c)) && c) {
         const char *wrong = NULL;
         if (!chunk_type_repeats(c->type))
             continue;
-        int res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
         if (!res)
             res = want_repeated(c, w);
         if (res && res != -EBADMSG)
             return res;
     }
-    return 0;
+    return res;
 }
 
 /* A footer that could be read and cannot any more. Return: -EAGAIN, -errno. */
@@ -90,8 +92,7 @@ static bool is_gone(struct reader *r, uint32_t segment, uint64_t *n_gone)
     return true;
 }
 
-/* @n_gone: NULL: a segment that was deleted is walked, as any whose footer does not hold. */
-static int need_index(struct reader *r, uint32_t segment, uint64_t *n_gone)
+int reader_need_index(struct reader *r, uint32_t segment, uint64_t *n_gone)
 {
     int res = reader_load_index(r, &r->index.segments[segment]);
     if (res != -EBADMSG || is_gone(r, segment, n_gone))
@@ -108,7 +109,7 @@ static int want_steps(struct reader *r, struct reader_wanted *w)
     for (size_t i = 0; i < r->index.n_segments; i++) {
         size_t n;
         const char *strings;
-        int needed = need_index(r, (uint32_t)i, NULL);
+        int needed = reader_need_index(r, (uint32_t)i, NULL);
         if (needed)
             return needed;
         const struct dmi_footer_span *spans = reader_spans(&r->index.segments[i], &n, &strings);
@@ -246,11 +247,11 @@ static int take_chunk(struct reader *r, uint32_t segment,
     return 0;
 }
 
-static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
+int reader_select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
 {
     struct reader_segment *s = &r->index.segments[segment];
     size_t n_entries, n = 0;
-    int needed = need_index(r, segment, n_gone);
+    int needed = reader_need_index(r, segment, n_gone);
     if (needed || s->gone)
         return needed;
     const struct dmi_footer_entry *entries = reader_entries(s, &n_entries);
@@ -300,7 +301,7 @@ int reader_record_order(const void *pa, const void *pb)
 
 /* ------------------------------------------------------------------------- the selection */
 
-static void free_records(struct reader *r)
+void reader_free_records(struct reader *r)
 {
     for (size_t i = 0; i < r->selection.n_kept; i++)
         free(r->selection.kept[i]);
@@ -309,56 +310,42 @@ static void free_records(struct reader *r)
 
 void reader_free_selection(struct reader *r)
 {
-    free_records(r);
-    r->selection.n_steps = r->selection.n_outcomes = r->selection.n_ends = 0;
-    reader_forget_ids(&r->selection);
+    reader_free_records(r);
+    reader_clear_steps(&r->selection.steps);
     free(r->selection.named);
     r->selection.named = NULL;
-    r->selection.n_named = r->selection.n_matched = 0;
+    r->selection.n_named = 0;
 }
 
-/* The records that match, which name their steps; by window only their steps. */
-static int select_named(struct reader *r, bool by_window)
-{
-    int res = 0;
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
-        res = select_segment(r, i, NULL);
-        if (res || !by_window)
-            continue;
-        r->selection.n_matched += r->selection.n_records;
-        res = reader_name_steps(r);
-        free_records(r);
-    }
-    return res;
-}
-
-/* In launch order, with their steps. */
-static void order_records(struct reader *r)
+void reader_order_records(struct reader *r)
 {
     SORT(r->selection.records, r->selection.n_records, reader_record_order);
     for (size_t i = 0; i < r->selection.n_records; i++)
-        r->selection.records[i].step = r->selection.records[i].at.step == DMI_NO_STEP
-                                           ? NULL
-                                           : reader_find_step(r, r->selection.records[i].at.step);
+        r->selection.records[i].step =
+            r->selection.records[i].at.step == DMI_NO_STEP
+                ? NULL
+                : reader_find_step(&r->selection.steps, r->selection.records[i].at.step);
 }
 
 static int select_once(struct reader *r)
 {
     const struct reader_query *q = r->selection.wanted.query;
-    bool all_steps = !q || q->all_steps || r->selection.all_steps, by_window = q && q->by_window;
+    bool all_steps = !q || q->all_steps || r->selection.all_steps;
+    int res = 0;
     reader_free_selection(r);
-    int res = by_window && all_steps ? 0 : select_named(r, by_window);
-    if (!res && !by_window && !all_steps)
+    if (q && q->by_window)
+        return reader_find_extents(r);
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
+        res = reader_select_segment(r, i, NULL);
+    if (!res && !all_steps)
         res = reader_name_steps(r);
     if (!res)
         res = reader_select_steps(r, all_steps);
     if (!res)
         res = reader_select_outcomes(r);
-    if (res)
-        return res;
-    r->selection.n_matched += r->selection.n_records;
-    order_records(r);
-    return 0;
+    if (!res)
+        reader_order_records(r);
+    return res;
 }
 
 int reader_select_again(struct err *err, struct reader *r)
@@ -370,64 +357,6 @@ int reader_select_again(struct err *err, struct reader *r)
             res = select_once(r);
     }
     return res ? err_set_errno(err, -res, "cannot read the records of %s", r->place.path) : 0;
-}
-
-/* ------------------------------------------------------------------------- window by window */
-
-/* The window ends before the first chunk that would come after @most records; UINT64_MAX: no chunk is left. */
-static int find_end(struct reader *r, size_t most, uint64_t *n_gone)
-{
-    struct reader_wanted *w = &r->selection.wanted;
-    uint64_t end = w->first_chunk;
-    size_t n = 0;
-    for (uint32_t i = 0; i < r->index.n_segments; i++) {
-        const struct reader_segment *s = &r->index.segments[i];
-        int res = s->gone || s->end_chunk <= w->first_chunk ? 0 : need_index(r, i, n_gone);
-        if (res)
-            return res;
-        for (size_t k = 0; !s->gone && s->end_chunk > w->first_chunk && k < s->n_chunks; k++) {
-            const struct reader_chunk *c = &s->chunks[k];
-            if (c->type != DMI_CHUNK_RECORDS || c->sequence < w->first_chunk)
-                continue;
-            w->end_chunk = end;
-            if (n >= most && c->sequence >= end)
-                return 0;
-            n += c->n;
-            end = c->sequence >= end ? c->sequence + 1 : end;
-        }
-    }
-    w->end_chunk = UINT64_MAX;
-    return 0;
-}
-
-static int select_window(struct reader *r, size_t most, uint64_t *n_gone)
-{
-    const struct reader_wanted *w = &r->selection.wanted;
-    int res = find_end(r, most, n_gone);
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
-        struct reader_segment *s = &r->index.segments[i];
-        if (s->gone || s->end_chunk <= w->first_chunk || s->first_chunk >= w->end_chunk)
-            continue;
-        s->n_given = w->first_chunk <= s->first_chunk ? 0 : s->n_given;
-        res = select_segment(r, i, n_gone);
-    }
-    return res;
-}
-
-int reader_window_one(struct err *err, struct reader *r, uint64_t first, size_t most,
-                      uint64_t *next, uint64_t *n_gone)
-{
-    struct reader_wanted *w = &r->selection.wanted;
-    *n_gone = 0;
-    free_records(r);
-    w->first_chunk = first > w->query->first_chunk ? first : w->query->first_chunk;
-    int res = select_window(r, most, n_gone);
-    *next = w->end_chunk;
-    if (!res)
-        order_records(r);
-    if (res == -EAGAIN && !(res = reader_select_again(err, r)))
-        return READER_E_AGAIN;
-    return res < 0 ? err_set_errno(err, -res, "cannot read the records of %s", r->place.path) : 0;
 }
 
 /* ------------------------------------------------------------------------- the query */
@@ -471,11 +400,6 @@ int reader_keep_query(struct err *err, struct reader *r, const struct reader_que
 }
 
 /* ------------------------------------------------------------------------- what was selected */
-
-size_t reader_n_matched(const struct reader *r)
-{
-    return r->selection.n_matched;
-}
 
 size_t reader_n_records(const struct reader *r)
 {

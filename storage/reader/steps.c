@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps that a selection needs: those that its records name, or all. */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-bool reader_is_incomplete(const struct reader *r)
-{
-    uint32_t next = 0;
-    for (size_t i = 0; i < r->index.n_segments; i++) {
-        const struct reader_segment *s = &r->index.segments[i];
-        if (r->place.dir < 0 || s->number != next++ || s->lost || !s->header_ok)
-            return true;
-    }
-    return false;
-}
 
 static int step_order(const void *pa, const void *pb)
 {
@@ -24,25 +13,23 @@ static int step_order(const void *pa, const void *pb)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* The first selected step of that number or a later one. */
-static size_t lower_step(const struct reader *r, uint64_t sequence)
+/* The first step of that number or a later one. */
+static size_t lower_step(const struct reader_steps *steps, uint64_t sequence)
 {
     size_t i;
-    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->sequence < sequence);
+    SEARCH(i, steps->n, steps->all[i].entry->sequence < sequence);
     return i;
 }
 
-struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
+struct reader_step *reader_find_step(const struct reader_steps *steps, uint64_t sequence)
 {
-    size_t at = lower_step(r, sequence);
-    return at < r->selection.n_steps && r->selection.steps[at].entry->sequence == sequence
-               ? &r->selection.steps[at]
-               : NULL;
+    size_t at = lower_step(steps, sequence);
+    return at < steps->n && steps->all[at].entry->sequence == sequence ? &steps->all[at] : NULL;
 }
 
-size_t reader_steps_to(const struct reader *r, uint64_t sequence)
+size_t reader_steps_to(const struct reader_steps *steps, uint64_t sequence)
 {
-    return sequence == UINT64_MAX ? r->selection.n_steps : lower_step(r, sequence + 1);
+    return sequence == UINT64_MAX ? steps->n : lower_step(steps, sequence + 1);
 }
 
 int reader_name_steps(struct reader *r)
@@ -72,63 +59,131 @@ static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
     return i < n && list[i] <= c->last;
 }
 
-static int add_steps(struct reader *r, const struct reader_chunk *c)
+static int add_step(struct reader_steps *out, const struct reader_chunk *c, size_t i)
 {
-    struct reader_selection *s = &r->selection;
-    for (size_t i = 0; i < c->n_held; i++) {
-        if (GROW(s->steps, s->n_steps, s->steps_room))
-            return -ENOMEM;
-        struct reader_step *step = &s->steps[s->n_steps++];
-        *step = c->steps[i];
-        step->again = chunk_type_repeats(c->type);
-        step->place = c->sequence;
-    }
+    if (GROW(out->all, out->n, out->room))
+        return -ENOMEM;
+    struct reader_step *step = &out->all[out->n++];
+    *step = c->steps[i];
+    step->again = chunk_type_repeats(c->type);
+    step->place = c->sequence;
     return 0;
 }
 
 /* Of a step and its repetitions the first counts; one that stands there twice by itself is named by reader_verify(). */
-static void drop_repeated(struct reader *r)
+static void put_in_order(struct reader_steps *steps)
 {
     size_t n = 0;
-    for (size_t i = 0; i < r->selection.n_steps; i++)
-        if (!n || !r->selection.steps[i].again ||
-            r->selection.steps[i].entry->sequence != r->selection.steps[n - 1].entry->sequence)
-            r->selection.steps[n++] = r->selection.steps[i];
-    r->selection.n_steps = n;
+    SORT(steps->all, steps->n, step_order);
+    for (size_t i = 0; i < steps->n; i++)
+        if (!n || !steps->all[i].again ||
+            steps->all[i].entry->sequence != steps->all[n - 1].entry->sequence)
+            steps->all[n++] = steps->all[i];
+    steps->n = n;
 }
+
+/* ------------------------------------------------------------------------- all of a selection */
 
 int reader_select_steps(struct reader *r, bool all)
 {
     const uint64_t *named = r->selection.named;
     size_t n_named = r->selection.n_named;
     bool incomplete = reader_is_incomplete(r);
-    int res = 0;
     struct reader_cursor at = { 0 };
-    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+    struct reader_chunk *c;
+    int res;
+    while (!(res = reader_next_listed(r, DMI_CHUNK_STEPS, &at, &c)) && c) {
         const char *wrong = NULL;
         if (!(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
             continue;
         res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
         if (res == -EBADMSG)
             res = reader_distrust(r, at.segment, at.chunk, wrong);
-        if (!res)
-            res = add_steps(r, c);
+        for (size_t i = 0; !res && i < c->n_held; i++)
+            res = add_step(&r->selection.steps, c, i);
+        if (res)
+            return res;
     }
-    if (res)
-        return res;
-    SORT(r->selection.steps, r->selection.n_steps, step_order);
-    drop_repeated(r);
+    if (!res)
+        put_in_order(&r->selection.steps);
+    return res;
+}
+
+/* ------------------------------------------------------------------------- some at a time */
+
+int reader_hold(struct reader_steps *steps, struct reader_chunk *c)
+{
+    if (c->in_part || !c->bytes)
+        return 0;
+    if (GROW(steps->held, steps->n_held, steps->held_room))
+        return -ENOMEM;
+    steps->held[steps->n_held++] = steal_ptr(c->bytes);
     return 0;
+}
+
+static int take_steps(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                      const struct reader_step_filter *filter, struct reader_steps *out)
+{
+    size_t before = out->n;
+    (void)r;
+    (void)s;
+    for (size_t i = 0; i < c->n_held; i++)
+        if (reader_filter_has(filter, c->steps[i].entry->sequence) && add_step(out, c, i))
+            return -ENOMEM;
+    return out->n > before ? reader_hold(out, c) : 0;
+}
+
+int reader_load_steps(struct reader *r, const struct reader_step_filter *filter,
+                      struct reader_steps *out)
+{
+    int res = reader_visit_extents(r, DMI_CHUNK_STEPS, filter, take_steps, out);
+    if (!res)
+        put_in_order(out);
+    return res;
+}
+
+void reader_clear_steps(struct reader_steps *steps)
+{
+    for (size_t i = 0; i < steps->n_held; i++)
+        free(steps->held[i]);
+    steps->n = steps->n_ends = steps->n_outcomes = steps->n_shown = steps->n_held = 0;
+    steps->any_before = false;
+}
+
+void reader_free_steps(struct reader_steps *steps)
+{
+    reader_clear_steps(steps);
+    free(steps->all);
+    free(steps->ends);
+    free(steps->outcomes);
+    free(steps->shown);
+    free(steps->held);
+    *steps = (struct reader_steps){ 0 };
+}
+
+/* ------------------------------------------------------------------------- what was selected */
+
+const struct reader_steps *reader_steps(const struct reader *r)
+{
+    return &r->selection.steps;
 }
 
 size_t reader_n_steps(const struct reader *r)
 {
-    return r->selection.n_steps;
+    return r->selection.steps.n;
 }
 
 const struct reader_step *reader_step(const struct reader *r, size_t i)
 {
-    return i < r->selection.n_steps ? &r->selection.steps[i] : NULL;
+    return i < r->selection.steps.n ? &r->selection.steps.all[i] : NULL;
+}
+
+const int32_t *reader_first_ranks(const struct reader *r)
+{
+    const struct reader_steps *steps = &r->selection.steps;
+    if (r->names.any_step)
+        return r->names.ranks;
+    return steps->n ? steps->all[0].entry->ranks : NULL;
 }
 
 const int32_t *reader_cached_ids(const struct reader_step *step, uint32_t span)

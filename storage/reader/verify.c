@@ -6,7 +6,7 @@
 #include "core/cleanup.h"
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -117,11 +117,12 @@ static void verify_step_of(struct reader *r, const struct reader_record *rec, bo
 static void verify_steps(struct reader *r)
 {
     bool complete = r->index.n_segments && !reader_is_incomplete(r);
-    for (size_t i = 1; i < r->selection.n_steps; i++)
-        if (r->selection.steps[i].entry->sequence == r->selection.steps[i - 1].entry->sequence)
-            reader_note(&r->notes, true, "steps", (int64_t)r->selection.steps[i].place, 0,
+    for (size_t i = 1; i < r->selection.steps.n; i++)
+        if (r->selection.steps.all[i].entry->sequence ==
+            r->selection.steps.all[i - 1].entry->sequence)
+            reader_note(&r->notes, true, "steps", (int64_t)r->selection.steps.all[i].place, 0,
                         "step %" PRIu64 " stands there twice",
-                        r->selection.steps[i].entry->sequence);
+                        r->selection.steps.all[i].entry->sequence);
     for (size_t i = 0; i < r->selection.n_records; i++)
         verify_step_of(r, &r->selection.records[i], complete);
 }

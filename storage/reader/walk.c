@@ -167,7 +167,9 @@ static int take_footer(struct reader *r, struct reader_segment *s, struct reader
 {
     _cleanup_(freep) uint8_t *owned = meta;
     s->n_chunks--;
-    return check_footer(r, s, h, c->offset, owned, wrong);
+    int res = check_footer(r, s, h, c->offset, owned, wrong);
+    s->footer_holds = !res && !*wrong && !s->lost;
+    return res;
 }
 
 /* A take function owns @meta; *@wrong says what contradicts what. */
@@ -191,8 +193,12 @@ static int take_meta(struct reader *r, struct reader_segment *s, const struct dm
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         return -ENOMEM;
-    if (known)
-        return take_of[h->type](r, s, c, h, steal_ptr(owned), wrong);
+    size_t n = s->n_chunks;
+    if (known) {
+        int res = take_of[h->type](r, s, c, h, steal_ptr(owned), wrong);
+        c->in_part = s->n_chunks == n && *wrong;
+        return res;
+    }
     reader_note_unknown(&r->notes, s->name, (int64_t)h->sequence, offset,
                         "chunk type %u is not known here: skipped", h->type);
     return index_chunk(s, c, h, owned);
@@ -354,10 +360,31 @@ int reader_walk_anew(struct reader *r, uint32_t segment)
     reader_free_chunks(r, s);
     reader_forget_blocks(&r->decoder);
     reader_forget(&r->notes, s->number);
-    s->indexed = s->closed = s->lost = s->have_footer = false;
+    s->indexed = s->closed = s->lost = s->have_footer = s->footer_holds = false;
     s->n_seen = s->walked = s->n_torn = 0;
     s->next_sequence = s->first_sequence;
     return reader_walk(r, segment);
+}
+
+int reader_next_listed(struct reader *r, uint32_t type, struct reader_cursor *at,
+                       struct reader_chunk **out)
+{
+    for (; at->segment < r->index.n_segments; at->segment++, at->next = 0) {
+        struct reader_segment *s = &r->index.segments[at->segment];
+        int res = reader_list_chunks(r, s);
+        if (res == -EBADMSG)
+            return (res = reader_walk_anew(r, at->segment)) ? res : -EAGAIN;
+        if (res)
+            return res;
+        while (at->next < s->n_chunks) {
+            at->chunk = at->next++;
+            *out = &s->chunks[at->chunk];
+            if (chunk_type_of((*out)->type) == type)
+                return 0;
+        }
+    }
+    *out = NULL;
+    return 0;
 }
 
 int reader_distrust(struct reader *r, uint32_t segment, uint32_t chunk, const char *wrong)

@@ -40,8 +40,8 @@ WAYS = {
 }
 
 
-def serve(folder, way, layers, dmi_run, preload):
-    """(seconds of decode steps, bytes captured)"""
+def serve(folder, way, layers, dmi_run, preload, edits=None):
+    """(seconds of decode steps, bytes captured); @edits: the text of a file of edits"""
     command = [sys.executable, SERVE, "--requests", folder / "requests", "--layers", layers, "--out", folder / "results",
                "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph", "--no-prefix-cache"]
     env = dict(os.environ)
@@ -51,7 +51,11 @@ def serve(folder, way, layers, dmi_run, preload):
         command += ["--dump", folder / "dump"]
     elif way:
         (folder / "spec.yaml").write_text(way)
-        command = [dmi_run, "--spec", folder / "spec.yaml", "--out", folder / "out", "--", *command, "--steps"]
+        options = []
+        if edits:
+            (folder / "edits.yaml").write_text(edits)
+            options = ["--edits", folder / "edits.yaml"]
+        command = [dmi_run, "--spec", folder / "spec.yaml", *options, "--out", folder / "out", "--", *command, "--steps"]
     result = subprocess.run([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode:
         raise SystemExit(f"{command}: {result.stderr[-2000:]}")
@@ -59,6 +63,12 @@ def serve(folder, way, layers, dmi_run, preload):
     trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
     decodes = [seconds for seconds, step in zip(times, trace) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])]
     return decodes[2:], sum(path.stat().st_size for path in folder.rglob("seg-*.dmi"))
+
+
+def write_requests(folder, tokens):
+    """Eight that generate @tokens each."""
+    requests = [{"id": f"r{k}", "prompt_tokens": [1, 504, 3575 + k, 282], "max_tokens": tokens, "ignore_stop": True} for k in range(8)]
+    (folder / "requests").write_text(json.dumps({"requests": requests}))
 
 
 def main():
@@ -70,8 +80,7 @@ def main():
             for n, (name, way) in enumerate(WAYS.items()):
                 folder = pathlib.Path(base) / f"{i}-{n}"
                 folder.mkdir()
-                requests = [{"id": f"r{k}", "prompt_tokens": [1, 504, 3575 + k, 282], "max_tokens": tokens, "ignore_stop": True} for k in range(8)]
-                (folder / "requests").write_text(json.dumps({"requests": requests}))
+                write_requests(folder, tokens)
                 seconds, size[name] = serve(folder, way, layers, dmi_run, preload)
                 times[name] += seconds
     plain = statistics.median(times["without the library"])

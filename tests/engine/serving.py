@@ -129,13 +129,17 @@ class Server:
     def run(command, folder, spec, out, defines=(), **env):
         if spec:
             more = [word for define in defines for word in ("-D", define)]
+            if (folder / "edits.yaml").exists():
+                more += ["--edits", folder / "edits.yaml"]
             command = [DMI_RUN, "--spec", folder / "spec.yaml", "--out", out, *more, "--", *command]
         return harness.run(command, env=harness.environment(DMI_TEST_BUILD=BUILD, **env), timeout=1800)
 
-    def serve(self, name, requests, *options, dtype="float32", layers=None, dump=False, spec=None, **env):
-        """@spec: the text of a HookSpec to run under; the engine then says what its steps are."""
+    def serve(self, name, requests, *options, dtype="float32", layers=None, dump=False, spec=None, edits=None, **env):
+        """@spec: the text of a HookSpec to run under; the engine then says what its steps are. @edits: the text of a file of edits."""
         folder = self.folder / name
         command = self.command(folder, requests, options, dtype, layers, dump, spec)
+        if edits:
+            (folder / "edits.yaml").write_text(edits)
         return Served(folder, self.run(command, folder, spec, folder / "run", **env))
 
     def serve_parts(self, name, requests, *options, defines, dtype="float32", layers=None, spec=None, **env):

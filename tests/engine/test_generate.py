@@ -32,11 +32,11 @@ print(json.dumps(steps))
 pytestmark = MARKS
 
 
-def generate(folder, spec, version=None):
+def generate(folder, spec, version=None, options=()):
     python, env = torch_env.python_with_torch()
     env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
     env = versions.before(version, env)
-    return start(folder, [python, HERE / "generate_client.py", folder], spec, env, timeout=1200)
+    return start(folder, [python, HERE / "generate_client.py", folder, *options], spec, env, timeout=1200)
 
 
 @pytest.fixture(name="done", scope="module", params=[None, *(pytest.param(name, marks=pytest.mark.long) for name in versions.TRANSFORMERS)])
@@ -153,7 +153,7 @@ def test_steps_are_taken(check, done, run):
 
 def test_capture_on_request(check, tmp_path):
     """requests: 'tag:row=1' captures the second row of each batch that has tags, and nothing else."""
-    generate(tmp_path, asking("row=1"))
+    generate(tmp_path, asking("row=1"), options=["--chosen"])
     import dmi
     wanted = {f"{what}-1" for what in ("dynamic", "static", "gpt2", "whole", "chunks")}  # the batches with the tag
     with dmi.open(tmp_path / "RUN") as run:

@@ -131,6 +131,7 @@ def test_several_choices(check, server, plain):
     computed, dump = Computed(served.trace), plain("graph").dump().tensors()
     got = serving.exported_rows(served.out, served.folder / "export")
     dictionary = json.loads((served.run / "manifest.json").read_text())["dictionary"]["sites"]
+    dictionary = [site for site in dictionary if "action" not in site]  # a place for edits has no rows
     wrong, n = [], 0
     for i, site in enumerate(dictionary, 1):
         if sum(other["name"] == site["name"] for other in dictionary) > 1:

@@ -101,6 +101,8 @@ def main():
                 c.replay(kernel, rows, seed)
             else:
                 c.launch(kernel, c.streams[0], 0, rows * WIDTH, seed)
+        if "missed" in step and dmi.loaded():
+            print("missed", *(dmi.edits_missed(request) for request in step["missed"]))
         for request in step.get("ends", ()):
             dmi.request_end(request, 1)
         time.sleep(step.get("pause", 0))

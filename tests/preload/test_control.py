@@ -64,7 +64,7 @@ def test_sites(bench):
     plan = plan_of(1)
     plan[20]["commands"] = [["sites", "off", "all", "we*"]]
     plan[40]["commands"] = [["sites", "on", "a??", "weights"]]
-    many = ["x" * 1500, *(f"none-{i}" for i in range(200)), "weights"]  # a note has all words, however many
+    many = ["weights" + "*" * 1500, *("weights" + "*" * (i % 7) for i in range(200))]  # a note has all words, however many
     plan[45]["commands"] = [["sites", "on", *many]]
     out, answers = served(bench, "sites", plan)
     if not out:
@@ -102,7 +102,9 @@ def test_policies(bench, first, second, third):
 
 
 def test_what_is_wrong(bench):
-    wrong = [(["sites", "off", "none-such*"], "no site's name matches"), (["sites", "maybe", "all"], "expected: sites on"), (["stop"], "no such command"),
+    near = SITES[0][0] + "x"
+    wrong = [(["sites", "off", "none-such*"], "no site's name matches 'none-such*'"), (["sites", "off"], "no site's name matches"),
+             (["sites", "off", SITES[0][0], near], f"matches '{near}'; did you mean"), (["sites", "maybe", "all"], "expected: sites on"), (["stop"], "no such command"),
              (["overload", "{mode: sometimes}"], "overload:1:8: found "), (["overload", "{mode: drop"], "overload:2:1: not YAML"),
              (["overload", "{mode: drop, budget: {sites: {none: 5}}}"], "expected a pattern that the name of a site matches"),
              (["overload"], "found nothing"), (["overload", "x" * 16000], "overload:1:1: found")]

@@ -105,6 +105,11 @@ class Served:
         return found
 
 
+    def values(self):
+        """The same of each record, as f32, in their order."""
+        return [[struct.unpack("<f", struct.pack("<I", word))[0] for word in record.words[::WIDTH]] for record in self.run.of(1)]
+
+
 SET = "  - {{name: {}, site: x, do: [{{set: {}}}], requests: '{}'{}}}\n"
 
 
@@ -131,6 +136,23 @@ def test_changes_hold_for_requests_that_begin(bench, graph):
     who = f", by uid {os.geteuid()}, pid "
     bench.check([c["what"].split(", by")[0] for c in noted] == ["edits add seven", "edits add nine", "edits set nine off", "edits remove seven", "edits set nine on"]
                 and all(who in c["what"] for c in noted), "each change is noted", noted)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_engines_that_say_no_steps(bench, graph):
+    """All rows are written by edits of all requests and tokens; those of named requests are missed, and nothing is launched for them alone."""
+    everyone = edits(bench.folder, "everyone", SET.format("seven", 7, "*", ""))
+    eight = edits(bench.folder, "eight", SET.format("eight", 8, "*", ""))
+    somebody = edits(bench.folder, "somebody", SET.format("named", 9, "a*", ""))
+    commands = [[], [["edit", "add", somebody]], [["edit", "add", everyone]], [["edit", "remove", "seven"], ["edit", "add", eight]],
+                [["edit", "remove", "eight"]]]
+    plan = [{"said": None, "launches": [["block", 3, number, graph]] * 2, "commands": commands[number - 1]} for number in range(1, 6)]
+    out = Served(bench, plan, head="ring: {bytes: 1M, slots: 4096}\n")
+    found = [["kernel" if row != 7.0 and row != 8.0 else row for row in rows] for rows in out.values()]
+    k = "kernel"
+    bench.check(found == [[k] * 3] * 4 + [[7.0] * 3] * 2 + [[8.0] * 3] * 2 + [[k] * 3] * 2, "rows", (found, out.answers))
+    bench.check([out.accounts.of(name) for name in ("seven", "eight", "named")] == [(6, 6, {}), (6, 6, {}), (24, 0, {"no_step": 24})], "accounts",
+                out.accounts.all)
 
 
 def test_coefficients(bench):
@@ -160,6 +182,16 @@ def test_prefix_caches(bench):
     bench.check(out.rows() == {1: [k], 2: [k, 8.0], 3: [7.0], 4: [7.0, k]}, "rows", (out.rows(), out.answers))
     bench.check(out.accounts.of("seven") == (6, 2, {"cache_shared": 4}) and out.accounts.of("any") == (1, 1, {}), "accounts", out.accounts.all)
     bench.check("is not known" in out.result.stderr, "a line says why", out.result.stderr)
+
+
+def test_requests_to_abort(bench):
+    """An adapter learns which requests have missed rows of an edit that says so."""
+    path = edits(bench.folder, "strict", SET.format("strict", 7, "s*", ", on_miss: abort") + SET.format("lax", 8, "l*", ""))
+    plan = [step_of(1, {"s1": (0, 2), "l1": (0, 1)}, False, caches=True, commands=[["edit", "add", path]], missed=["s1", "l1", "none"]),
+            step_of(2, {"s1": (2, 1), "s2": (0, 1)}, True, caches=True, missed=["s1", "s2"]), step_of(3, {"s3": (0, 1)}, False, missed=["s3"])]
+    out = Served(bench, plan)
+    said = [line for line in out.result.stdout.splitlines() if line.startswith("missed")]
+    bench.check(said == ["missed 2 0 0", "missed 3 1", "missed 0"], "rows", said)
 
 
 def test_several_ranks(bench):

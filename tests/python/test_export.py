@@ -114,16 +114,16 @@ def test_speculators_scales(write, check, tmp_path):
 
 def test_speculators_layers(write, check, tmp_path):
     with dmi.open(write()) as run:
-        for text, layers in ((None, (0, 1, 3, 9)), ("0:2,last", (0, 1, 9)), ([3, "last", 1], (3, 9, 1)), (":2", (0, 1)), ("last", (9,))):
+        for text, layers in ((None, (0, 1, 3, 9)), ("0-1,last", (0, 1, 9)), ([3, "last", 1], (3, 9, 1)), ("0-1", (0, 1)), ("last", (9,))):
             out = tmp_path / f"out-{text}"
             export.speculators(run, out, text)
             check(sample(out, 0)[0].tolist() == wanted("a", POSITIONS["a"], layers), f"layers={text}", sample(out, 0)[0])
-        for text, said in (("2", "'2' was not captured: there are 0, 1, 3, and last"), ("0,4", "'4'"), ("1,0:2", "twice"), ("x", "neither a number"),
-                           ("0,,1", "neither"), ("-1", "neither")):
-            with pytest.raises(export.ExportError, match=said):
+        for text, said in (("2", "'2' was not captured: there are 0, 1, 3, and last"), ("0,4", "'4'"), ("1,0-1", "twice"), ("x", "a number, a range"),
+                           ("0,,1", "a number, a range"), ("-1", "a number, a range"), (":2", "':2' is written 0-1")):
+            with pytest.raises((export.ExportError, KeyError, ValueError), match=said):
                 export.speculators(run, tmp_path / "none", text)
         check(not (tmp_path / "none").exists() and not list(tmp_path.glob("*partial*")), "nothing is left of what is refused", list(tmp_path.iterdir()))
-    with dmi.open(write("short", final=False)) as run, pytest.raises(export.ExportError, match="'last'"):
+    with dmi.open(write("short", final=False)) as run, pytest.raises(KeyError, match="'last'"):
         export.speculators(run, tmp_path / "none", "0,last")
 
 
@@ -140,6 +140,7 @@ def test_speculators_mask(write, check, tmp_path):
             done = export.speculators(run, tmp_path / f"out-{name}", "0,last")
         found = {request: mask for request, (_, mask, _) in zip(done.requests, samples(tmp_path / f"out-{name}"))}
         check(found == masks and len(done.left_out) == n_left_out, name, (found, done.left_out))
+        check(str(done) == "samples: 2 written, 0 left out" + ("; 2 of those written without a token in the loss" if name == "prefilled" else ""), "in one line", str(done))
     with dmi.open(write("unknown", change=unknown)) as run, pytest.raises(export.ExportError, match="not known where its generation begins"):
         export.speculators(run, tmp_path / "none")
 
@@ -215,7 +216,7 @@ def test_speculators_with_rows_of_another_request(check, tmp_path):
     subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input="".join(f"{line}\n" for line in text), text=True, check=True,
                    timeout=60)
     done = command("speculators", tmp_path / "run", "-o", tmp_path / "out", "--layers", "0", "--fill-cached")
-    check(done.returncode == 0 and "samples: 2 written (1 with rows of other requests), 0 left out, to" in done.stdout, "one line sums it", done)
+    check(done.returncode == 0 and "samples: 2 written (1 with rows of other requests), 0 left out; 2 of those" in done.stdout, "one line sums it", done)
     check(samples(tmp_path / "out")[1][0] == [11, 12, 13], "the ids are there", samples(tmp_path / "out"))
     with safetensors.safe_open(tmp_path / "out" / "hidden_states" / "hs_1.safetensors", "numpy") as file:
         check(json.loads(file.metadata()["filled"]) == {"resid_pre.0": [[0, 2, "a"]]}, "the file names the donor", file.metadata())
@@ -231,11 +232,13 @@ def test_speculators_command(write, check, tmp_path):
     run = write(steps=[[(name, 0, 2) for name in names]])
     done = command("speculators", run, "-o", tmp_path / "out", "--layers", "1,last", "--request", "../../x")
     check(done.returncode == 0 and sample(tmp_path / "out", 0)[3]["request"] == "../../x" and len(samples(tmp_path / "out")) == 1, "one request", done)
+    done = command("speculators", run, "-o", tmp_path / "two", "--layers", "1", "--request", "b", "--layers", "last", "--request", "../../x")
+    check(done.returncode == 0 and [sample(tmp_path / "two", i)[0].shape[1] for i in range(2)] == [2, 2] and len(samples(tmp_path / "two")) == 2, "or two", done)
     done = command("speculators", run, "-o", tmp_path / "all", "--layers", "1,last")
     found = [sample(tmp_path / "all", i)[3]["request"] for i in range(4)]
     check(done.returncode == 0 and set(found) == set(names), "whatever requests are called", found)
     for words, status, said in (((run, "-o", tmp_path / "all"), 1, "is no empty folder"), ((run, "-o", run / "x"), 1, "lies in the run"),
-                                ((tmp_path / "no", "-o", tmp_path / "new"), 2, "dmi: "), ((run, "-o", tmp_path / "new", "--request", "bb"), 1, "no request 'bb'; near it: b")):
+                                ((tmp_path / "no", "-o", tmp_path / "new"), 2, "dmi: "), ((run, "-o", tmp_path / "new", "--request", "bb"), 2, "no request 'bb'; near it: b")):
         inside = next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*")))
         words = [inside / "x" if word == run / "x" else word for word in words]
         done = command("speculators", *words)

@@ -167,9 +167,9 @@ def test_selection(check, tmp_path):
         run.select(superseded=True)
         check(sum(r.superseded for r in run["b/s0"].rows()) == 4, "superseded rows")
         check(len(run.select()) == everything, "select() takes it back")
-        with pytest.raises(ValueError, match="prompt, generated"):
+        with pytest.raises(ValueError, match="prompt, response"):
             run.select(tokens="some")
-        with pytest.raises(reading.ReadError, match="rank"):
+        with pytest.raises(KeyError, match="no rank tp=3"):
             run.select(tp=3)
 
 
@@ -187,15 +187,21 @@ def test_names_of_transformerlens(check, tmp_path):
 def test_what_is_not_there_is_an_error(check, tmp_path):
     """In any call that selects; each names what is near."""
     with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
-        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site 's00'; near it: s0"),
+        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site or tensor 's00'; near it: s0"),
                                   (lambda: run.load(request="zz"), KeyError, "no request 'zz'"), (lambda: run.cache("zz"), KeyError, "no request 'zz'"),
-                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="0"), KeyError, "no layer '0'"),
-                                  (lambda: run.select(tokens=(-3, -1)), ValueError, "was expected"), (lambda: run.select(tokens=5), ValueError, "was expected"),
-                                  (lambda: run.select(tokens="1:2:3"), ValueError, "was expected"), (lambda: run.select(tokens="5:1"), ValueError, "was expected"),
+                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="5-9"), KeyError, "no layer 5-9"),
+                                  (lambda: run.select(site="s0", layer=3), KeyError, "no layer 3"), (lambda: run.load(layer=True), ValueError, "was expected"),
+                                  (lambda: run.load(layer="0:2"), ValueError, "'0:2' is written 0-1"), (lambda: run.select(request=["a", "zz"]), KeyError, "'zz'"),
+                                  (lambda: run.select(request=[]), ValueError, "no name"), (lambda: run.select(tokens="3-5"), ValueError, "is written 3:6"),
+                                  (lambda: run.select(tokens="1:2:3"), ValueError, "is none of"), (lambda: run.select(tokens="5:1"), ValueError, "is none of"), (lambda: run.select(tokens="last[0]"), ValueError, "is none of"),
+                                  (lambda: run.select(tokens="prompt[]"), ValueError, "is none of"),
                                   (lambda: run.select(tokens=slice(0, 4, 2)), ValueError, "was expected")):
             with pytest.raises(error, match=said):
                 call()
-        for tokens, wanted in (("2:4", [2, 3]), (":2", [0, 1]), (slice(6, None), [206, 307]), ((0, None), [0, 1, 2, 3, 104, 105, 206, 307])):
+        for tokens, wanted in (("2:4", [2, 3]), (":2", [0, 1]), (slice(6, None), [206, 307]), ((0, None), [0, 1, 2, 3, 104, 105, 206, 307]),
+                               ((-3, -1), [105, 206]), (5, [105]), ("-2:", [206, 307]), (-1, [307]), ([0, "4:6", "last"], [0, 104, 105, 307]), ("prompt,-1", [0, 1, 2, 3, 307]),
+                               ("response[0:2]", [104, 105]), ("prompt[-1:],generated[-1]", [3, 307]), ("response[2:9]", [206, 307]),
+                               (slice(-1), [0, 1, 2, 3, 104, 105, 206])):
             run.select(request="a", tokens=tokens)
             check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
 
@@ -210,7 +216,7 @@ def test_rows_without_elements_have_true_values(check, tmp_path):
 def test_a_tensor_that_is_not_one_is_named(check, tmp_path):
     text = "step 0 1 a:0:1:0:1:1:0\nput 0 1 1 f32 1\nstep 1 1 a:0:1:1:2:1:0\nput 0 1 2 f32 1 2\nput 2 1 1 i32 5\n"
     with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
-        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: its type or width changes"):
+        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: it changes its dtype or width"):
             check(set(run.load()) == {"a/h.1"}, "the others are there")
 
 
@@ -228,6 +234,11 @@ def test_a_cache_has_every_position(check, tmp_path):
             run.cache("a")
         cache = run.select(tokens="2:").cache("a")
         check(cache["blocks.1.attn.hook_q"].tolist() == [[1], [2]] and cache["head"].tolist() == [[5]], "chosen positions are all there", cache)
+    text = "step 0 6 a:0:6:0:1:4:0\nput 0 1 1 f32 1 2 3 4 5 6\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "more", "job", "0", "1", "0", "1", text=text)) as run:
+        with pytest.raises(ValueError, match=r"a/q.1 has rows of positions that do not follow one another: its rows are not positions"):
+            run.select(tokens="0,3:").cache()
+        check(run.select(tokens="-2:").cache()["blocks.1.attn.hook_q"].tolist() == [[5], [6]], "a range from the end is one")
 
 
 def test_a_growing_run(check, path):
@@ -315,3 +326,32 @@ def test_a_run_is_the_same_in_another_process(path, tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", text, tmp_path / "pickled", tmp_path / "read"], check=True, timeout=60, cwd="/",
                    env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     assert pickle.loads((tmp_path / "read").read_bytes()) == wanted
+
+
+def test_rows_of_a_tensor_that_changes_stand_alone(check, tmp_path):
+    """Two rows of two f32, two of three, one of two f16: one name, layer and request."""
+    text = "step 0 2 a:0:2:0:1:3:0\nput 0 1 2 f32 1 2 3 4\nstep 1 2 a:0:2:2:1:3:0\nput 0 1 3 f32 5 6 7 8 9 10\nstep 2 1 a:0:1:4:1:3:0\nput 0 1 2 f16 14336 13312\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
+        tensor = run["a/q.1"]
+        check(tensor.mixed and tensor.positions == [0, 1, 2, 3, 4], "positions", tensor.positions)
+        check([(r.dtype, r.shape, r.damaged) for r in tensor.rows(check=True)] == 2 * [("f32", (2,), False)] + 2 * [("f32", (3,), False)] + [("f16", (2,), False)],
+              "what each row is", tensor.rows())
+        check([tensor[i].tolist() for i in range(5)] == [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10], [0.5, 0.25]] and tensor[4].dtype == np.float16, "each row")
+        check(tensor[2:4].tolist() == [[5, 6, 7], [8, 9, 10]] and tensor.float32(slice(-1, None)).tolist() == [[0.5, 0.25]], "rows that are alike")
+        for read in (tensor.numpy, tensor.bytes, tensor.float32, lambda: tensor[1:3]):
+            with pytest.raises(ValueError, match="a/q.1 changes its dtype or width from record to record, so it is not one tensor"):
+                read()
+        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: it changes its dtype or width from record to record"):
+            check(not run.load(site="q"), "load() leaves it out by name")
+        steps = [{key: (positions, rows.tolist()) for key, (positions, rows) in step.tensors.items()} for step in run.steps()]
+        check(steps == [{"a/q.1": ([0, 1], [[1, 2], [3, 4]])}, {"a/q.1": ([2, 3], [[5, 6, 7], [8, 9, 10]])}, {"a/q.1": ([4], [[0.5, 0.25]])}], "steps", steps)
+
+
+def test_ranks_that_contradict_each_other_are_named_and_not_joined(tmp_path):
+    step = "step 0 2 a:0:2:0:1:2:0\nrec 0 0 0 3 1\nrec 2 0 0 6 1\n"
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "0", "2", "0", "1", text=step)
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "1", "2", "0", "1", "sum", text=step)
+    run = dmi.open(tmp_path / "two")
+    assert list(run) == ["a/h.0"]
+    said = [f.text for f in run.findings if f.text.startswith("site q: rank tp 1, pp 0, dp 0 says that it is the sum over tp, and rank tp 0, pp 0, dp 0 ")]
+    assert len(said) == 1, run.findings

@@ -57,6 +57,8 @@ def test_ids_stay_apart(check, paths):
         check({key: int(rows[0][0]) for key, rows in loaded.items()} == {f"{name}/h.0": value for name, value in zip(NAMES, VALUES)}, "all of them at once", loaded)
         one, = runs.tensors("h", 1, request="r~4")
         check((one.run, one.key, int(one[0][0])) == (runs.runs[1], "r~2/h.1", 21), "by its name here; it has its own in its run", one)
+        found = runs.tensors("h", 1, request=["t", "r~4", "s"])
+        check([int(tensor[0][0]) for tensor in found] == [11, 21, 22], "several, in the order of the runs", found)
         check({key: tensor.positions for key, tensor in runs.select(tokens=(1, 2)).items()} == {key: [1] for key in runs}, "rows are selected in all")
         again = pickle.loads(pickle.dumps(runs))
         check(list(again) == list(runs) and again["t/h.0"].positions == [1], "in another process", [*again])
@@ -69,6 +71,8 @@ def test_what_there_is_none_of(check, paths, tmp_path):
                 runs.tensors(**what)
         with pytest.raises(KeyError, match="near it: .*r~2/h.1"):
             runs["r~2/hh.1"]
+        with pytest.raises(ValueError, match="no name"):
+            runs.tensors(request=[])
     with pytest.raises(OSError, match="nowhere"):
         dmi.open([*paths, tmp_path / "nowhere"])
     with pytest.raises(ValueError, match="no runs"):

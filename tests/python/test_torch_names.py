@@ -56,7 +56,7 @@ def test_layers(text, layers):
 
 
 @pytest.mark.parametrize("text, complaint", [
-    ("12", "the model has 12, 0 to 11"), ("5-3", "5-3"), ("last-12", "0 to 11"), ("first", "a number, a range"), ("", "no layers"),
+    ("12", "the model has 12, 0 to 11"), ("5-3", "5-3"), ("last-12", "0 to 11"), ("first", "a number, a range"), ("", "a number, a range"), ([], "no layers"), ("3:5", "is written 3-4"), (":", "is written 0-last"),
     ("-1", "a number, a range"), ("3;4", "a number, a range"), ("1-2-3", "a number, a range")])
 def test_wrong_layers(text, complaint):
     with pytest.raises(ValueError, match=re.escape(complaint)):
@@ -133,3 +133,14 @@ def test_page():
             assert set(family.points) | set(family.lacks) == set(names.PER_LAYER), kind
             seen.append(kind)
     assert set(seen) == set(families.known())
+
+
+def test_options_of_attach_are_joined(monkeypatch):
+    from dmi.torch import script
+    got = {}
+    monkeypatch.setattr(script, "watch", lambda **options: got.update(options))
+    monkeypatch.setattr(script.runpy, "run_path", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    script.main(["--sites", "q", "--layers", "0", "--sites", "k,v", "--layers", "5-7", "x.py", "--layers", "9"])
+    assert got == {"sites": "q,k,v", "layers": "0,5-7"} and sys.argv == ["x.py", "--layers", "9"]

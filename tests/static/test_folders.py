@@ -12,7 +12,7 @@ BELOW = {
     "storage": {"include", "core"},
     "cupti": {"include", "core"},
     "preload": {"include", "core", "kernels", "policy", "storage", "cupti"},
-    "read": {"include", "core", "storage"},
+    "read": {"include", "core", "policy", "storage"},
     "tools": {"include", "core", "policy", "storage", "cupti", "read"},
 }
 # Who may speak CUDA's types at all; the others are "CUDA-free" by design (docs/architecture.md).

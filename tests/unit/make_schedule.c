@@ -2,7 +2,7 @@
 /*
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
- *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|bidirectional|SEGMENT_BYTES]
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|bidirectional|SEGMENT_BYTES|sum|dim|over|none|row|scale]
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED[=TOKEN_ID,...]]...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
@@ -22,7 +22,7 @@
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
  * every rank; with `hidden`, and with `bidirectional`, which is also what the convention `attention` says, also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
  * 8 `k`, as `q`, 9 `q_rot`, 10 `k_rot` and 11 `resid_mid` again, scaled by 2. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
- * of `head` the row is that of the span.
+ * of `head` the row is that of the span. A last word `sum`, `dim`, `over`, `none`, `row` or `scale` gives `q` another meaning.
  */
 #include "storage/writer/run.h"
 
@@ -250,9 +250,26 @@ static int put_line(struct writer *w, char *text)
     return -1;
 }
 
+/* Another meaning of `q` than other ranks have. */
+static void contradict(struct dmi_site *q, const char *word)
+{
+    if (!strcmp(word, "sum"))
+        q->shard = DMI_SHARD_SUM;
+    else if (!strcmp(word, "none"))
+        q->shard = DMI_SHARD_NONE;
+    else if (!strcmp(word, "dim"))
+        q->shard_dim = 2;
+    else if (!strcmp(word, "over"))
+        q->shard_axis = DMI_AXIS_DP;
+    else if (!strcmp(word, "row"))
+        q->row = DMI_ROW_REQUEST;
+    else if (!strcmp(word, "scale"))
+        q->scale = 2;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct dmi_site sites[] = {
+    static struct dmi_site sites[] = {
         { .name = "q",
           .kernel = "k",
           .dtype = DMI_DTYPE_F32,
@@ -317,6 +334,8 @@ int main(int argc, char **argv)
     static const struct run_text attention = { "attention", "bidirectional" };
     const bool later = argc == 8 && !strcmp(argv[7], "bidirectional");
     const uint32_t n_hidden = later || (argc == 8 && !strcmp(argv[7], "hidden")) ? 0 : 8;
+    if (argc == 8)
+        contradict(&sites[0], argv[7]);
     if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,
@@ -333,7 +352,7 @@ int main(int argc, char **argv)
                                    .spec_text = "",
                                    .conventions = &attention,
                                    .n_conventions = later,
-                                   .segment_bytes = argc == 8 && n_hidden
+                                   .segment_bytes = argc == 8 && strtoull(argv[7], NULL, 10)
                                                         ? strtoull(argv[7], NULL, 10)
                                                         : 20000 };
     struct err err = { 0 };

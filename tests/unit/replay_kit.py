@@ -118,7 +118,7 @@ def shown(run, sites, *words):
     for site in sites:
         done = subprocess.run([DMI_DUMP, "show", site, run, "--all", "--rows", ":", "--json", *map(str, words)], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=120, check=False)
-        assert done.returncode in (0, 1), done.stderr
+        assert done.returncode in (0, 1) or b"has no layer" in done.stderr, done.stderr
         rows += [(r["tensor"], r.get("position", -1), r["forward"], r.get("step", -1), r["launch"],
                   "rejected" if r.get("rejected") else "superseded" if r.get("superseded") else "", r["values"])
                  for r in json.loads(done.stdout or "[]")]

@@ -51,7 +51,7 @@ def test_every_option_of_the_help_and_no_other(check, name):
         text = (ROOT / "tools" / SOURCES[name]).read_text(encoding="utf-8")
         table = re.search(r"struct option \w+\[\] = \{(.*?)\n\};", text, re.S).group(1)
         taken = {f"--{word}" for word in re.findall(r'\{ *"([a-z-]+)"', table)}
-        check(taken - got <= {"--layers"} and got - taken == set(), "and is what the tool takes", (sorted(taken ^ got)))
+        check(taken - got <= {"--layer"} and got - taken == set(), "and is what the tool takes", (sorted(taken ^ got)))
     for option in sorted(got - {"--prompt"}):  # another program's: dmi-sites reference
         said = tool(name, option).stdout
         check(not re.search(rf"(unknown|unrecognized|no) option '?{option}", said), f"{name} takes {option}", said[:300])
@@ -81,7 +81,8 @@ def test_values(check):
     check({"file:", "tcp:", "command:"} <= set(offered("dmi-replay", "run", "--to", "")), "its sinks", offered("dmi-replay", "run", "--to", ""))
     presets = re.search(r"--preset NAME +a group of taps: (.*)", tool("dmi-run", "--help").stdout).group(1).split(", ")
     check(offered("dmi-run", "--preset", "") == sorted(presets), "presets are those of the help", offered("dmi-run", "--preset", ""))
-    check(offered("dmi-dump", "show", "q", "run", "--tokens", "") == ["generated", "last", "prompt"], "tokens")
+    check(offered("dmi-dump", "show", "q", "run", "--tokens", "") == ["all", "last", "prompt", "response"], "tokens")
+    check(all(offered(*words, "--layers", "") == ["last", "middle"] for words in (("dmi-dump", "list", "run"), ("dmi-replay", "run"), ("dmi-run",))), "layers")
     check(not offered("dmi-dump", "list", "") and not offered("dmi-dump", "list", "--site", ""), "files and free words are left to bash")
     check("bash" in offered("dmi-run", "--spec", "x", "--", "ba") and not offered("dmi-run", "--", "bash", "--"), "after --, a command")
 

@@ -129,7 +129,7 @@ def test_arguments(case, out):
         f"dmi-dump {word}" in done.stdout for word in ("list", "show", "stats", "verify", "export")), done)
     for words, said in ((("nonsense", out), "no command"), (("join", out), "every command joins"), (("list",), "needs a RUN"), (("show", out), "needs a RUN"),
                         (("show",), "needs a SITE"), (("list", out, "more"), "one argument too many"),
-                        (("list", "--rows", "x", out), "neither a number"), (("list", "--rows", "5:2", out), "neither"),
+                        (("show", "q", "--rows", "x", out), "is none of a number"), (("show", "q", "--rows", "5:2", out), "is none of"),
                         (("list", case.folder / "nowhere"), "No such file"), (("list", "/proc/self/task"), "is no run"),
                         (("export", "-f", "pt", out), "no format"), (("list", "--bad", out), "unknown option"),
                         (("verify", out, "--against", case.folder / "nothing"), "No such file")):
@@ -170,13 +170,13 @@ def test_showing(case, out):
     rows, _ = case.json("show", "logits", "--request", X, "--rows", "1:3", out)
     case.check("show: a range of rows, divided by the scale", [r["position"] for r in rows] == [9, 10] and
                rows[0]["values"] == [value(2, 9, 0, i) for i in range(32)], rows)
-    rows, _ = case.json("show", "q", "--layer", ":1", "--forward", "2:", out)
+    rows, _ = case.json("show", "q", "--layers", "0", "--forward", "2:", out)
     case.check("show: open ranges", sorted(r["position"] for r in rows) == [4, 5, 10], rows)
     done = case.dump("show", "q", out)
     case.check("show in text: values, and how many more", done.returncode == 0 and "2 more rows" in done.stdout and
                "norm" in done.stdout and X not in done.stdout, done)
     done = case.dump("show", "nothing", out)
-    case.check("show of a site that is not there names those that are", done.returncode == 1 and
+    case.check("show of a site that is not there names those that are", done.returncode == 2 and
                "logits" in done.stderr, done)
 
 
@@ -297,6 +297,10 @@ def test_comparing(case, out):
     write_safetensors(path, ref)
     only, status = case.json("verify", out, "--against", path, "--request", "france")
     case.check("verify --against --request: only that", status == 0 and only["compared"] == 3, only)
+    both, status = case.json("verify", out, "--against", path, "--request", "france", "--request", X)
+    case.check("verify --against --request twice: these", status == 0 and both["compared"] == len(keys), both)
+    done = case.dump("verify", out, "--against", path, "--request", "france", "--request", "fance")
+    case.check("verify --against --request: one that the run has not", done.returncode == 2 and "no request 'fance'; near it: france" in done.stderr, done)
     sketched = {key: [sketch(row) for row in rows_] for key, rows_ in ref.items() if "mlp" not in key}
     write_safetensors(path, sketched)
     facts, status = case.json("verify", out, "--against", path)

@@ -92,6 +92,8 @@ def test_version_is_printed(case):
     pytest.param(["--spec", "good.yaml", "--tap", "q", "true"], "expected one", id="a spec and taps"),
     pytest.param(["--layers", "1", "--spec", "good.yaml", "true"], "--layers without", id="layers without taps"),
     pytest.param(["--preset", "residual", "true"], "residuals, attention", id="a preset that is none"),
+    pytest.param(["--preset", "mlp", "--preset", "logits", "true"], "expected one", id="two presets"),
+    pytest.param(["--strict", "--tap", "q", "--layers", "1:3", "true"], "'1:3' is written 1-2", id="layers as positions are written"),
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
     pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
     pytest.param(["--tap", "resd_pre*", "--check"], "did you mean", id="a pattern of no tap"),
@@ -108,6 +110,10 @@ def test_checking(says, case):
     done = case.run("--spec", "good.yaml", "--check")
     says("--check accepts a good spec", (done.returncode == 0 and not done.stderr, done),
          ('"good": 1 site, 0 kinds' in done.stdout, done.stdout))
+    (case.folder / "two.yaml").write_text("hookspec: 1\nsites:\n- {tap: q}\n- {tap: p, name: q, scale: 2}\n")
+    done = case.run("--spec", "two.yaml", "--check")
+    says("--check names sites of one name that mean different values, status 0",
+         (done.returncode == 0 and "two.yaml:4:3: warning: " in done.stderr and "at line 3" in done.stderr, done))
     done = case.run("--spec", "bad.yaml", "--check")
     says("--check shows all errors of a bad one, status 2", (done.returncode == 2 and not done.stdout, done),
          ("bad.yaml:5:15: " in done.stderr and "bad.yaml:5:52: " in done.stderr, done.stderr),
@@ -123,6 +129,7 @@ def test_checking(says, case):
 
 @pytest.mark.parametrize("args, env, taps, layers", [
     (["--tap", "q,resid_*", "--layers", "1,last"], {}, "q,resid_*", "1,last"),
+    (["--tap", "q", "--layers", "1", "--tap", "resid_*", "--layers", "last"], {}, "q,resid_*", "1,last"),
     (["--tap", "q"], {"DMI_SPEC": "/none", "DMI_TAP_LAYERS": "7"}, "q", ""),
     (["--preset", "attention", "--layers", "3"], {}, "q,k,v,q_rot,k_rot,z,attn_out", "3"),
     (["--tap", "my_tap", "--preset", "logits"], {}, "my_tap,final_logits", ""),

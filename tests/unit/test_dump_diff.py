@@ -152,7 +152,14 @@ def test_requests_with_other_names(one, tmp_path, check):
     changed = {("x", p, layer): [value("a", p, layer, c) for c in range(WIDTH)] for p in range(6) for layer in range(2)}
     other = Run([[("x", 0, 6)]], changed).write(tmp_path / "other")
     check(facts(one, other, "--request", "a=x")["rows"] == 12, "ID=NAME")
+    both = {("y", p, layer): [value("b", p, layer, c) for c in range(WIDTH)] for p in range(4) for layer in range(2)}
+    more = Run([[("x", 0, 6), ("y", 0, 2)], [("y", 2, 2)]], changed | both).write(tmp_path / "more")
+    check(facts(one, more, "--request", "a=x", "--request", "b=y")["rows"] == 20, "of several")
     diff(one, other, status=1)
+    for words, said in ((("--request", "c=x"), "no request 'c'"), (("--request", "a=z"), "no request 'z'"), (("--request", "z"), "no request 'z'"),
+                        (("--request", "a=x", "--request", "b=z"), "no request 'z'")):
+        check(said in diff(one, other, *words, status=2).stderr, "a name that its run has not", words)
+    diff(one, other, "--request", "a", status=1)
 
 
 def test_runs_without_requests(tmp_path, check):

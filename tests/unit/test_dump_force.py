@@ -103,7 +103,7 @@ def test_a_failed_export_replaces_nothing(run, tmp_path, check):
     path = tmp_path / "kept"
     path.write_text("kept")
     done = export(run, "safetensors", path, "--force", "--request", "nobody")
-    check(done.returncode == 1 and path.read_text() == "kept", "an export of nothing leaves what was there, force or not", done)
+    check(done.returncode == 2 and path.read_text() == "kept", "an export of nothing leaves what was there, force or not", done)
     done = subprocess.run([DMI_DUMP, "export", run, "-o", "/dev/stdout", "-f", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           timeout=60)
     check(os.path.exists("/dev/stdout") and b"is there already" not in done.stderr, "a device is no file that is replaced", done)

@@ -78,21 +78,26 @@ def as_float(bits, dtype):
     return (bits.astype("<u4") << 16).view("<f4") if dtype == "BF16" else bits
 
 
-def read(path):
-    """(hidden_states, token_ids, dtype of the first, metadata); the package checks the file, whose bf16 numpy lacks."""
+def read(path, more=()):
+    """(hidden_states, token_ids, dtype of the first, metadata), beside @more; the package checks the file, whose bf16 numpy lacks."""
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + n])
     entry = header["hidden_states"]
     stored = {"BF16": "<u2", "F32": "<f4", "F8_E4M3": "u1", "F64": "<f8"}[entry["dtype"]]
     with safetensors.safe_open(path, "np") as file:
-        assert sorted(file.keys()) == ["hidden_states", "token_ids"]
+        assert sorted(file.keys()) == sorted(["hidden_states", "token_ids", *more])
         ids, metadata = file.get_tensor("token_ids"), file.metadata()
         assert list(file.get_slice("hidden_states").get_shape()) == entry["shape"]
     first, end = entry["data_offsets"]
     hidden = numpy.frombuffer(data[8 + n + first:8 + n + end], stored).reshape(entry["shape"])
     assert ids.dtype == numpy.int64
     return as_float(hidden, entry["dtype"]), ids, entry["dtype"], metadata
+
+
+def files(out):
+    """of samples, in the order of their names"""
+    return sorted(p.name for p in out.glob("*.safetensors"))
 
 
 def wanted(request, positions, layers):
@@ -105,13 +110,27 @@ POSITIONS = {"a": range(6), "b": range(4)}
 @pytest.mark.parametrize("dtype, stored", [("bf16", "BF16"), ("f8e4m3", "F8_E4M3"), ("f64", "F64")])
 def test_vllm(write, export, check, dtype, stored):
     done = export(write(dtype=dtype), "vllm")
-    check({p.name for p in done.out.iterdir()} == {"a.safetensors", "b.safetensors"}, "a file a request", list(done.out.iterdir()))
+    check(files(done.out) == ["a.safetensors", "b.safetensors"], "a file a request", list(done.out.iterdir()))
     for request, positions in POSITIONS.items():
         hidden, ids, found, metadata = read(done.out / f"{request}.safetensors")
         check(found == stored and hidden.tolist() == wanted(request, positions, (0, 1, 3, 9)), f"{request}: [tokens, layers, hidden]", hidden)
         check(ids.tolist() == [-100 * ord(request) - p for p in positions], "ids as int64", ids)
         check(json.loads(metadata["positions"]) == [[positions[0], len(positions)]] and metadata["request"] == request and
               json.loads(metadata["layers"]) == ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "and what they are", metadata)
+
+
+def test_rows_of_a_tensor_that_changes_stand_alone(tmp_path, export, check):
+    """jsonl, show and a replay have each row; what is one array leaves them out by the words that list and Python have."""
+    text = "step 0 2 a:0:2:0:1:3:0\nput 0 1 2 f32 1 2 3 4\nstep 1 1 a:0:1:2:1:3:0\nput 0 1 3 f16 14336 13312 0\n"
+    subprocess.run([MAKE, tmp_path / "changes", "job", "0", "1", "0", "1"], input=text, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    run, words = tmp_path / "changes", "changes its dtype or width from record to record, so it is not one tensor"
+    rows = [json.loads(line) for line in export(run, "jsonl", out="changes.jsonl").out.read_text(encoding="utf-8").splitlines()]
+    check([(row["position"], row["values"]) for row in rows] == [(0, [1, 2]), (1, [3, 4]), (2, [0.5, 0.25, 0])], "jsonl", rows)
+    shown = json.loads(subprocess.run([DMI_DUMP, "show", "q.1", run, "--rows", ":", "--json"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    check([row["values"] for row in shown] == [[1, 2], [3, 4], [0.5, 0.25, 0]], "show", shown)
+    check(f"a/q.1 is left out: it {words}" in export(run, "safetensors", status=1).stderr, "safetensors names it")
+    listed = subprocess.run([DMI_DUMP, "list", "--tensors", run], stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+    check(f"({words})" in listed and f'MIXED = "{words}"' in (ROOT / "python/dmi/reading.py").read_text(encoding="utf-8"), "list names it, and Python", listed)
 
 
 @pytest.mark.parametrize("ids", ["i64", "u8", "i8"])
@@ -123,17 +142,17 @@ def test_vllm_types_of_ids(write, export, check, ids):
 
 def test_vllm_layers(write, export, check):
     run = write()
-    for text, layers in (("3,0,last", (3, 0, 9)), ("last", (9,)), ("0:2", (0, 1)), ("1", (1,)), (":2,last", (0, 1, 9))):
+    for text, layers in (("3,0,last", (3, 0, 9)), ("last", (9,)), ("0-1", (0, 1)), ("1", (1,)), ("0-1,last", (0, 1, 9))):
         hidden, *_ = read(export(run, "vllm", "--layers", text).out / "a.safetensors")
         check(hidden.tolist() == wanted("a", range(6), layers), f"--layers {text}", hidden)
-    for text, said, status in (("2", "resid_pre was captured in layers 0-1,3, and what enters the last norm is 'last'", 1), ("0,4", "'4'", 1),
-                               ("7:9", "'7:9'", 1), ("1,0:2", "twice", 2), ("x", "neither a number", 2), ("0,,1", "neither", 2)):
+    for text, said, status in (("2", "site resid_pre has no layer 2; there is 0-1,3", 2), ("0,4", "no layer 4", 2), ("0:2", "is written 0-1", 2),
+                               ("7-9", "no layer 7-9", 2), ("1,0-1", "twice", 2), ("x", "is none of a layer", 2), ("0,,1", "is none of a layer", 2)):
         done = export(run, "vllm", "--layers", text, status=status)
         check(said in done.stderr and not done.out.exists(), f"--layers {text} is refused", done.stderr)
     done = export(write("short", final=False), "vllm", "--layers", "0,last", status=1)
     check("no site resid_final was captured" in done.stderr, "no last", done.stderr)
-    done = export(run, "safetensors", "--layers", "0,last", status=2)
-    check("for export --format vllm" in done.stderr, "a list elsewhere", done.stderr)
+    found = read_safetensors(export(run, "safetensors", "--layers", "0", "--layers", "last", out="list.safetensors").out)[0]
+    check({(key[-1], key[:1]) for key in found if "resid_pre" in key} == {("0", "a"), ("3", "a"), ("0", "b"), ("3", "b")}, "a list elsewhere", list(found))
 
 
 def test_formats_of_python(write, export, check):
@@ -145,14 +164,14 @@ def test_vllm_selections(write, export, check):
     run = write()
     done = export(run, "vllm", "--request", "b", "--tokens", "1:3")
     hidden, ids, _, _ = read(done.out / "b.safetensors")
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and hidden.tolist() == wanted("b", (1, 2), (0, 1, 3, 9)) and
+    check(files(done.out) == ["b.safetensors"] and hidden.tolist() == wanted("b", (1, 2), (0, 1, 3, 9)) and
           ids.tolist() == [-9801, -9802], "requests and tokens", ids)
     other = write("other", others=[f"put {MID} 2 2 f32 1 2"])
     done = export(other, "vllm", "--site", "resid_mid", status=1)
     check("resid_mid.2 was captured with a scale" in done.stderr and not done.out.exists(), "a scale is not dropped in silence", done.stderr)
-    done = export(run, "vllm", "--site", "mlp_out", status=1)
-    check("nothing of a site mlp_out" in done.stderr and not done.out.exists(), "a site that is not there", done.stderr)
-    done = export(run, "vllm", "--request", "z", status=1)
+    done = export(run, "vllm", "--site", "mlp_out", status=2)
+    check("no site or tensor 'mlp_out'" in done.stderr and not done.out.exists(), "a site that is not there", done.stderr)
+    done = export(run, "vllm", "--request", "z", status=2)
     check("z" in done.stderr and not done.out.exists(), "nor a request", done.stderr)
     done = export(write("nothing", steps=[]), "vllm", status=1)
     check("nothing of a site resid_pre" in done.stderr and not done.out.exists(), "nothing at all", done.stderr)
@@ -164,12 +183,12 @@ def test_vllm_what_lacks(write, export, check):
     gap = write("gap", lacking={(1, 2)})
     done = export(gap, "vllm", status=1)
     check("request 'a' is left out: resid_pre.1 lacks position 5" in done.stderr, "a layer that lacks tokens", done.stderr)
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
+    check(files(done.out) == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
     export(gap, "vllm", "--layers", "0,3")
     done = export(write("shifted", lacking={(1, 1), ("ids", 2)}), "vllm", "--layers", "1", "--request", "a", status=1)
     check("token_ids lacks position 5" in done.stderr, "as many tokens, of other positions", done.stderr)
-    done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=1)
-    check("'3'" in done.stderr, "a layer of nobody", done.stderr)
+    done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=2)
+    check("no layer 3" in done.stderr, "a layer of nobody", done.stderr)
     one = write("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(3, 1)})
     done = export(one, "vllm", status=1)
     check("request 'b' is left out: layer 3 is not there" in done.stderr, "a layer of one request", done.stderr)
@@ -191,7 +210,7 @@ SAMPLES = {  # steps, those without records, what is said, samples
 def test_a_sample_has_every_position(write, export, check, name):
     steps, dropped, said, n = SAMPLES[name]
     done = export(write(steps=steps, lacking={(layer, step) for layer in ALL for step in dropped}), "vllm", status=1 if said else 0)
-    check(len(list(done.out.iterdir())) == n and (f"request 'b' is left out: {said}" if said else "") in done.stderr, "none is shortened", done.stderr)
+    check(len(files(done.out)) == n and (f"request 'b' is left out: {said}" if said else "") in done.stderr, "none is shortened", done.stderr)
     check(done.stdout.splitlines()[-1] == f"samples: {n} written, {'1 left out (1 without all rows)' if said else '0 left out'}", "one line sums it", done.stdout)
 
 
@@ -216,7 +235,7 @@ def test_rows_without_a_request_are_no_sample(export, check, tmp_path):
         subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
         return tmp_path / name
     done = export(make("named", "step 0 2 run:0:2:0:1:2:0"), "vllm", "--layers", "0")
-    check([p.name for p in done.out.iterdir()] == ["run.safetensors"], "a request may be called run", list(done.out.iterdir()))
+    check(files(done.out) == ["run.safetensors"], "a request may be called run", list(done.out.iterdir()))
     done = export(make("none", "step 0 2 run:0:2:0:1:2:1"), "vllm", "--layers", "0", status=1)  # padding
     check("samples: 0 written" in done.stdout and not done.out.exists(), "rows of padding are nobody's", (done.stdout, done.stderr))
 
@@ -237,7 +256,7 @@ def test_vllm_damage(write, export, check):
     segment = sorted(next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*"))).glob("seg-*.dmi"))[0]
     flip_payload(segment, 12)  # of the last step, which is a's alone
     done = export(run, "vllm", status=1)
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and "DAMAGED" in done.stderr and
+    check(files(done.out) == ["b.safetensors"] and "DAMAGED" in done.stderr and
           done.stderr.count("request 'a' is left out: resid_pre.1 lacks position 5") == 1,
           "a request whose record is damaged has no file, and that is said once", (done.stderr, list(done.out.iterdir())))
     hidden, *_ = read(done.out / "b.safetensors")
@@ -247,9 +266,9 @@ def test_vllm_damage(write, export, check):
 def test_vllm_names(write, export, check):
     names = ["../../x", "/etc/x", "..", "x" * 60, "%2E", ".", "X", "x", "a\x01\x1b"]
     done = export(write(steps=[[(name, 0, 1) for name in names]]), "vllm")
-    files = {p.name for p in done.out.iterdir()}
-    check(len(files) == len(names) and all(p.is_file() for p in done.out.iterdir()), "each in a file of its own", files)
-    found = {read(done.out / f)[3]["request"] for f in files}
+    its = files(done.out)
+    check(len(its) == len(names) and all(p.is_file() for p in done.out.iterdir()), "each in a file of its own", its)
+    found = {read(done.out / f)[3]["request"] for f in its}
     check(found == set(names), "which says whose it is", found)
     (done.out / "mine").write_text("x", encoding="utf-8")
     again = subprocess.run([DMI_DUMP, "export", done.out.parent / "run", "-f", "vllm", "-o", done.out], stderr=subprocess.PIPE, text=True, timeout=60)
@@ -309,7 +328,7 @@ def test_npz_transformerlens(write, export, check):
     check(dict(re.findall(r'\{ "(\w+)", "([\w.]+)" \}', source)) == {ours: theirs for theirs, ours in table().items()}, "the names that Python has")
     for form, names in (("npz", "x"), ("safetensors", "keys")):
         check("--names" in export(run, form, "--names", names, status=2).stderr, f"--names {names} of {form} is refused")
-    done = export(run, "npz", "--request", "z", status=1)
+    done = export(run, "npz", "--request", "z", status=2)
     check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
 
 
@@ -370,7 +389,7 @@ def test_jsonl(formula, export, check):
 
 def test_jsonl_of_what_is_rare(write, export, check, tmp_path):
     odd = [f"put {MID} 0 3 f32 nan inf -inf -0.0 1e-45 3e38", f"put {PRE} 7 2 i64 9007199254740993 -9223372036854775808"]
-    lines_ = export(write(steps=[[("a", 0, 1)]], others=odd), "jsonl", "--layers", "0:8", out="odd.jsonl").out.read_text(encoding="utf-8").splitlines()
+    lines_ = export(write(steps=[[("a", 0, 1)]], others=odd), "jsonl", "--layers", "0-7", out="odd.jsonl").out.read_text(encoding="utf-8").splitlines()
     rows = {(row["site"], row["layer"]): row["values"] for row in map(json.loads, lines_)}
     check(rows["resid_mid", 0] == ["NaN", "Infinity", "-Infinity"] and rows["resid_pre", 7] == [9007199254740993, -2**63], "what a double lacks", rows)
     subprocess.run([MAKE_ODD, tmp_path / "drafts", "again"], check=True, timeout=60)
@@ -378,7 +397,7 @@ def test_jsonl_of_what_is_rare(write, export, check, tmp_path):
     rows = [(row["position"], row["values"][0], row.get("superseded", False)) for row in map(json.loads, lines_)]
     check(rows == [(0, 0, False), (1, 1, False), (2, 2, True), (3, 3, True), (2, 102, False), (3, 103, True), (3, 203, False)],
           "rows that do not count are marked", rows)
-    done = export(tmp_path / "drafts", "jsonl", "--site", "z", status=1, out="none.jsonl")
+    done = export(tmp_path / "drafts", "jsonl", "--site", "z", status=2, out="none.jsonl")
     check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
     wide = write("wide", steps=[[("a", 0, 30)]], layers=range(20))
     want = tensors_of(export(wide, "safetensors", out="wide.safetensors").out)

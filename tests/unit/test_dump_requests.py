@@ -61,7 +61,7 @@ def test_what_is_left_out_can_be_had(drafts, check):
 
 def test_tokens(drafts, check):
     for words, want in ((("prompt",), A[:4]), (("generated",), A[4:]), (("last",), A[7:]), (("2:5",), A[2:5]), (("6",), A[6:7]),
-                        ((":1",), A[:1])):
+                        ((":1",), A[:1]), (("-2:",), A[6:]), (("prompt,-1",), A[:4] + A[7:])):
         check(values(drafts, "--tokens", *words) == want, f"--tokens {words[0]}", values(drafts, "--tokens", *words))
     tensors = {t["key"]: t["rows"] for t in facts("list", drafts, "--tensors", "--tokens", "generated")["tensors"]}
     check(tensors == {"a/s0": 4, "b/s0": 2}, "of each request its own", tensors)
@@ -71,7 +71,7 @@ def test_tokens(drafts, check):
     check([r["step"] for r in records] == [1, 2, 3], "records whose step computes them", records)
     done = dump("show", "s0", drafts, "--request", "d", "--tokens", "generated", status=1)
     check("generation of request 'd' begins is not known" in done.stderr, "what is not known is said", done.stderr)
-    check("neither a position" in dump("list", drafts, "--tokens", "x", status=2).stderr, "what is no range")
+    check("is none of a position" in dump("list", drafts, "--tokens", "x", status=2).stderr, "what is no range")
 
 
 def test_requests(drafts, check):

@@ -116,10 +116,10 @@ def test_tensorrt_llm_types(write, export, check, dtype, stored):  # noqa: F811
 
 def test_tensorrt_llm_selections(write, export, check):  # noqa: F811
     run = write()
-    done = export(run, "tensorrt-llm", "--site", "resid_pre", "--layer", "0:2")
+    done = export(run, "tensorrt-llm", "--site", "resid_pre", "--layers", "0-1")
     check(files(done.out) == [f"PP_0/TP_0/iteration_{n}/resid_pre.{layer}.npy" for n in range(3) for layer in (0, 1)] + ["index.jsonl"], "sites and layers",
           files(done.out))
-    done = export(run, "tensorrt-llm", "--site", "mlp_out", status=1)
+    done = export(run, "tensorrt-llm", "--site", "mlp_out", status=2)
     check(not done.out.exists() and "mlp_out" in done.stderr, "nothing selected", done.stderr)
     for words in (("--request", "a"), ("--tokens", "last"), ("--rejected",)):
         done = export(run, "tensorrt-llm", *words, status=2)
@@ -239,7 +239,7 @@ def formula(request, site, layer, n_heads, first_head=0):
 def test_vllm_hook(hooked, export, check, dtype):  # noqa: F811
     done = export(hooked(dtype=dtype), "vllm-hook")
     (config, modules, meta, tensors), = load(done.out)
-    check(files(done.out) == [f"{meta['run']}/tp_rank_0/qk.json", f"{meta['run']}/tp_rank_0/qk.safetensors"], "two files", files(done.out))
+    check(files(done.out) == sorted(["index.json", f"{meta['run']}/tp_rank_0/qk.json", f"{meta['run']}/tp_rank_0/qk.safetensors"]), "two files", files(done.out))
     check(config == {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 6, "head_dim": 3, "attention_multiplier": 1 / math.sqrt(3)}, "config", config)
     check((meta["requests"], meta["seq_lens"], meta["batch_size"], meta["hookq_mode"]) == (["a", "b"], [6, 4], 2, "all_tokens"), "the batch", meta)
     check(list(modules) == [f"model.layers.{layer}.self_attn.attn" for layer in (0, 2)] and "model__layers__2__self_attn__attn__q" in tensors, "names", list(modules))
@@ -334,8 +334,8 @@ def test_vllm_hook_what_lacks(hooked, export, check):  # noqa: F811
     check("request 'a' is left out: q_rot.2 is not there" in done.stderr, "a layer of one request", done.stderr)
     for name, how, words, said in (("keyless", {"lacking": {(10, layer, n) for layer in (0, 2) for n in range(3)}}, (), "a site k_rot is there"),
                                    ("nothing", {"steps": []}, (), "a site q is there"), ("none", {}, ("--request", "z"), "z"),
-                                   ("other", {}, ("--layers", "1"), "was captured in layers 0,2"), ("site", {}, ("--site", "q"), "a site q is there")):
-        done = export(hooked(name, **how), "vllm-hook", *words, status=1)
+                                   ("other", {}, ("--layers", "1"), "has no layer 1; there is 0,2"), ("site", {}, ("--site", "q"), "a site q is there")):
+        done = export(hooked(name, **how), "vllm-hook", *words, status=2 if name in ("none", "other") else 1)
         check(said in done.stderr and not done.out.exists(), name, done.stderr)
     done = export(hooked("resid"), "vllm-hook", "--site", "resid_pre", status=2)
     check("begins with q" in done.stderr, "a site that is none of queries", done.stderr)
@@ -346,7 +346,7 @@ def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
     run = hooked("names", steps=[[(name, 0, 2) for name in names]])
     done = export(run, "vllm-hook")
     (_, _, meta, _), = load(done.out)
-    check(sorted(meta["requests"]) == sorted(names) and len(files(done.out)) == 2, "requests are not file names", meta["requests"])
+    check(sorted(meta["requests"]) == sorted(names) and len(files(done.out)) == 3, "requests are not file names", meta["requests"])
     run = hooked("damaged")
     flip_payload(sorted(run.rglob("seg-*.dmi"))[0], 8)  # of the last step
     done = export(run, "vllm-hook", status=1)
@@ -355,7 +355,11 @@ def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
           (meta, done.stderr))
     done = export(hooked("some"), "vllm-hook", "--tokens", "prompt", "--request", "a")
     (_, modules, meta, _), = load(done.out)
+    check(meta["positions"] == [[[0, 4]]], "whose positions they are is beside them", meta)
     check(meta["seq_lens"] == [4] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == formula("a", 9, 2, HEADS)[:4], "tokens are chosen", meta)
+    (_, modules, meta, _), = load(export(hooked("parts"), "vllm-hook", "--tokens", "1,-2:", "--request", "a", out="chosen").out)
+    check(meta["positions"] == [[[1, 1], [4, 2]]] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == [formula("a", 9, 2, HEADS)[i] for i in (1, 4, 5)],
+          "also where they do not follow one another", meta)
 
 
 # ---- runs that are not as they should be
@@ -391,3 +395,28 @@ def test_memory_is_bounded(tmp_path, check, form, words):
                           stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
     check(written > 200e6 and int(done.stdout) < 60e3, "less than a third of it", f"{done.stdout.strip()} KiB for {written} bytes")
+
+
+def test_vllm_hook_is_a_dataset_of_several_runs(hooked, export, check, tmp_path):  # noqa: F811
+    """A batch a run; a second call adds nothing, and what is asked for otherwise is refused."""
+    one, two = hooked(dtype="f32"), hooked("two", dtype="f32", steps=[[("a", 0, 3), ("c", 0, 2)]])
+    out = export(one, "vllm-hook", two).out
+    batches = {meta["run"]: meta for _, _, meta, _ in load(out)}
+    said = json.loads((out / "index.json").read_text(encoding="utf-8"))["samples"]
+    check([(s["run"], s["request"]) for s in said] == [(run, name) for run in dict.fromkeys(s["run"] for s in said) for name in batches[run]["requests"]] and
+          [s["tokens"] for s in said] == [6, 4, 3, 2] and all((out / s["file"]).is_file() for s in said), "samples are numbered through", said)
+
+    def again(*words, status=0):
+        return subprocess.run([DMI_DUMP, "export", "-f", "vllm-hook", "-o", out, "--append", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=60)
+    done = again(two, one)
+    check(done.returncode == 0 and "samples: 0 written, 4 there already, 0 left out" in done.stdout, "nothing twice", (done.stdout, done.stderr))
+    three = hooked("three", dtype="f32", steps=[[("d", 0, 2)]])
+    for words, said in (([three, "--queries", "last"], '"queries"'), ([three, "--layers", "2"], '"layers"')):
+        done = again(*words)
+        check(done.returncode == 2 and said in done.stderr and len(load(out)) == 2, f"{words}: by name", done.stderr)
+    done = again(three)
+    check(done.returncode == 0 and len(load(out)) == 3, "another run", done.stderr)
+    only = export(one, "vllm-hook", "--request", "a", out="only").out
+    done = subprocess.run([DMI_DUMP, "export", "-f", "vllm-hook", "-o", only, "--append", one], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, timeout=60)
+    check(done.returncode == 2 and "without request 'b'" in done.stderr, "a batch is not added to", done.stderr)

@@ -174,22 +174,22 @@ def test_where_export_writes(case):
     path = case.folder / "kept.safetensors"
     path.write_text("kept")
     done = case.dump("export", run, "--force", "-o", path, "--request", "nobody")
-    case.check("an export of nothing leaves what was there", done.returncode == 1 and path.read_text() == "kept", done)
+    case.check("an export of nothing leaves what was there", done.returncode == 2 and path.read_text() == "kept", done)
 
 
 def test_what_is_not_there(case):
     run = case.one_run("run")
-    for words, said in ((("list", "--site", "logit", run), "no site or tensor 'logit' (5 in all: list); nearest: logits"),
+    for words, said in ((("list", "--site", "logit", run), "no site or tensor 'logit'; near it: logits"),
                         (("list", "--tensors", "--site", "nosite", run), "no site or tensor 'nosite'"),
-                        (("list", "--site", "q", "--layer", "7", run), "it has layers 0-1"),
-                        (("list", "--layer", "7", run), "nothing was captured"),
-                        (("list", "--requests", "--request", "fance", run), "no request 'fance' (2 in all: list --requests); nearest: france"),
-                        (("export", "--request", "fance", run), "nearest: france"),
-                        (("export", "--site", "qq", run), "nearest: q"),
+                        (("list", "--site", "q", "--layer", "7", run), "site q has no layer 7; there is 0-1"),
+                        (("list", "--layer", "7", run), "the run has no layer 7; there is 0-1"),
+                        (("list", "--requests", "--request", "fance", run), "no request 'fance'; near it: france"),
+                        (("export", "--request", "fance", run), "near it: france"),
+                        (("export", "--site", "qq", run), "near it: q"),
                         (("show", "france/q.7", run), "no site or tensor 'france/q.7'"),
-                        (("show", "q", "--request", "fance", run), "nearest: france")):
+                        (("show", "q", "--request", "fance", run), "near it: france")):
         done = case.dump(*words)
-        case.check(f"what is not there is 1, with the nearest: {' '.join(map(str, words[:-1]))}", done.returncode == 1 and
+        case.check(f"what is not there is 2, with the nearest: {' '.join(map(str, words[:-1]))}", done.returncode == 2 and
                    said in done.stderr, done)
     case.check("and nothing was written", not list(case.folder.glob("*.safetensors")))
     rows, status = case.json("show", "france/q.1", "--rows", "0", run)

@@ -183,8 +183,37 @@ def test_an_export_counts_and_names_them(make, check, tmp_path):
     check(found == [(3, "a"), (4, "b")], "each line of a chosen window", found)
     done = dump("export", run, "--fill-cached", "-o", tmp_path / "y", status=1)
     check("e/resid_pre.0 lacks rows of cached tokens; positions 2 to 2 are in no request" in done.stderr, "a file of tensors says what it lacks", done.stderr)
+    done = dump("export", run, "--fill-cached", "--tokens", "3:", "-o", tmp_path / "w")
+    check(done.stderr == "", "but nothing that was not asked for", done.stderr)
     done = dump("export", run, "-f", "tensorrt-llm", "--fill-cached", "-o", tmp_path / "z", status=2)
     check("--fill-cached: format tensorrt-llm has records as they are" in done.stderr, "records as they are are not filled", done.stderr)
+
+
+def test_one_dataset_of_several_runs_with_masks_and_windows(make, check, tmp_path):
+    """Each run is filled from its own requests: f's cached tokens are c's, though a of the other run has the same."""
+    safetensors, out = pytest.importorskip("safetensors"), tmp_path / "out"
+    one, two = make(CHAIN[:2], "one"), make([[Span("c", A)], [Span("f", B, 4, cached=4)]], "two")
+    (tmp_path / "masks").write_text("".join(json.dumps({"request": name, "spans": [[0, 3]] if name < "f" else []}) + "\n" for name in "abcf"), encoding="utf-8")
+    words = ["-f", "vllm", "-o", out, "--append", "--tokens", "2:", "--loss-mask", tmp_path / "masks"]
+    done = dump("export", one, *words, status=1)
+    check(done.stdout.splitlines()[-1] == "samples: 1 written, 0 there already, 1 left out (1 with a cached prefix)", "b lacks what the cache had", done.stdout)
+    done = dump("export", one, two, *words, "--fill-cached")
+    check(done.stdout.splitlines()[1:] == [
+        "cached tokens of 'b' have rows of 'a'", "cached tokens of 'f' have rows of 'c'",
+        "samples: 3 written (2 with rows of other requests), 1 there already, 0 left out; 1 of those written without a token in the loss"],
+          "what was left out is added, and all runs are summed", done.stdout)
+    for name, donor, mask in (("b", "a", [1, 0, 0, 0]), ("f", "c", [0] * 4)):
+        with safetensors.safe_open(out / f"{name}.safetensors", "numpy") as file:
+            check((file.get_tensor("token_ids").tolist(), file.get_tensor("loss_mask").tolist()) == (B[2:], mask), "ids and mask of the window", name)
+            check(json.loads(file.metadata()["filled"]) == {tensor: [[0, 2, donor]] for tensor in ("token_ids", "resid_pre.0")}, "a donor of its own run",
+                  file.metadata())
+    with dmi.open([one, two]) as runs:
+        said = {request.id: request.tensors["resid_pre.0"].donors for request in runs.select(fill_cached=True).requests}
+        check(said == {"a": [], "b": [(0, 4, "a")], "c": [], "f": [(0, 4, "c")]}, "as in Python", said)
+    said = json.loads(dump("export", two, one, *words, "--fill-cached", "--json").stdout)
+    check((said["samples"], said["samples_filled"], said["there_already"], said["filled"]) == (0, 0, 4, {}), "and nothing is filled twice", said)
+    done = dump("export", one, two, "-f", "vllm", "-o", tmp_path / "f", "--request", "f", "--tokens", "response", "--fill-cached", status=1)
+    check("none of its tokens is in response" in done.stderr, "a window of what was generated", done.stderr)
 
 
 def test_rows_by_request_are_refused_by_name(check, tmp_path):

@@ -26,6 +26,17 @@ static int parse(const char *text, struct spec_errors *errors, struct spec **spe
     return spec_parse("f.yaml", text, strlen(text), NULL, 0, errors, spec);
 }
 
+/* Another entry of the name. */
+#define TYPED(kernel, type)                                                                        \
+    "- name: q\n  kernel: " kernel "\n  pointer: arg[0]\n  dtype: " type                           \
+    "\n  dims: [{row: true, count: 4}]\n"
+#define WIDE(kernel, width, more)                                                                  \
+    "- name: q\n  kernel: " kernel                                                                 \
+    "\n  pointer: arg[0]\n  dtype: f32\n  dims: [{row: true, count: 4}, {count: " width            \
+    "}]\n" more
+#define LOW  "  occurrences: {to: 4}\n"
+#define HIGH "  occurrences: {from: 5}\n"
+
 /* Each text has one error, and that at this place. */
 static const struct {
     const char *text;
@@ -211,9 +222,11 @@ static const struct {
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  tokens: lst\n",
       "8:11",
-      { "found \"lst\"; expected prompt, generated, last, last_prompt or 'A:B'" } },
+      { "found \"lst\"; expected prompt, generated, last, last_prompt, a position or 'A:B'" } },
     { GOOD "  tokens: '7:3'\n", "8:11", { "'A:B', positions of which B, above A" } },
     { GOOD "  tokens: '-:3'\n", "8:11", { "expected prompt" } },
+    { GOOD "  tokens: '-1:-3'\n", "8:11", { "expected prompt" } },
+    { GOOD "  tokens: '-2:0'\n", "8:11", { "expected prompt" } },
     { GOOD "  tokens: [1, 2]\n", "8:11", { "expected prompt" } },
     { GOOD "  requests: 'tag:=x'\n", "8:13", { "expected 'tag:KEY=PATTERN'" } },
     { GOOD "  requests: 'tag:capture'\n", "8:13", { "a tag without key or pattern" } },
@@ -339,6 +352,23 @@ static const struct {
     { SHARD("{sum: tp, of: tp}"), "8:10", { "expected one of the two" } },
     { SHARD("{dims: 1, of: tp}"), "8:11", { "did you mean \"dim\"?" } },
     { SHARD("tp"), "8:10", { "found \"tp\"" } },
+    /* --- entries of one name that no reader can make one tensor of */
+    { GOOD LOW TYPED("k", "f16") HIGH,
+      "9:3",
+      { "\"q\" with dtype f16, and with dtype f32 at line 3", "no reader" } },
+    { GOOD "  layer: occ\n" TYPED("k", "f16") "  layer: 2 * occ\n",
+      "9:3",
+      { "with dtype f16, and with dtype f32 at line 3" } },
+    { GOOD "  forward: a\n" TYPED("k", "i32") "  forward: b\n" FORWARD,
+      "9:3",
+      { "with dtype i32, and with dtype f32 at line 3" } },
+    { HEAD WIDE("k", "64", LOW) WIDE("k", "128", HIGH),
+      "9:3",
+      { "with rows of 128 elements, and with rows of 64 elements at line 3", "no reader" } },
+    { HEAD WIDE("k", "64", "  shard: {dim: 1, of: tp}\n" LOW)
+          WIDE("k", "128", "  shard: {dim: 1, of: tp}\n" HIGH),
+      "10:3",
+      { "with rows of 128 elements, and with rows of 64 elements at line 3" } },
     /* --- absent */
     { GOOD "absent: {a: b}\n", "8:9", { "a list of {name: NAME, why: TEXT}" } },
     { GOOD "absent: [{name: a}]\n", "8:10", { "no \"why\"" } },
@@ -653,6 +683,39 @@ START_TEST(layers_of_a_tap)
 }
 END_TEST
 
+START_TEST(positions_of_a_site)
+{
+    static const struct {
+        const char *text;
+        enum select_tokens tokens;
+        int64_t first, end;
+    } rows[] = {
+        { "5", SELECT_RANGE, 5, 6 },
+        { "'3:8'", SELECT_RANGE, 3, 8 },
+        { "':8'", SELECT_RANGE, 0, 8 },
+        { "'-5:'", SELECT_RANGE, -5, INT64_MAX },
+        { "'-1:'", SELECT_RANGE, -1, INT64_MAX },
+        { "'2:-1'", SELECT_RANGE, 2, -1 },
+        { "'-4:9'", SELECT_RANGE, -4, 9 },
+        { "-2", SELECT_RANGE, -2, -1 },
+        { "-1", SELECT_LAST_PROMPT, 0, 0 },
+        { "last_prompt", SELECT_LAST_PROMPT, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec_errors errors;
+        struct spec *spec;
+        char text[256];
+        snprintf(text, sizeof text, GOOD "  row: token\n  tokens: %s\n", rows[i].text);
+        ck_assert_int_eq(parse(text, &errors, &spec), 0);
+        const struct select *s = &spec->selects[spec->sites[0].select];
+        ck_assert_msg(s->tokens == rows[i].tokens && s->first == rows[i].first &&
+                          s->end == rows[i].end,
+                      "%s", rows[i].text);
+        spec_free(spec);
+    }
+}
+END_TEST
+
 START_TEST(a_spec_of_names_alone)
 {
     static const struct {
@@ -721,6 +784,72 @@ START_TEST(flood_of_errors_is_cut)
     ck_assert_uint_eq(errors.n_lines, 101);
     ck_assert_ptr_nonnull(strstr(errors.lines[100], "201 more errors"));
     spec_errors_deinit(&errors);
+}
+END_TEST
+
+/* Each is right, and has these warnings. */
+static const struct {
+    const char *text;
+    const char *warnings[4];
+} warned_rows[] = {
+    { GOOD "- {tap: q, scale: 0.5}\n",
+      { "f.yaml:8:3: warning: found the site \"q\" with scale 0.5, and with scale 1 at line 3" } },
+    { HEAD "- {tap: q, layers: 0-4, scale: 2}\n- {tap: p, name: q, scale: 4}\n- {tap: r, name: q, "
+           "scale: 2}\n",
+      { "f.yaml:4:3: warning: found the site \"q\" with scale 4, and with scale 2 at line 3",
+        "f.yaml:5:3: warning: found the site \"q\" with scale 2, and with scale 4 at line 4" } },
+    { GOOD TYPED("k2", "f32") "  row: request\n  scale: 3\n  shard: {sum: tp}\n",
+      { "8:3: warning: found the site \"q\" with scale 3, and with scale 1 at line 3",
+        "8:3: warning: found the site \"q\" with \"row: request\", and with \"row: token\" at line "
+        "3",
+        "8:3: warning: found the site \"q\" with \"shard: {sum: tp}\", and with no shard at line "
+        "3" } },
+    { HEAD "- {tap: q, shard: {dim: 1, of: tp}}\n- {tap: p, name: q, shard: {dim: 2, of: tp}}\n",
+      { "4:3: warning: found the site \"q\" with \"shard: {dim: 2, of: tp}\", and with \"shard: "
+        "{dim: 1, of: tp}\" "
+        "at line 3" } },
+    /* whether they meet in a layer or a request is not known before the run */
+    { GOOD TYPED("k2", "f16"),
+      { "8:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+    { HEAD TYPED("k2", "f16") "- name: p\n  kernel: k\n" REST SITE "- name: p\n  kernel: k2\n" REST
+                              "- {tap: p, scale: 2}\n"
+                              "- {tap: q, scale: 2}\n",
+      { "13:3: warning: found the site \"q\" with dtype f32, and with dtype f16 at line 3; "
+        "expected",
+        "23:3: warning: found the site \"p\" with scale 2, and with scale 1 at line 8; so does 1 "
+        "more "
+        "site; expected" } },
+    { GOOD "  requests: 'a-*'\n" LOW TYPED("k", "f16") "  requests: 'b-*'\n" HIGH,
+      { "10:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+    { GOOD "  layer: occ\n" TYPED("k", "f16") "  layer: 1000 + occ\n",
+      { "9:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+    /* no tensor of both */
+    { HEAD "- {tap: q, layers: 0-4, scale: 2}\n- {tap: q, layers: '5-9', scale: 4}\n", { NULL } },
+    { GOOD "  layer: 0\n" TYPED("k", "f16") "  scale: 7\n", { NULL } },
+    { GOOD "  occurrences: {expect: 4}\n  layer: 2 * occ\n" TYPED(
+          "k", "f16") "  occurrences: {expect: 4}\n  layer: 2 * occ + 1\n  scale: 7\n",
+      { NULL } },
+    { GOOD "  layer: 0\n" TYPED("k", "f16") "  layer: 1\n  row: none\n", { NULL } },
+    { GOOD "- name: p\n  kernel: k\n" REST "  scale: 4\n", { NULL } },
+    { HEAD WIDE("k", "64", "  shard: {dim: 1, of: tp}\n") WIDE("k2", "128", "  shard: {sum: tp}\n"),
+      { "with \"shard: {sum: tp}\", and with \"shard: {dim: 1, of: tp}\" at line 3" } },
+};
+
+START_TEST(entries_of_one_name_that_mean_different_values_are_named)
+{
+    const char *text = warned_rows[_i].text;
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_msg(!parse(text, &errors, &spec), "%s\n-> %s", text,
+                  errors.n_lines ? errors.lines[0] : "?");
+    size_t n = 0;
+    for (; warned_rows[_i].warnings[n]; n++) {
+        const char *said = n < spec->warnings.n_lines ? spec->warnings.lines[n] : "nothing";
+        ck_assert_msg(strstr(said, warned_rows[_i].warnings[n]), "%s\n-> %s lacks \"%s\"", text,
+                      said, warned_rows[_i].warnings[n]);
+    }
+    ck_assert_msg(n == spec->warnings.n_lines, "%s\n-> %s", text, spec->warnings.lines[n]);
+    spec_free(spec);
 }
 END_TEST
 
@@ -1008,9 +1137,12 @@ int main(void)
     tcase_add_loop_test(tc, right_spec_is_accepted, 0, ROWS(good_texts));
     tcase_add_test(tc, patterns_of_taps_are_sites_of_their_own);
     tcase_add_test(tc, layers_of_a_tap);
+    tcase_add_test(tc, positions_of_a_site);
     tcase_add_test(tc, a_spec_of_names_alone);
     tcase_add_test(tc, all_errors_come_in_one_go_in_order);
     tcase_add_test(tc, flood_of_errors_is_cut);
+    tcase_add_loop_test(tc, entries_of_one_name_that_mean_different_values_are_named, 0,
+                        ROWS(warned_rows));
     tcase_add_loop_test(tc, variables_are_set_from_outside, 0, ROWS(var_rows));
     tcase_add_test(tc, variables_of_the_environment_are_split);
     tcase_add_loop_test(tc, kernel_is_matched_by_raw_and_demangled_name, 0, ROWS(match_rows));

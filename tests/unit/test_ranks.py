@@ -3,6 +3,7 @@
 what a model of a few lines says."""
 import json
 import random
+import shutil
 import struct
 import subprocess
 
@@ -131,8 +132,8 @@ class Schedule:
         return {key: sorted(rows.items()) for key, rows in tensors.items()}
 
 
-def write(out, script, tp=0, n_tp=1, pp=0, n_pp=1, job="job"):
-    subprocess.run([MAKE, out, job, str(tp), str(n_tp), str(pp), str(n_pp)], input=script, text=True, check=True,
+def write(out, script, tp=0, n_tp=1, pp=0, n_pp=1, job="job", more=()):
+    subprocess.run([MAKE, out, job, str(tp), str(n_tp), str(pp), str(n_pp), *more], input=script, text=True, check=True,
                    stdout=subprocess.PIPE, timeout=60)
 
 
@@ -183,7 +184,7 @@ def test_one_rank_alone(tmp_path, check):
     check(all(len(rows[0][1]) == 2 for key, rows in second.items() if "/q." in key), "each by itself")
     key = next(key for key in whole if "/o." in key)
     check([[2 * v for v in a[1]] for a in first[key]] == [b[1] for b in second[key]], "and of a sum", (first[key], second[key]))
-    check("no run is of that rank" in dump("list", tmp_path / "two", "--rank", "2", status=2).stderr, "a rank that is not there")
+    check("the run has no rank tp=2; there is tp=0,pp=0,dp=0,ep=0; tp=1" in dump("list", tmp_path / "two", "--rank", "2", status=2).stderr, "a rank that is not there")
     check("neither a rank" in dump("list", tmp_path / "two", "--rank", "zp=1", status=2).stderr, "an axis that is none")
 
 
@@ -230,6 +231,84 @@ def test_what_differs_is_named(tmp_path, check):
     write(tmp_path / "rows", "\n".join(lines), 1, 2)
     done = dump("list", tmp_path / "rows", status=1)
     check("step 5: rank tp 1, pp 0 says other rows than rank tp 0" in done.stderr, "rows of which ranks say different things", done.stderr)
+
+
+def without(tensors, *sites):
+    return {key: rows for key, rows in tensors.items() if key.split("/")[1] not in sites and key.split("/")[1].split(".")[0] not in sites}
+
+
+@pytest.mark.parametrize("word, says, other", [
+    ("sum", "that it is the sum over tp", "that dimension 1 is divided over tp"),
+    ("none", "that each rank has all of it", "that dimension 1 is divided over tp"),
+    ("dim", "that dimension 2 is divided over tp", "that dimension 1 is divided over tp"),
+    ("over", "that dimension 1 is divided over dp", "that dimension 1 is divided over tp"),
+    ("row", '"row: request"', '"row: token"'), ("scale", "scale 2", "scale 1")])
+def test_a_site_of_which_ranks_say_different_things_is_left_out(tmp_path, check, word, says, other):
+    plan, out = Schedule(105, 9), tmp_path / "two"
+    write(out, plan.script(0, (3, 3)), 0, 2)
+    write(out, plan.script(1, (3, 3)), 1, 2, more=[word])
+    got, want = exported(out, tmp_path / "x", status=1), without(plan.expected(2), "q")
+    check(got == want, "the others are joined", differences(got, want))
+    sentence = f"site q: rank tp 1, pp 0, dp 0 says {says}, and rank tp 0, pp 0, dp 0 {other}: "
+    for command in ("list", "verify", "stats"):
+        done = dump(command, out, status=1)
+        check(sentence in done.stderr + done.stdout, f"{command} names both ranks", done.stderr + done.stdout)
+    alone = exported(out, tmp_path / "x", "--rank", "1")
+    check(any("/q." in key for key in alone), "one rank alone has its part")
+
+
+def test_parts_that_no_split_explains_are_left_out(tmp_path, check):
+    plan = Schedule(106, 9)
+
+    def changed(of, to, site, sentence):
+        out = tmp_path / sentence[:3]
+        script = plan.script(1, (3, 3))
+        assert of in script
+        write(out, plan.script(0, (3, 3)), 0, 2)
+        write(out, script.replace(of, to), 1, 2)
+        got, want = exported(out, tmp_path / "x", status=1), without(plan.expected(2), site)
+        check(got == want, f"{site} is left out, and the rest is joined", differences(got, want))
+        text = dump("verify", out, status=1)
+        text = text.stdout + text.stderr
+        check(f"site {site.split('.')[0]}: the parts of " in text and "rank tp 1, pp 0, dp 0 has " in text and
+              "and rank tp 0, pp 0, dp 0 has " in text and sentence in text, "the two ranks are named", text)
+
+    changed("rec 2 3 0 6 1", "rec 2 3 0 5 1", "h.3", "5], and rank")
+    changed("rec 1 2 0 6 2", "rec 1 2 0 7 2", "o.2", "7], and rank")
+    changed("rec 2 1 0 6 1", "put 2 1 6 i16", "h.1", "i16 [")
+    changed("rec 0 0 3 3 1", "put 0 0 3 f64", "q.0", "f64 [")
+
+
+def test_ranks_that_say_different_sizes_are_not_joined(tmp_path, check):
+    plan = Schedule(107, 9)
+    for tp, size in ((0, 2), (1, 4)):
+        write(tmp_path / "sizes", plan.script(tp, (3, 3)), tp, size)
+    got, want = exported(tmp_path / "sizes", tmp_path / "x", status=1), without(plan.expected(2), "q", "o")
+    check(got == want, "what every rank has is there", differences(got, want))
+    text = dump("list", tmp_path / "sizes", status=1).stderr
+    check("(rank tp 1, pp 0, dp 0) says that there are 4 tp ranks, and " in text and "(rank tp 0, pp 0, dp 0) says 2" in text, "sizes", text)
+    check("rank tp 1, pp 0, dp 0 is tp rank 1 of 4, and rank tp 0, pp 0, dp 0 is tp rank 0 of 2" in text, "why a tensor is left out", text)
+
+
+def test_a_run_or_rank_that_is_there_twice_is_left_out(tmp_path, check):
+    plan, out = Schedule(108, 9), tmp_path / "two"
+    for tp in (0, 1):
+        write(out, plan.script(tp, (3, 3)), tp, 2)
+    first, second = sorted(out.iterdir(), key=lambda run: facts("list", run)["ranks"] if "ranks" in facts("list", run) else run.name)[:2]
+    shutil.copytree(first, out / "a-copy")
+    got = exported(out, tmp_path / "x", status=1)
+    check(got == plan.expected(2), "a copy of a folder changes nothing", differences(got, plan.expected(2)))
+    for command in ("list", "verify"):
+        done = dump(command, out, status=1)
+        check(f"is the run {first.name} again, by its UUID: it is left out" in done.stderr + done.stdout or
+              f"{first.name} is the run a-copy again, by its UUID: it is left out" in done.stderr + done.stdout, f"{command} names both", done.stderr + done.stdout)
+    shutil.rmtree(out / "a-copy")
+    write(out, plan.script(1, (3, 3)), 1, 2)
+    got = exported(out, tmp_path / "x", status=1)
+    want = without(plan.expected(2), "q", "o")
+    check(got == want, "of a rank that is there twice nobody knows which one is meant", differences(got, want))
+    text = dump("list", out, status=1).stderr
+    check(text.count("both say that they are rank tp 1, pp 0, dp 0: ") == 2, "both are named, and left out", text)
 
 
 def test_runs_that_are_no_ranks(tmp_path, check):

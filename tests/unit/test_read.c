@@ -108,19 +108,30 @@ START_TEST(rows_that_do_not_count_stay_beside_flagged)
 }
 END_TEST
 
-START_TEST(pieces_are_cut_to_a_range)
+START_TEST(pieces_are_cut_to_ranges)
 {
-    struct stretch stretches[] = {
+    static const struct stretch pieces[] = {
         { 0, 5, 4, 0, 0 }, { 1, 0, 3, 4, 0 }, { 2, 9, 9, -1, 0 }, { 3, 2, 4, 7, STRETCH_REJECTED }
     };
+    static const struct range one = { 2, 9 }, two[] = { { 1, 2 }, { 3, 8 } };
+    struct stretch *s = malloc(sizeof pieces);
     size_t n = 4;
-    ck_assert_uint_eq(stretches_clip(stretches, &n, 2, 9), 7);
-    ck_assert_uint_eq(n, 3);
-    ck_assert(stretches[0].first_row == 7 && stretches[0].n_rows == 2 &&
-              stretches[0].position == 2);
-    ck_assert(stretches[2].first_row == 2 && stretches[2].n_rows == 2 && stretches[2].flags);
-    ck_assert_uint_eq(stretches_clip(stretches, &n, 9, 9), 0);
-    ck_assert_uint_eq(n, 0);
+    memcpy(s, pieces, sizeof pieces);
+    ck_assert_int_eq(stretches_clip(&s, &n, &one, 1), 0);
+    ck_assert(n == 3 && stretches_rows(s, n) == 7);
+    ck_assert(s[0].first_row == 7 && s[0].n_rows == 2 && s[0].position == 2);
+    ck_assert(s[2].first_row == 2 && s[2].n_rows == 2 && s[2].flags);
+    ck_assert_int_eq(stretches_clip(&s, &n, two, 2), 0);
+    ck_assert(n == 3 && stretches_rows(s, n) == 5 && s[0].position == 3 && s[0].n_rows == 1);
+    ck_assert_int_eq(stretches_clip(&s, &n, NULL, 0), 0);
+    ck_assert(!n);
+    free(s);
+    s = malloc(sizeof pieces);
+    n = 1;
+    memcpy(s, pieces, sizeof *s);
+    ck_assert_int_eq(stretches_clip(&s, &n, two, 2), 0);
+    ck_assert(n == 2 && s[0].first_row == 6 && s[1].first_row == 8 && s[1].position == 3);
+    free(s);
 }
 END_TEST
 
@@ -198,7 +209,7 @@ int main(void)
     TCase *tc = tcase_create("read");
     tcase_add_loop_test(tc, the_latest_record_owns_a_position, 0, 5);
     tcase_add_loop_test(tc, rows_that_do_not_count_stay_beside_flagged, 0, 5);
-    tcase_add_test(tc, pieces_are_cut_to_a_range);
+    tcase_add_test(tc, pieces_are_cut_to_ranges);
     tcase_add_loop_test(tc, what_is_no_utf8_or_moves_a_cursor_is_replaced, 0,
                         sizeof strings / sizeof strings[0]);
     tcase_add_test(tc, nul_ends_no_name);

@@ -106,27 +106,88 @@ static size_t read_windows(struct reader *reader, const struct reader *whole, si
     return n_windows;
 }
 
-START_TEST(windows_hold_each_record_once_and_the_steps_stay)
+/* Goes through all steps, some at a time. Return: how many there are; *@most: at a time. */
+static size_t read_steps(struct reader *reader, const struct reader *whole, size_t *most)
 {
-    make_closed(200, 2000, 1 << 20);
+    struct reader_step_place place = { 0 };
+    struct reader_steps steps = { 0 };
+    size_t n = 0;
+    *most = 0;
+    while (!place.done) {
+        struct err err = { 0 };
+        ck_assert_msg(!reader_next_steps(&err, reader, &place, &steps), "%s", err.msg);
+        ck_assert_int_eq(steps.any_before, n != 0);
+        if (n)
+            ck_assert_uint_eq(steps.before.sequence, reader_step(whole, n - 1)->entry->sequence);
+        for (size_t i = 0; i < steps.n; i++, n++)
+            ck_assert_uint_eq(steps.all[i].entry->sequence, reader_step(whole, n)->entry->sequence);
+        *most = steps.n > *most ? steps.n : *most;
+    }
+    reader_free_steps(&steps);
+    return n;
+}
+
+START_TEST(windows_hold_each_record_once_with_the_steps_that_they_name)
+{
+    make_closed(3000, 20, 1 << 18);
     const struct reader_query all = { .all_steps = true, .by_window = true },
                               site = { .site = "logits", .by_window = true };
     uint64_t n_gone;
+    size_t most;
     _cleanup_(reader_closep) struct reader *whole = open_index(folder);
     _cleanup_(reader_closep) struct reader *reader = open_index(folder);
-    select_records(whole, NULL, 400);
+    select_records(whole, NULL, 6000);
     select_records(reader, &all, 0);
-    ck_assert_uint_eq(reader_n_steps(reader), 200);
-    size_t n_windows = read_windows(reader, whole, 50, &n_gone);
-    ck_assert(n_windows > 4 && n_windows < 10);
-    ck_assert_uint_eq(reader_n_steps(reader), 200);
-    ck_assert_uint_eq(read_windows(reader, whole, 1000, &n_gone), 1);
+    ck_assert_uint_eq(reader_n_steps(reader), 0);
+    size_t n_windows = read_windows(reader, whole, 500, &n_gone);
+    ck_assert_ptr_nonnull(reader_first_ranks(reader));
+    ck_assert(n_windows > 8 && n_windows < 20);
+    ck_assert_uint_lt(reader_n_steps(reader), 600);
+    ck_assert_uint_eq(read_steps(reader, whole, &most), 3000);
+    ck_assert_uint_lt(most, 1500);
+    ck_assert_uint_eq(read_windows(reader, whole, 10000, &n_gone), 1);
+    ck_assert_uint_eq(reader_n_steps(reader), 3000);
     ck_assert_uint_eq(n_gone, 0);
-    select_records(whole, &(struct reader_query){ .site = "logits" }, 200);
+    select_records(whole, &(struct reader_query){ .site = "logits" }, 3000);
     select_records(reader, &site, 0);
-    ck_assert_uint_eq(reader_n_matched(reader), 200);
-    ck_assert_uint_eq(reader_n_steps(reader), reader_n_steps(whole));
     read_windows(reader, whole, 50, &n_gone);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+}
+END_TEST
+
+/* A segment that was walked and is closed then goes by its footer. */
+START_TEST(a_run_that_grows_has_each_record_and_step_in_windows)
+{
+    const struct reader_query all = { .all_steps = true, .by_window = true };
+    struct run *run = kit_open(out, 1 << 16);
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    uint64_t n_gone;
+    size_t most;
+    for (uint64_t i = 0; i < 600; i++) {
+        ck_assert_int_eq(kit_forward(run, i, 20), 0);
+        if (i % 50 != 49)
+            continue;
+        folder = folder ? folder : kit_run_folder(out);
+        if (!reader) {
+            reader = open_index(folder);
+            select_records(reader, &all, 0);
+        }
+        _cleanup_(reader_closep) struct reader *whole = NULL;
+        ck_assert_msg(!reader_open(&err, folder, &whole), "%s", err.msg);
+        ck_assert_msg(!reader_refresh(&err, reader), "%s", err.msg);
+        ck_assert_uint_eq(reader_n_records(whole), 2 * (i + 1));
+        read_windows(reader, whole, 100, &n_gone);
+        ck_assert_uint_eq(read_steps(reader, whole, &most), i + 1);
+    }
+    ck_assert_int_eq(run_close(run), 0);
+    ck_assert_msg(!reader_refresh(&err, reader), "%s", err.msg);
+    ck_assert_uint_gt(reader_run(reader)->n_segments, 5);
+    _cleanup_(reader_closep) struct reader *whole = NULL;
+    ck_assert_msg(!reader_open(&err, folder, &whole), "%s", err.msg);
+    read_windows(reader, whole, 100, &n_gone);
+    ck_assert_uint_eq(n_gone, 0);
+    ck_assert_uint_eq(read_steps(reader, whole, &most), 600);
     ck_assert_uint_eq(reader_n_findings(reader), 0);
 }
 END_TEST
@@ -561,7 +622,8 @@ int main(void)
     TCase *tc = tcase_create("reader");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, opening_reads_the_index_and_a_selection_its_chunks);
-    tcase_add_test(tc, windows_hold_each_record_once_and_the_steps_stay);
+    tcase_add_test(tc, windows_hold_each_record_once_with_the_steps_that_they_name);
+    tcase_add_test(tc, a_run_that_grows_has_each_record_and_step_in_windows);
     tcase_add_loop_test(tc, a_footer_that_lies_is_not_believed, 0, 4);
     tcase_add_test(tc, a_growing_run_is_read_on);
     tcase_add_test(tc, a_write_that_is_cut_back_is_read_as_it_is_then);

@@ -3,63 +3,47 @@
 
 #include "tools/common/say.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool choice_parse_range(const char *s, struct range *out)
+/* Return: whether it is 0; else the sentence is said. */
+static bool is_good(const struct err *err, int r)
 {
-    char *end;
-    errno = 0;
-    *out = (struct range){ 0, INT64_MAX };
-    if (*s != ':') {
-        out->first = strtoll(s, &end, 10);
-        if (end == s || errno)
-            return false;
-        if (!*end) {
-            out->end = out->first + 1;
-            return out->first < INT64_MAX;
-        }
-        if (*end != ':')
-            return false;
-        s = end;
-    }
-    if (!s[1])
-        return true;
-    out->end = strtoll(s + 1, &end, 10);
-    return end != s + 1 && !*end && !errno && out->end >= out->first;
+    if (r)
+        complain("%s", err->msg);
+    return !r;
 }
 
-bool choice_range(const char *option, const char *text, struct range *out)
+bool choice_name(const char *text, struct selection_names *names)
 {
-    if (choice_parse_range(text, out))
-        return true;
-    complain("--%s: '%s' is neither a number nor a range A:B", option, text);
-    return false;
+    struct err err = { 0 };
+    int r = selection_add_name(names, text, strlen(text));
+    return is_good(&err, r ? err_set_errno(&err, -r, "'%s'", text) : 0);
+}
+
+bool choice_layers(const char *text, struct selection *select)
+{
+    struct err err = { 0 };
+    return is_good(&err, selection_add_layers(&err, "--layers", text, select));
 }
 
 bool choice_tokens(const char *text, struct selection *select)
 {
-    static const struct {
-        const char *word;
-        enum token_kind kind;
-    } words[] = { { "prompt", TOKENS_PROMPT },
-                  { "generated", TOKENS_GENERATED },
-                  { "last", TOKENS_LAST } };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (!strcmp(text, words[i].word)) {
-            select->tokens = words[i].kind;
-            return true;
-        }
-    select->tokens = TOKENS_RANGE;
-    if (choice_parse_range(text, &select->positions))
-        return true;
-    complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last", text);
-    return false;
+    struct err err = { 0 };
+    return is_good(&err, selection_add_tokens(&err, "--tokens", text, select));
+}
+
+bool choice_numbers(const char *option, const char *text, bool from_end, struct slices *slices)
+{
+    struct err err = { 0 };
+    char what[32];
+    snprintf(what, sizeof what, "--%s", option);
+    return is_good(&err, slices_add(&err, what, text, from_end, slices));
 }
 
 /* One of "1", "tp=1". */
-static bool take_rank(const char *word, size_t n, int32_t ranks[DMI_AXIS_COUNT])
+static bool take_rank(const char *word, size_t n, int32_t ranks[DMI_AXIS_COUNT], bool *twice)
 {
     uint32_t axis = 0;
     char *end;
@@ -72,16 +56,22 @@ static bool take_rank(const char *word, size_t n, int32_t ranks[DMI_AXIS_COUNT])
     if (axis == DMI_AXIS_COUNT || *number < '0' || *number > '9')
         return false;
     unsigned long v = strtoul(number, &end, 10);
+    if (end != word + n || v > INT32_MAX)
+        return false;
+    *twice |= ranks[axis] >= 0 && ranks[axis] != (int32_t)v;
     ranks[axis] = (int32_t)v;
-    return end == word + n && v <= INT32_MAX;
+    return true;
 }
 
 bool choice_ranks(const char *text, int32_t ranks[DMI_AXIS_COUNT])
 {
+    bool twice = false;
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (!take_rank(at, strcspn(at, ","), ranks)) {
+        if (!take_rank(at, strcspn(at, ","), ranks, &twice)) {
             complain("--rank: '%s' is neither a rank nor a list of tp=R, pp=R, dp=R, ep=R", text);
             return false;
         }
-    return true;
+    if (twice)
+        complain("--rank: '%s': one axis has two ranks, of which no run has both", text);
+    return !twice;
 }

@@ -3,26 +3,20 @@
 #ifndef TOOLS_COMMON_CHOICE_H
 #define TOOLS_COMMON_CHOICE_H
 
-#include "read/tensors.h"
+#include "read/selection.h"
 
 #include <dmi/site.h>
 
 #include <stdbool.h>
 
-/* "N" or "A:B", either of which may be left out. Return: false: it is neither, and nothing is said. */
-bool choice_parse_range(const char *text, struct range *out);
-
-/**
- * choice_range() - "N" or "A:B", either of which may be left out
- * @option: its name, for what is said of @text on stderr
- * Return: false: it is neither.
- */
-bool choice_range(const char *option, const char *text, struct range *out);
-
-/* Of --tokens: sets the selection's kind and positions. Return: as choice_range(). */
+/* Each adds to what the option said before, and says on stderr what is wrong with @text. Return: false: it is wrong. */
+bool choice_name(const char *text, struct selection_names *names);
+bool choice_layers(const char *text, struct selection *select);
 bool choice_tokens(const char *text, struct selection *select);
+/* Numbers from 0 on, or (@from_end) rows that may be counted from the end; @option: its name. */
+bool choice_numbers(const char *option, const char *text, bool from_end, struct slices *slices);
 
-/* Of --rank: sets the axes that it names, or tp. Return: as choice_range(). */
+/* Of --rank: sets the axes that it names, or tp; an axis has one rank. Return: as choice_name(). */
 bool choice_ranks(const char *text, int32_t ranks[DMI_AXIS_COUNT]);
 
 #endif

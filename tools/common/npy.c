@@ -81,7 +81,7 @@ static bool find_head(const char *data, size_t n, size_t *first, size_t *n_head)
 const char *npy_read(const char *data, size_t n, uint32_t *dtype, uint64_t dims[2],
                      uint32_t *n_dims, size_t *head)
 {
-    static char text[MAX_HEAD];
+    char text[MAX_HEAD];
     size_t first, n_head;
     if (!find_head(data, n, &first, &n_head))
         return "it is no npy file";

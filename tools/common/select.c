@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/select.h"
 
+#include "core/cleanup.h"
+#include "read/missing.h"
+
+#include <errno.h>
 #include <string.h>
 
 /* Whether the name is a site's, and not a tensor's; @has_requests: whether all rows of that site may have a request. */
@@ -30,31 +34,66 @@ static int select_all(struct err *err, struct reader *reader, bool by_window)
     return reader_select(err, reader, by_window ? &query : NULL);
 }
 
+/* The only name of them, or NULL. */
+static const struct selection_name *only(const struct selection_names *names)
+{
+    return names->n == 1 ? names->all : NULL;
+}
+
+/* The only layer that is wanted, or -1. */
+static int32_t only_layer(const struct selection *s)
+{
+    bool one = s->n_layers == 1 && s->layers[0].kind == LAYER_INTERVAL &&
+               s->layers[0].first == s->layers[0].last;
+    return one ? s->layers[0].first : -1;
+}
+
+/* What the index can choose by. */
+static struct reader_query query_of(const struct selection *s, bool has_requests)
+{
+    const struct selection_name *request = only(&s->requests);
+    struct reader_query query = { .site = only(&s->sites)->s,
+                                  .all_steps =
+                                      true, /* ids are shown as what they are only by all */
+                                  .by_layer = only_layer(s) >= 0,
+                                  .layer = only_layer(s) };
+    /* rows of nobody's token belong to every request; ID~2 may be stored as ID */
+    if (!request || !has_requests || memchr(request->s, '~', request->n))
+        return query;
+    query.request = request->s;
+    query.n_request = request->n;
+    if (s->n_tokens == 1 && s->tokens[0].kind == TOKENS_RANGE) {
+        query.first_position = s->tokens[0].slice.first;
+        query.end_position = s->tokens[0].slice.end;
+    }
+    return query;
+}
+
 int select_records(struct err *err, struct reader *reader, const struct selection *select,
                    bool by_window)
 {
     bool has_requests;
     /* how far a request is, all of its steps say; rows of cached tokens may be any request's */
-    if (!select || !select->site || select->fill_cached || select->tokens > TOKENS_RANGE ||
-        !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
+    if (by_window || !select || !only(&select->sites) || select->fill_cached ||
+        selection_needs_requests(select) || selection_needs_last(select) ||
+        !engine_named_requests(reader) || !is_site(reader, only(&select->sites)->s, &has_requests))
         return select_all(err, reader, by_window);
-    /* ids are shown as what they are only by all steps */
-    struct reader_query query = { .site = select->site, .all_steps = true, .by_window = by_window };
-    if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
-        select->layers.end == select->layers.first + 1) {
-        query.by_layer = true;
-        query.layer = (int32_t)select->layers.first;
-    }
-    /* rows of nobody's token belong to every request; ID~2 may be stored as ID */
-    if (select->request && has_requests && !memchr(select->request, '~', select->n_request)) {
-        query.request = select->request;
-        query.n_request = select->n_request;
-        if (select->tokens == TOKENS_RANGE && select->positions.end > select->positions.first) {
-            query.first_position = select->positions.first;
-            query.end_position = select->positions.end;
-        }
-    }
+    struct reader_query query = query_of(select, has_requests);
     int r = reader_select(err, reader, &query);
-    size_t n = by_window ? reader_n_matched(reader) : reader_n_records(reader);
-    return r || n ? r : select_all(err, reader, by_window);
+    return r || reader_n_records(reader) ? r : select_all(err, reader, false);
+}
+
+int select_check(struct err *err, const struct reader *reader, struct selection *select)
+{
+    _cleanup_(sites_deinit) struct sites sites = { 0 };
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    _cleanup_(seen_deinit) struct seen seen = { 0 };
+    if (selection_is_all(select))
+        return 0;
+    selection_find_last(select, reader);
+    bool by_name = select->requests.n || select->sites.n; /* keys of tensors begin with a request */
+    if (sites_build(reader, &sites) || (by_name && requests_build(reader, &requests)) ||
+        seen_add_all(&seen, &sites, reader))
+        return err_set_errno(err, ENOMEM, "cannot select");
+    return missing_check(err, &(struct missing_from){ reader, &sites, &requests, &seen }, select);
 }

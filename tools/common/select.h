@@ -3,17 +3,24 @@
 #ifndef TOOLS_COMMON_SELECT_H
 #define TOOLS_COMMON_SELECT_H
 
-#include "read/tensors.h"
+#include "read/selection.h"
 
 /**
  * select_records() - read the records that a selection needs, by the run's index
  * @select: NULL: all
- * @by_window: only their steps: the records are for reader_window()
+ * @by_window: none: reader_window() and reader_next_steps() read some at a time
  * Reads all where the engine named no requests, since positions then follow from all rows of a forward; and where
  * nothing matches, so that it can be said what is nearest.
  * Return: 0 or -errno with a sentence in @err.
  */
 int select_records(struct err *err, struct reader *reader, const struct selection *select,
                    bool by_window);
+
+/**
+ * select_check() - whether the run has what a selection names, by the records that are selected
+ * @select: gets the number of layers that "last" counts from
+ * Return: 0; -ENOENT and -errno with a sentence in @err.
+ */
+int select_check(struct err *err, const struct reader *reader, struct selection *select);
 
 #endif

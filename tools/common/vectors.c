@@ -26,6 +26,8 @@ struct reading {
     struct report *report;
     uint32_t vector;
     const char *path; /* of its file */
+    uint64_t n_left;  /* bytes of the file that no tensor has taken: each has bytes of its own */
+    bool bad;         /* said why */
 };
 
 static const struct edit_vector *vector_of(const struct reading *r)
@@ -37,12 +39,19 @@ static int complain(struct reading *r, const char *what)
 {
     report_add(r->report, vector_of(r)->line, 1, "the vector \"%s\", %s: %s", vector_of(r)->name,
                r->path, what);
+    r->bad = true;
     return 0;
 }
 
 /* One tensor's numbers, for a layer or EDIT_ANY_LAYER. */
 static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *data, uint64_t n)
 {
+    uint64_t n_bytes = n * dmi_dtype_bytes(dtype);
+    if (!n)
+        return complain(r, "it holds no number");
+    if (n_bytes > r->n_left)
+        return complain(r, "its tensors lie on one another");
+    r->n_left -= n_bytes;
     _cleanup_(freep) float *numbers = calloc(n + 1, sizeof *numbers);
     if (!numbers)
         return -ENOMEM;
@@ -53,9 +62,7 @@ static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *da
     }
     int rc = edits_add_numbers(r->edits, r->vector, layer, numbers, n);
     if (rc == -EINVAL)
-        return complain(r,
-                        n ? "its numbers are not all finite, or are to have length 1 and are all 0"
-                          : "it holds no number");
+        return complain(r, "its numbers are not all finite, or are to have length 1 and are all 0");
     if (rc == -E2BIG)
         return complain(r, "all vectors together have more than 2^30 numbers");
     return rc;
@@ -73,9 +80,10 @@ static int take_array(struct reading *r, uint32_t dtype, const uint64_t *dims, u
         return complain(r, "expected one dimension, or two: layers, elements");
     if (dims[0] == 1)
         return take(r, EDIT_ANY_LAYER, dtype, data, dims[1]);
-    int rc =
-        dims[0] > SPEC_MAX_PLACE_LAYER + 1 ? complain(r, "it has more layers than models have") : 0;
-    for (uint64_t i = 0; i < dims[0] && dims[0] <= SPEC_MAX_PLACE_LAYER + 1 && !rc; i++)
+    if (!dims[0] || dims[0] > SPEC_MAX_PLACE_LAYER + 1)
+        return complain(r, dims[0] ? "it has more layers than models have" : "it holds no number");
+    int rc = 0;
+    for (uint64_t i = 0; i < dims[0] && !rc && !r->bad; i++)
         rc = take(r, (int32_t)i, dtype, data + i * dims[1] * dmi_dtype_bytes(dtype), dims[1]);
     return rc;
 }
@@ -121,7 +129,7 @@ static int take_layers(struct reading *r, const struct safetensors *st, const ch
     if (!n)
         return complain(r, "no tensor's name fits \"tensor\" with a layer's number in it");
     int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) {
+    for (size_t i = 0; i < n && !rc && !r->bad; i++) {
         const struct st_entry *e = found[i].entry;
         uint64_t elements = 1;
         for (uint32_t d = 0; d < e->n_dims; d++)
@@ -222,6 +230,7 @@ static int read_safetensors(struct reading *r)
     struct err err = { 0 };
     struct safetensors st = { 0 };
     int rc = safetensors_open(&err, r->path, &st);
+    r->n_left = st.n_map;
     rc = rc ? complain(r, err.msg) : take_safetensors(r, &st);
     safetensors_deinit(&st);
     return rc;
@@ -231,6 +240,7 @@ static int read_npy(struct reading *r)
 {
     size_t n = 0;
     _cleanup_(freep) char *data = read_all(r->path, &n);
+    r->n_left = n;
     return data ? take_npy(r, data, n) : complain(r, strerror(errno));
 }
 
@@ -261,7 +271,7 @@ int vectors_read(struct edits *edits, struct spec_errors *errors)
     *errors = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {
         _cleanup_(freep) char *path = path_of(edits, edits->vectors[i].file);
-        struct reading r = { edits, &report, i, path };
+        struct reading r = { .edits = edits, .report = &report, .vector = i, .path = path };
         rc = path ? read_vector(&r) : -ENOMEM;
     }
     int finished = report_finish(&report, &errors->lines, &errors->n_lines);

@@ -89,7 +89,8 @@ _dmi_values() {
     case $1 in
     --format | -f) awk '$1 == "format" { print $2 }' ;;
     --to) awk '$1 == "sink" { sub(/[A-Z].*/, "", $2); print $2 }' ;;
-    --tokens) printf '%s\n' prompt generated last ;;
+    --tokens) printf '%s\n' all prompt response last ;;
+    --layers | --layer) printf '%s\n' last middle ;;
     --names) [ "$_dmi_command" != export ] || printf '%s\n' keys transformerlens ;;
     --preset) printf '%s\n' residuals attention mlp logits eagle3 all ;;
     --log) printf '%s\n' stderr none ;;

@@ -2,6 +2,9 @@
 /* dmi-dump verify --against: which tensor of the reference a captured one is compared with. */
 #include "tools/dump/compare.h"
 
+#include "tools/common/select.h"
+#include "tools/dump/aliases.h"
+
 #include "core/cleanup.h"
 
 #include <errno.h>
@@ -26,25 +29,26 @@ static char *only_request(const struct safetensors *st)
 
 /* Tokens of a tensor's request from a prefix cache; a tensor whose rows are tokens has no rows for them. */
 static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
-                            const struct alias *alias)
+                            const struct aliases *aliases)
 {
+    struct selection_name name = { (char *)(uintptr_t)t->request, t->n_request };
     if (!t->request || t->site->row != DMI_ROW_TOKEN)
         return 0;
-    bool renamed = alias && t->n_request == strlen(alias->name) &&
-                   !memcmp(t->request, alias->name, t->n_request);
-    const struct request *r = requests_find(&c->requests, renamed ? alias->id : t->request,
-                                            renamed ? alias->n_id : t->n_request);
+    for (size_t i = 0; i < aliases->names.n; i++)
+        if (aliases->names.all[i].n == name.n && !memcmp(aliases->names.all[i].s, name.s, name.n))
+            name = aliases->ids.all[i];
+    const struct request *r = requests_find(&c->requests, name.s, name.n);
     return r ? r->n_cached : 0;
 }
 
-/* @chosen: only this request, NULL: all. @alias: what it is called in the run, NULL: the same */
-static void match(struct comparer *c, const char *chosen, const struct alias *alias)
+static void match(struct comparer *c, const struct aliases *aliases)
 {
+    const struct selection chosen = { .requests = aliases->names };
     for (size_t i = 0; i < c->tensors.n; i++) {
         const struct tensor *t = &c->tensors.all[i];
         struct compared *r = &c->results[i];
-        if (chosen && c->tensors.by_request &&
-            (t->n_request != strlen(chosen) || memcmp(t->request, chosen, t->n_request)))
+        if (c->tensors.by_request &&
+            !selection_wants_request(&chosen, t->request ? t->request : "", t->n_request))
             continue;
         r->ref = reference_find(&c->reference, t->key);
         if (!r->ref)
@@ -53,7 +57,7 @@ static void match(struct comparer *c, const char *chosen, const struct alias *al
         for (uint32_t d = 1; d < r->ref->entry->n_dims; d++)
             width *= r->ref->entry->dims[d];
         r->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
-        r->n_cached = cached_rows(c, t, alias);
+        r->n_cached = cached_rows(c, t, aliases);
         if (!t->width &&
             r->ref->entry->n_dims) /* rows without elements: alike if there are as many */
             r->n_compared = t->n_rows == r->ref->entry->dims[0];
@@ -62,10 +66,16 @@ static void match(struct comparer *c, const char *chosen, const struct alias *al
     }
 }
 
-static int build(struct err *err, struct comparer *c, const char *chosen, const struct alias *alias)
+static int build(struct err *err, struct comparer *c, const struct aliases *aliases)
 {
     _cleanup_(freep) char *only = only_request(&c->reference.st);
-    const struct tensors_query query = { .implied = chosen ? chosen : only, .alias = alias };
+    const char *implied = aliases_implied(aliases);
+    struct selection asked = { .requests = aliases->ids };
+    const struct tensors_query query = { .implied = implied ? implied : only,
+                                         .aliases = aliases->all,
+                                         .n_aliases = aliases->n };
+    if (select_check(err, c->reader, &asked))
+        return err->code;
     if (sites_build(c->reader, &c->sites) || requests_build(c->reader, &c->requests))
         return err_set_errno(err, ENOMEM, "cannot compare");
     int r = tensors_build(err, c->reader, &c->sites, &query, &c->tensors);
@@ -73,7 +83,7 @@ static int build(struct err *err, struct comparer *c, const char *chosen, const 
         r = err_set_errno(err, ENOMEM, "cannot compare");
     if (r)
         return r;
-    match(c, chosen, alias);
+    match(c, aliases);
     return compare_rows(err, c);
 }
 
@@ -92,12 +102,10 @@ int dump_compare(struct reader *reader, const struct options *o, struct report *
 {
     struct err err = { 0 };
     _cleanup_(comparer_deinit) struct comparer c = { .reader = reader, .options = o };
-    /* --request ID=NAME */
-    const char *request = o->select.request, *equals = request ? strchr(request, '=') : NULL;
-    const char *chosen = equals ? equals + 1 : request;
-    struct alias alias = { request, equals ? (size_t)(equals - request) : 0, chosen };
-    if (reference_open(&err, o->against, &c.reference) ||
-        build(&err, &c, chosen, equals ? &alias : NULL)) {
+    _cleanup_(aliases_deinit) struct aliases aliases = { 0 };
+    if (aliases_of(&o->select.requests, &aliases))
+        return no_memory();
+    if (reference_open(&err, o->against, &c.reference) || build(&err, &c, &aliases)) {
         complain("%s", err.msg);
         return DUMP_USAGE;
     }

@@ -3,41 +3,46 @@
 #include "tools/dump/diff.h"
 
 #include "tools/common/select.h"
+#include "tools/dump/aliases.h"
 
 #include "core/cleanup.h"
+#include "read/missing.h"
 #include "storage/map.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --request ID=NAME: request ID of the run, which the other one calls NAME. */
-static struct alias alias_of(const struct options *o)
+/* @ids: as the side calls the requests; tensors are named as the other run calls them. @lacks: gets what the side has not of what was selected. */
+static int build_side(struct err *err, struct side *s, const struct options *o,
+                      const struct selection_names *ids, const struct aliases *aliases,
+                      struct err *lacks)
 {
-    const char *request = o->select.request, *equals = request ? strchr(request, '=') : NULL;
-    return (struct alias){ equals ? request : NULL, equals ? (size_t)(equals - request) : 0,
-                           equals ? equals + 1 : request };
-}
-
-/* @id: as the side calls the request; tensors are named as the other run calls it. */
-static int build_side(struct err *err, struct side *s, const struct options *o, const char *id,
-                      size_t n_id, const struct alias *alias)
-{
-    struct selection select = o->select;
+    struct selection select = o->select; /* its names are borrowed */
     select.rejected = select.superseded = false;
-    select.request = id;
-    select.n_request = n_id;
+    select.requests = *ids;
     int r = select_records(err, s->reader, &select, false);
-    if (r)
-        return r;
-    select.request = alias->name;
-    select.n_request = alias->name ? strlen(alias->name) : 0;
-    struct tensors_query query = { .implied = alias->name, .select = &select };
-    if (id != alias->name)
-        query.alias = alias;
+    if (!r)
+        r = select_check(lacks, s->reader, &select);
+    if (r && r != -ENOENT)
+        return err_set(err, r, "%s", lacks->msg);
+    select.requests = aliases->names;
+    struct tensors_query query = { .implied = aliases_implied(aliases), .select = &select };
+    if (ids != &aliases->names) {
+        query.aliases = aliases->all;
+        query.n_aliases = aliases->n;
+    }
     if (sites_build(s->reader, &s->sites))
         return err_set_errno(err, ENOMEM, "cannot compare");
     return tensors_build(err, s->reader, &s->sites, &query, &s->tensors);
+}
+
+/* What only one run has is a difference; what neither has was not meant, nor a name that is said for one of them. */
+static int check_sides(struct err *err, const struct err *lacks, const struct aliases *aliases)
+{
+    const struct err *first = lacks[0].code ? &lacks[0] : &lacks[1];
+    bool both = lacks[0].code && lacks[1].code;
+    return both || (first->code && aliases->n) ? err_set(err, -ENOENT, "%s", first->msg) : 0;
 }
 
 /* Is each position there once, the lower first? Else rows are compared in their order. */
@@ -86,12 +91,16 @@ static int match(struct differ *d)
 static int build(struct err *err, struct differ *d)
 {
     const struct options *o = d->options;
-    struct alias alias = alias_of(o);
-    size_t n_name = alias.name ? strlen(alias.name) : 0;
-    int r = build_side(err, &d->run, o, alias.id ? alias.id : alias.name,
-                       alias.id ? alias.n_id : n_name, &alias);
+    _cleanup_(aliases_deinit) struct aliases aliases = { 0 };
+    struct err lacks[2] = { 0 };
+    int r = aliases_of(&o->select.requests, &aliases);
+    if (r)
+        return err_set_errno(err, -r, "cannot compare");
+    r = build_side(err, &d->run, o, &aliases.ids, &aliases, &lacks[0]);
     if (!r)
-        r = build_side(err, &d->other, o, alias.name, n_name, &alias);
+        r = build_side(err, &d->other, o, &aliases.names, &aliases, &lacks[1]);
+    if (!r)
+        r = check_sides(err, lacks, &aliases);
     if (r)
         return r;
     d->results = calloc(d->run.tensors.n + 1, sizeof *d->results);
@@ -105,8 +114,8 @@ static int open_other(struct err *err, struct differ *d)
 {
     const struct options *o = d->options;
     int r = reader_open_index(err, o->other, &d->other.reader);
-    if (!r && o->by_rank && !reader_only_ranks(d->other.reader, o->ranks))
-        r = err_set(err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o->other);
+    if (!r && o->by_rank)
+        r = missing_ranks(err, d->other.reader, o->ranks);
     d->records.reader = d->other.reader;
     return r;
 }

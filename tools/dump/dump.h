@@ -11,6 +11,9 @@
 #include "read/tensors.h"
 #include "storage/reader/reader.h"
 
+/* Opens a run as the command reads it, @out also where it fails; the selection learns how many layers it has. Return: 0; -ENOTUNIQ: a folder of several runs; -errno; with a sentence in @err. */
+int dump_open(struct err *err, struct options *options, const char *path, struct reader **out);
+
 /* Each is a command: takes an open run and prints. Return: an exit status. */
 int dump_list(struct reader *reader, const struct options *options);
 /* As dump_list(). */

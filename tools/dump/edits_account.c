@@ -17,7 +17,7 @@ struct sum {
     const struct dmi_edit_account *of; /* the first of them */
     uint64_t n_requests,
         n_marked; /* those of which accounts are open; of them with a row that was missed */
-    uint64_t due, written, missed, lost;
+    uint64_t due, written, missed, lost, not_finite;
     uint64_t reasons[DMI_EDIT_MISS_ROOM];
     bool holds;
 };
@@ -33,6 +33,7 @@ static void add(struct sum *s, const struct reader_edit_account *a)
     s->written += a->at->written;
     s->missed += a->missed;
     s->lost += a->lost;
+    s->not_finite += a->at->not_finite;
     for (uint32_t k = 0; k < DMI_EDIT_MISS_ROOM; k++)
         s->reasons[k] += a->at->missed[k];
     s->holds = s->holds && a->holds;
@@ -70,6 +71,7 @@ static void set_sum(json_t *o, const struct sum *s, const struct reader_run *run
     json_object_set_new(o, "missed", value_u64(s->missed));
     json_object_set_new(o, "missed_by_reason", reasons_value(s->reasons));
     json_object_set_new(o, lost_key(run), value_u64(s->lost));
+    json_object_set_new(o, "not_finite", value_u64(s->not_finite));
     json_object_set_new(o, "holds", json_boolean(s->holds));
 }
 
@@ -144,8 +146,9 @@ static void cell_remark(struct text *to, const json_t *row)
     json_t *n;
     json_object_foreach(json_object_get(row, "missed_by_reason"), reason, n) text_printf(
         to, "%s%s=%" JSON_INTEGER_FORMAT, to->n ? " " : "", reason, json_integer_value(n));
-    for (int i = 0; i < 2; i++) {
-        const char *key = i ? "in_flight" : "lost_at_kill";
+    static const char *const keys[] = { "lost_at_kill", "in_flight", "not_finite" };
+    for (size_t i = 0; i < N_OF(keys); i++) {
+        const char *key = keys[i];
         if (number_of(row, key))
             text_printf(to, "%s%s=%" JSON_INTEGER_FORMAT, to->n ? " " : "", key,
                         number_of(row, key));

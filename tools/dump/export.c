@@ -7,10 +7,15 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
-#include "core/words.h"
 #include "read/fill.h"
+#include "read/record.h"
 #include "read/rows.h"
+#include "tools/dump/export_mask.h"
+#include "tools/dump/export_met.h"
+#include "tools/common/select.h"
 #include "tools/dump/export_place.h"
+#include "tools/dump/export_report.h"
+#include "tools/dump/dataset.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -23,7 +28,21 @@
 
 #define MOST_TOLD 20 /* records that cannot be read, by name */
 
+/* What is of all runs. */
+struct all {
+    struct options options; /* its selection learns of each run how many layers that has */
+    const struct format *format;
+    struct export_masks masks;
+    struct export_met met;
+    struct dataset dataset;
+    struct export_totals totals;
+    char *output;   /* as it is called; NULL: nothing is there yet */
+    bool has_lacks; /* a run lacks what the format's files hold */
+};
+
+/* Of one run. */
 struct job {
+    struct all *all;
     struct exporter x;
     struct tensors tensors;
     const struct format *format;
@@ -33,6 +52,8 @@ struct job {
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
     size_t n_unfilled;             /* tensors that lack rows of cached tokens yet */
+    bool is_written;
+    bool is_passed_over; /* it has none of the requests */
 };
 
 int export_write(int fd, const void *data, size_t n, uint64_t at)
@@ -48,6 +69,16 @@ int export_write(int fd, const void *data, size_t n, uint64_t at)
         at += (uint64_t)w;
     }
     return 0;
+}
+
+size_t export_n_sites(const struct options *o)
+{
+    return o->own.sites.n;
+}
+
+const char *export_site(const struct options *o, size_t i)
+{
+    return i < o->own.sites.n ? o->own.sites.all[i].s : NULL;
 }
 
 void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)
@@ -84,12 +115,12 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     struct job *job = ctx;
     const struct target *target = &job->x.targets[job->target_of[rows->tensor] - 1];
     const struct tensor *t = target->tensor;
-    uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    uint64_t n_row = record_width(record) * dmi_dtype_bytes(record->at.dtype);
     uint64_t n = t->stretches[rows->stretch].n_rows * n_row;
-    (void)record;
     if (!n || job->n_damaged) /* begins anew: look only for more that is damaged */
         return 0;
     job->x.stretch = &t->stretches[rows->stretch];
+    job->x.record = record;
     return job->format->write(&job->x, target, data, n, rows->first * n_row);
 }
 
@@ -123,6 +154,7 @@ static void drop_targets(struct job *job)
     job->target_of = NULL;
     job->x.n_targets = 0;
     job->x.n_bytes = 0;
+    job->x.n_already = job->x.n_without_loss = 0;
 }
 
 /* Which tensors go where, and how much that is, once the format has taken its own. */
@@ -136,6 +168,27 @@ static void find_targets(struct job *job)
     }
 }
 
+/* Of rows that stand alone each has a type and width of its own, but no scale. */
+static bool is_left_out(const struct job *job, const struct tensor *t)
+{
+    return t->mixed && !(job->format->rows_alone && t->mixed == TENSOR_MIXED_TYPE);
+}
+
+/* Return: false: it does not fit. */
+static bool n_bytes_of(const struct job *job, const struct tensor *t, uint64_t *out)
+{
+    bool fits = true;
+    *out = 0;
+    for (size_t i = 0; fits && i < t->n_stretches; i++) {
+        const struct reader_record *rec = reader_record(job->x.reader, t->stretches[i].record);
+        uint64_t n;
+        fits = !__builtin_mul_overflow(t->stretches[i].n_rows,
+                                       record_width(rec) * dmi_dtype_bytes(rec->at.dtype), &n) &&
+               !__builtin_add_overflow(*out, n, out);
+    }
+    return fits;
+}
+
 static int collect_targets(struct job *job)
 {
     size_t n = job->tensors.n;
@@ -146,26 +199,58 @@ static int collect_targets(struct job *job)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct tensor *t = &job->tensors.all[i];
-        if (t->mixed || !t->n_stretches)
+        if (is_left_out(job, t) || !t->n_stretches)
             continue;
         struct target target = { .tensor = t };
-        if (__builtin_mul_overflow(t->n_rows, t->width * dmi_dtype_bytes(t->dtype),
-                                   &target.n_bytes))
+        if (!n_bytes_of(job, t, &target.n_bytes))
             return -EOVERFLOW;
         job->x.targets[job->x.n_targets++] = target;
     }
     return export_collect_positions(&job->x);
 }
 
+/* Requests of which nothing is exported because of the tokens that are asked for: no tensor is theirs. */
+static void tell_without_tokens(struct job *job)
+{
+    const struct selection *select = &job->all->options.select;
+    bool by_prompt = false;
+    for (size_t i = 0; i < select->n_tokens; i++)
+        by_prompt |=
+            select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
+    _cleanup_(text_deinit) struct text tokens = { 0 };
+    export_add_tokens(&tokens, select);
+    for (size_t i = 0; by_prompt && i < job->x.requests.n; i++) {
+        const struct request *q = &job->x.requests.all[i];
+        const struct ranges ranges =
+            selection_ranges(select, &job->x.requests, q->id, q->n_id, q->end);
+        if (!selection_wants_request(select, q->id, q->n_id) ||
+            (ranges.n && ranges.all[0].first < q->end))
+            continue;
+        if (q->n_prompt < 0)
+            export_leave_out(&job->x, SAMPLE_NO_PROMPT,
+                             "request '%.*s' is left out: it is not known where its generation "
+                             "begins: no span says n_prompt, and no step decodes",
+                             (int)q->n_id, q->id);
+        else
+            export_leave_out(&job->x, SAMPLE_NO_TOKENS,
+                             "request '%.*s' is left out: none of its tokens is in %s",
+                             (int)q->n_id, q->id, tokens.failed ? "?" : tokens.data);
+    }
+}
+
 static int choose(struct err *err, struct job *job)
 {
     int r = collect_targets(job);
+    if (!r)
+        r = dataset_rewind(&job->all->dataset);
     if (r)
         return err_set_errno(err, -r, "cannot export");
     if (job->format->arrange)
         r = job->format->arrange(err, &job->x);
     if (!r)
         find_targets(job);
+    if (!r || r == -ENODATA)
+        tell_without_tokens(job);
     return r;
 }
 
@@ -173,7 +258,7 @@ static void tell_mixed(struct job *job)
 {
     for (size_t i = 0; i < job->tensors.n; i++) {
         const struct tensor *t = &job->tensors.all[i];
-        if (t->mixed && ++job->n_mixed <= MOST_TOLD)
+        if (is_left_out(job, t) && ++job->n_mixed <= MOST_TOLD)
             complain("%s is left out: it %s (dmi-dump list --records --site %s)", t->key,
                      tensor_mixed_text(t), t->site->name);
     }
@@ -187,7 +272,7 @@ static void tell_of_requests(struct job *job, const struct tensor *t, bool *told
     if (told[t->order])
         return;
     told[t->order] = true;
-    job->n_unfilled += job->x.options->select.site != NULL;
+    job->n_unfilled += job->x.options->select.sites.n != 0;
     complain("--fill-cached takes no rows of the site %s: they stand one a request", t->site->name);
 }
 
@@ -249,10 +334,21 @@ static int write_all(struct err *err, struct job *job)
     return r;
 }
 
+/* What was written gets its name. */
+static int keep(struct err *err, struct job *job)
+{
+    int r = place_keep(err, &job->place);
+    job->is_written = !r;
+    return r || !job->format->is_dataset ? r
+                                         : dataset_keep(err, &job->all->dataset, job->place.path);
+}
+
 /* At most twice: the second time without what cannot be read. */
 static int export_job(struct err *err, struct job *job)
 {
     int r = choose(err, job);
+    if (!r && !job->x.n_targets && job->x.n_already)
+        return 0;
     if (!r)
         r = write_all(err, job);
     if (!r && job->n_damaged) {
@@ -267,7 +363,7 @@ static int export_job(struct err *err, struct job *job)
             r = err_set(err, -EBADMSG, "the run is damaged while it is read");
         job->n_damaged = n;
     }
-    return r ? r : place_keep(err, &job->place);
+    return r ? r : keep(err, job);
 }
 
 /* Records as they are: what is said of tensors and their rows does not hold for them. */
@@ -280,120 +376,40 @@ static int copy_job(struct err *err, struct job *job)
         r = job->format->copy(err, &job->x);
     job->n_damaged = job->n_emptied = job->x.n_damaged;
     job->n_missing = job->x.n_missing;
-    return r ? r : place_keep(err, &job->place);
+    return r ? r : keep(err, job);
 }
 
-/* ------------------------------------------------------------------------- the command */
-
-/* How many samples there are, and why there are no more. */
-static void report_samples(struct report *report, const struct exporter *x)
-{
-    _cleanup_(text_deinit) struct text t = { 0 };
-    size_t n = x->n_group ? x->n_targets / x->n_group : 0, n_filled = export_n_filled(x);
-    json_t *by = json_object();
-    for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
-        if (!x->left_out_by[f])
-            continue;
-        json_object_set_new(by, sample_fault_name(f), value_u64(x->left_out_by[f]));
-        text_printf(&t, "%s%" PRIu64 " %s", t.n ? ", " : " (", x->left_out_by[f],
-                    sample_fault_name(f));
-    }
-    report_member(report, "samples", value_u64(n));
-    report_member(report, "samples_filled", value_u64(n_filled));
-    report_member(report, "requests_left_out", value_u64(x->n_left_out));
-    report_member(report, "left_out_by", by);
-    _cleanup_(text_deinit) struct text filled = { 0 };
-    if (n_filled)
-        text_printf(&filled, " (%zu with rows of other requests)", n_filled);
-    report_line(report, "samples: %zu written%s, %" PRIu64 " left out%s%s", n,
-                filled.data ? filled.data : "", x->n_left_out, t.data ? t.data : "",
-                t.n ? ")" : "");
-}
-
-/* Which requests got rows of which others. */
-static void report_filled(struct report *report, const struct exporter *x)
-{
-    _cleanup_(text_deinit) struct text t = { 0 };
-    json_t *all = json_object();
-    uint64_t n_rows = export_filled(x, all);
-    report_member(report, "filled_rows", value_u64(n_rows));
-    const char *id;
-    json_t *donors, *donor;
-    size_t i, n_told = 0, n = json_object_size(all);
-    json_object_foreach(all, id, donors)
-    {
-        if (n_told++ == MOST_TOLD)
-            break;
-        t.n = 0;
-        json_array_foreach(donors, i, donor)
-            text_printf(&t, "%s'%s'", i ? ", " : "", json_string_value(donor));
-        report_line(report, "cached tokens of '%s' have rows of %s", id, t.data ? t.data : "");
-    }
-    if (n > MOST_TOLD)
-        report_line(report, "... and those of %zu more requests", n - MOST_TOLD);
-    report_member(report, "filled", all);
-}
-
-static int report_job(const struct job *job, const struct options *o)
-{
-    struct report report = { .json = o->json };
-    const struct exporter *x = &job->x;
-    uint64_t n = x->n_files + x->n_targets;
-    report_member(&report, "output", value_text(job->place.path));
-    report_member(&report, "format", value_text(job->format->name));
-    report_member(&report, "tensors", value_u64(n));
-    report_member(&report, "bytes", value_u64(x->n_bytes));
-    report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
-    report_member(&report, "damaged_records", value_u64(job->n_damaged));
-    report_member(&report, "missing_rows", value_u64(job->n_missing));
-    report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
-    report_member(&report, "rejected_rows", value_u64(job->tensors.n_rejected));
-    report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
-    report_line(&report, "%" PRIu64 " %s, %" PRIu64 " %s, to %s", n,
-                word_for(n, "tensor", "tensors"), x->n_bytes, word_for(x->n_bytes, "byte", "bytes"),
-                job->place.path);
-    if (job->n_damaged)
-        report_line(&report,
-                    "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
-                    "and with them %zu tensors altogether",
-                    job->n_damaged, job->n_missing, job->n_emptied);
-    if (job->tensors.n_rejected && !o->select.rejected)
-        report_line(&report, "%" PRIu64 " rows are left out because their drafts were rejected",
-                    job->tensors.n_rejected);
-    if (job->tensors.n_superseded && !o->select.superseded)
-        report_line(&report,
-                    "%" PRIu64 " rows are left out because a later launch computed their position "
-                    "again",
-                    job->tensors.n_superseded);
-    if (job->tensors.n_nobody)
-        report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
-                    job->tensors.n_nobody);
-    if (o->select.fill_cached)
-        report_filled(&report, x);
-    if (job->format->chooses)
-        report_samples(&report, x);
-    return report_end(&report, DUMP_OK);
-}
+/* ------------------------------------------------------------------------- a run */
 
 /* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
 static bool nothing_selected(const struct job *job, const struct options *o)
 {
-    return !job->tensors.n && !missing_is_all(&o->select);
+    return !job->tensors.n && !selection_is_all(&o->select);
 }
 
 static int build(struct err *err, struct job *job, const struct options *o)
 {
+    struct selection own = { .sites = o->own.sites };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
-    bool asks = job->format->chooses || o->select.fill_cached;
-    if (asks && requests_build(job->x.reader, &job->x.requests))
-        return err_set_errno(err, ENOMEM, "cannot export");
-    int r = fill_build(err, job->x.reader, &sites, &job->x.requests, &o->select, &job->tensors);
-    if (!r && !missing_has_request(job->x.reader, &o->select))
-        tensors_deinit(&job->tensors);
-    else if (!r && nothing_selected(job, o))
-        missing_complain(job->x.reader, &sites, &o->select);
+    int r = select_check(err, job->x.reader, &own);
+    bool needs_requests =
+        job->format->chooses || o->select.fill_cached || selection_needs_requests(&o->select);
+    if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
+        r = err_set_errno(err, ENOMEM, "cannot export");
+    if (!r && o->n_runs > 1)
+        r = export_met_note(&job->all->met, &o->select, &job->x.requests, &job->is_passed_over);
+    if (r || job->is_passed_over)
+        return r;
+    r = fill_build(err, job->x.reader, &sites, &job->x.requests, &o->select, &job->tensors);
+    if (!r && job->x.masks)
+        r = export_masks_match(err, &job->all->masks, &job->x.requests);
+    if (!r && nothing_selected(job, o)) {
+        tell_without_tokens(job);
+        if (!job->x.n_left_out)
+            missing_complain(job->x.reader, &sites, &o->select);
+    }
     if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
         r = err_set_errno(err, ENOMEM, "cannot export");
     return r;
@@ -402,8 +418,10 @@ static int build(struct err *err, struct job *job, const struct options *o)
 /* Return: 1: nothing is selected; 0; -errno with a sentence in @err. */
 static int export_selected(struct err *err, struct job *job, const struct options *o)
 {
-    if (nothing_selected(job, o))
+    if (nothing_selected(job, o) && !job->x.n_left_out)
         return 1;
+    if (nothing_selected(job, o))
+        return err_set(err, -ENODATA, "no request has the tokens that are asked for");
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);
@@ -412,44 +430,153 @@ static int export_selected(struct err *err, struct job *job, const struct option
     return export_job(err, job);
 }
 
-static int run_job(struct job *job, const struct options *o)
+/* After the first run that is written the others go on with it. */
+static int choose_place(struct err *err, struct job *job)
 {
+    const struct all *all = job->all;
+    const struct options *o = &all->options;
+    bool goes_on = all->totals.n_written > 0;
+    job->place.force = o->force && !goes_on;
+    job->place.append = o->append || goes_on;
+    int r = place_choose(err, &job->place, all->output ? all->output : o->output,
+                         reader_run(job->x.reader), job->format->suffix, job->format->is_folder);
+    if (!r && job->place.goes_on && all->dataset.fd < 0)
+        r = dataset_open(err, &job->all->dataset, job->place.path);
+    return r;
+}
+
+static void add_totals(const struct job *job, size_t n_targets)
+{
+    struct export_totals *t = &job->all->totals;
+    const struct exporter *x = &job->x;
+    t->n_written += job->is_written;
+    t->tensors += x->n_files + n_targets;
+    t->bytes += n_targets || x->n_files ? x->n_bytes : 0;
+    t->mixed += job->n_mixed;
+    t->emptied += job->n_emptied;
+    t->damaged += job->n_damaged;
+    t->missing += job->n_missing;
+    t->superseded += job->tensors.n_superseded;
+    t->rejected += job->tensors.n_rejected;
+    t->of_nobody += job->tensors.n_nobody;
+    t->samples += x->n_group ? n_targets / x->n_group : 0;
+    t->there_already += x->n_already;
+    t->without_loss += n_targets ? x->n_without_loss : 0;
+    t->samples_filled += n_targets ? export_n_filled(x) : 0;
+    t->filled_rows += n_targets ? export_filled(x, t->filled) : 0;
+    t->left_out += x->n_left_out;
+    for (int f = 0; f < SAMPLE_N_FAULTS; f++)
+        t->left_out_by[f] += x->left_out_by[f];
+}
+
+/* Return: an exit status. */
+static int run_job(struct job *job)
+{
+    struct all *all = job->all;
     struct report quiet = { 0 };
     struct err err = { 0 };
-    int r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
-                         job->format->suffix, job->format->is_folder, o->force);
+    int r = choose_place(&err, job);
     if (!r)
-        r = build(&err, job, o);
+        r = build(&err, job, &all->options);
+    if (!r && job->is_passed_over)
+        return DUMP_OK;
     if (!r) {
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
-        r = export_selected(&err, job, o);
+        r = export_selected(&err, job, &all->options);
     }
     tell_left_out(&job->x);
     if (r < 0)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
-    if (r == -ENODATA && job->format->chooses) {
-        struct report none = { .json = o->json };
-        job->x.n_targets = 0;
-        report_samples(&none, &job->x);
-        return report_end(&none, DUMP_FAILED);
-    }
-    if (r == -ENODATA || r == 1)
-        return DUMP_FAILED;
-    if (r || report_job(job, o))
-        return DUMP_USAGE;
+    if (!r || (r == -ENODATA && job->format->chooses))
+        add_totals(job, r ? 0 : job->x.n_targets);
+    all->has_lacks |= r == -ENODATA && job->format->chooses;
+    if (!r && !all->output)
+        all->output = steal_ptr(job->place.path);
+    if (r)
+        return r == -ENODATA || r == 1 ? DUMP_FAILED : DUMP_USAGE;
     return job->n_mixed || job->n_damaged || job->n_unfilled || n_damage || job->x.n_left_out
                ? DUMP_FAILED
                : DUMP_OK;
 }
 
+static int export_run(struct all *all, struct reader *reader)
+{
+    struct job job = { .all = all,
+                       .x = { .reader = reader,
+                              .options = &all->options,
+                              .masks = all->options.loss_mask ? &all->masks.masks : NULL,
+                              .dataset = &all->dataset,
+                              .fd = -1,
+                              .scratch = -1 },
+                       .format = all->format,
+                       .place = { .fd = -1 } };
+    int status = run_job(&job);
+    drop_targets(&job);
+    tensors_deinit(&job.tensors);
+    requests_deinit(&job.x.requests);
+    place_deinit(&job.place);
+    free(job.damaged);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+/* Before the first run is written: what would only be found wanting after it. Return: an exit status. */
+static int check_all(struct all *all)
+{
+    const struct options *o = &all->options;
+    struct err err = { 0 };
+    for (size_t i = 1; i < o->n_runs; i++)
+        if (access(o->runs[i], F_OK)) {
+            complain("cannot read %s: %s", o->runs[i], strerror(errno));
+            return DUMP_USAGE;
+        }
+    if (!o->loss_mask || !masks_read(&err, o->loss_mask, &all->masks.masks))
+        return DUMP_OK;
+    complain("%s", err.msg);
+    return DUMP_USAGE;
+}
+
+static int export_other(struct all *all, const char *path)
+{
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    all->options.select.n_of_model = 0;
+    if (!dump_open(&err, &all->options, path, &reader))
+        return export_run(all, reader);
+    complain("%s: %s", path, err.msg);
+    return DUMP_USAGE;
+}
+
+static int export_all(struct all *all, struct reader *reader)
+{
+    const struct options *o = &all->options;
+    int status = check_all(all);
+    if (status)
+        return status;
+    status = export_run(all, reader);
+    for (size_t i = 1; i < o->n_runs && status != DUMP_USAGE; i++) {
+        int other = export_other(all, o->runs[i]);
+        status = other > status ? other : status;
+    }
+    if (status != DUMP_USAGE)
+        export_masks_complain(&all->masks);
+    if (status != DUMP_USAGE && export_met_complain(&all->met, &o->select))
+        status = DUMP_FAILED;
+    bool says = all->output || (all->has_lacks && status != DUMP_USAGE);
+    int printed = says ? export_report(&all->totals, all->format, o, all->output) : DUMP_OK;
+    return printed ? printed : status;
+}
+
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct job job = { .x = { .reader = reader, .options = o, .fd = -1, .scratch = -1 },
+    struct all all = { .options = *o,
                        .format = formats_find(o->format),
-                       .place = { .fd = -1 } };
-    if (!job.format) {
+                       .dataset = { .fd = -1 },
+                       .totals = { .filled = json_object() } };
+    if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
             text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
@@ -457,11 +584,11 @@ int dump_export(struct reader *reader, const struct options *o)
                  names.data ? names.data : "");
         return DUMP_USAGE;
     }
-    int status = run_job(&job, o);
-    drop_targets(&job);
-    tensors_deinit(&job.tensors);
-    requests_deinit(&job.x.requests);
-    place_deinit(&job.place);
-    free(job.damaged);
+    int status = export_all(&all, reader);
+    export_masks_deinit(&all.masks);
+    export_met_deinit(&all.met);
+    dataset_deinit(&all.dataset);
+    json_decref(all.totals.filled);
+    free(all.output);
     return status;
 }

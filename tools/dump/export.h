@@ -3,6 +3,7 @@
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
+#include "read/mask.h"
 #include "read/sample.h"
 #include "tools/dump/dump.h"
 #include "tools/dump/formats.h"
@@ -33,6 +34,8 @@ struct target {
     char *file; /* its file in the folder: the format's; owned; NULL where all is one file */
 };
 
+struct dataset;
+
 struct exporter {
     struct reader *reader;
     const struct tensors *tensors;
@@ -45,16 +48,26 @@ struct exporter {
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
-    struct requests requests;      /* where the format chooses */
-    uint64_t n_files;              /* written by copy() */
-    uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
-    const struct stretch *stretch; /* during write(): whose rows they are */
-    uint64_t at;                   /* bytes written, where they follow one another: the format's */
-    int scratch;                   /* a file without a name: the format's; -1: none */
+    struct requests requests;           /* where the format chooses */
+    const struct masks *masks;          /* NULL: none were given */
+    struct dataset *dataset;            /* of a format that is one */
+    uint64_t n_already;                 /* samples that the dataset has */
+    uint64_t n_without_loss;            /* samples whose mask is 0 throughout */
+    uint64_t n_files;                   /* written by copy() */
+    uint64_t n_damaged, n_missing;      /* records that copy() could not decode; rows of theirs */
+    const struct stretch *stretch;      /* during write(): whose rows they are */
+    const struct reader_record *record; /* likewise: of which record */
+    uint64_t at; /* bytes written, where they follow one another: the format's */
+    int scratch; /* a file without a name: the format's; -1: none */
     const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */
 };
+
+/* Sites that a format which chooses by itself is to take, in their order. */
+size_t export_n_sites(const struct options *options);
+/* Return: NULL: there is no such one. */
+const char *export_site(const struct options *options, size_t i);
 
 /* Writes all of @data at an offset of a file. Return: 0 or -errno. */
 int export_write(int fd, const void *data, size_t n, uint64_t at);
@@ -94,8 +107,15 @@ size_t export_n_filled(const struct exporter *x);
 int export_collect_positions(struct exporter *x);
 void export_drop_positions(struct exporter *x);
 
+/* Which tokens of each request are wanted, as --tokens says it: "all", "response[0:16]". */
+void export_add_tokens(struct text *to, const struct selection *select);
+/* The same as a string. NULL: no memory. */
+json_t *export_tokens(const struct selection *select);
+
 /* Adds index.json of npy files: keys, the files that hold them, what is known of each. */
 void export_index(struct text *to, const struct exporter *x);
+/* Writes index.json of a dataset. Return: 0 or -errno with a sentence in @err. */
+int export_dataset_index(struct err *err, struct exporter *x);
 /* Says on stderr that element types are stored as bits, if any is. */
 void export_complain_of_bits(const struct exporter *x);
 

@@ -148,3 +148,34 @@ json_t *export_facts(const struct exporter *x, const struct target *target)
     json_decref(donors);
     return facts;
 }
+
+void export_add_tokens(struct text *to, const struct selection *select)
+{
+    static const char *const words[] = { [TOKENS_ALL] = "all",
+                                         [TOKENS_RANGE] = "",
+                                         [TOKENS_PROMPT] = "prompt",
+                                         [TOKENS_GENERATED] = "response",
+                                         [TOKENS_LAST] = "last" };
+    for (size_t i = 0; i < select->n_tokens; i++) {
+        const struct token_word *w = &select->tokens[i];
+        bool is_range = w->kind == TOKENS_RANGE;
+        bool has_slice = is_range || w->slice.first || w->slice.end < INT64_MAX;
+        text_printf(to, "%s%s%s", i ? "," : "", words[w->kind], has_slice && !is_range ? "[" : "");
+        if (has_slice)
+            text_printf(to, "%" PRId64 ":", w->slice.first);
+        if (has_slice && w->slice.end < INT64_MAX)
+            text_printf(to, "%" PRId64, w->slice.end);
+        text_printf(to, "%s", has_slice && !is_range ? "]" : "");
+    }
+    if (!select->n_tokens)
+        text_printf(to, "all");
+}
+
+json_t *export_tokens(const struct selection *select)
+{
+    struct text t = { 0 };
+    export_add_tokens(&t, select);
+    json_t *value = t.failed ? NULL : value_text(t.data);
+    text_deinit(&t);
+    return value;
+}

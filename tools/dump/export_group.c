@@ -42,3 +42,16 @@ bool group_is_whole(struct exporter *x, const struct group *g, const struct targ
         group_leave_out(x, g, fault, target->tensor->name, why.data ? why.data : "is no sample");
     return !fault;
 }
+
+bool group_still_runs(struct exporter *x, const struct group *g)
+{
+    const struct tensor *t = g->first->tensor;
+    const struct request *q =
+        t->request ? requests_find(&x->requests, t->request, t->n_request) : NULL;
+    bool runs = q && reader_run(x->reader)->state == READER_RUNNING &&
+                (q->state == REQUEST_RUNNING || q->state == REQUEST_PREEMPTED);
+    if (runs)
+        group_leave_out(x, g, SAMPLE_RUNS, "it still runs,",
+                        "and a dataset keeps what it has: a call after its end takes it");
+    return runs;
+}

@@ -23,4 +23,7 @@ void group_leave_out(struct exporter *x, const struct group *group, enum sample_
 /* Whether the rows of the group's target are a sample; else the request is left out by name. */
 bool group_is_whole(struct exporter *x, const struct group *group, const struct target *target);
 
+/* Whether the request goes on in a run that is still written; it is then left out by name. */
+bool group_still_runs(struct exporter *x, const struct group *group);
+
 #endif

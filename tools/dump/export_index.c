@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dmi-dump export: what goes along with npy files, which say neither what a tensor is nor bf16. */
+/* dmi-dump export: what goes along with npy files, which say neither what a tensor is nor bf16; the index of a dataset. */
+#include "tools/dump/dataset.h"
 #include "tools/dump/export.h"
+
+#include "core/cleanup.h"
 #include "tools/common/npy.h"
 
 #include <dmi/dtype.h>
+
+#include <errno.h>
+#include <fcntl.h>
 
 static void add_target(struct text *t, const struct exporter *x, const struct target *target)
 {
@@ -40,4 +46,14 @@ void export_complain_of_bits(const struct exporter *x)
                      "integers; export as safetensors to keep the type");
             return;
         }
+}
+
+int export_dataset_index(struct err *err, struct exporter *x)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    dataset_add_text(&t, x->dataset);
+    _cleanup_(closep) int fd =
+        openat(x->fd, DATASET_INDEX, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = t.failed ? -ENOMEM : fd < 0 ? -errno : export_write(fd, t.data, t.n, 0);
+    return r ? err_set_errno(err, -r, "cannot write %s/" DATASET_INDEX, x->output) : 0;
 }

@@ -7,7 +7,8 @@
 #define TOOLS_DUMP_EXPORT_LAYERS_H
 
 #include "core/err.h"
-#include "tools/dump/layers.h"
+#include "read/layers.h"
+#include "read/selection.h"
 
 #include <stdbool.h>
 
@@ -22,12 +23,12 @@ struct export_stock {
 };
 
 /**
- * export_layers_choose() - layers in the order of @text
- * @text: layers, ranges A:B and "last", with commas; NULL: all that there are
- * Return: 0, -EINVAL (no such text), -ENODATA (a layer that was not captured), -ENOMEM; with a sentence in @err.
+ * export_layers_choose() - layers in the order of a selection's words; without any, all that there are
+ * Return: 0, -EINVAL (one is there twice), -ENOENT (a layer that was not captured), -ENODATA (no "last"), -ENOMEM; with a
+ * sentence in @err.
  */
-int export_layers_choose(struct err *err, const char *text, const struct export_stock *stock,
-                         struct layers *out);
+int export_layers_choose(struct err *err, const struct selection *select,
+                         const struct export_stock *stock, struct layers *out);
 
 /* "3" or "last" */
 void export_layers_add_name(struct text *to, int32_t layer);

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "tools/common/leftover.h"
+#include "tools/dump/dataset.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -99,7 +100,7 @@ static bool is_run_folder(const char *folder)
 static bool is_exported(const char *name)
 {
     static const char *const ends[] = { ".npy", ".safetensors" };
-    static const char *const names[] = { "index.json", "index.jsonl", "qk.json" };
+    static const char *const names[] = { DATASET_INDEX, "index.jsonl", "qk.json" };
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
@@ -153,13 +154,16 @@ static char *stranger_in(int fd, bool force, int depth)
     return found;
 }
 
-static int check_folder(struct err *err, const struct place *p)
+static int check_folder(struct err *err, struct place *p)
 {
     _cleanup_(closep) int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_set(err, -ENOTDIR, "%s is no folder: --output names the folder to write",
                        p->path);
     _cleanup_(freep) char *found = stranger_in(fd, p->force, 0);
+    p->goes_on = found && p->append;
+    if (p->goes_on)
+        return 0;
     if (found && p->force)
         return err_set(err, -ENOTEMPTY,
                        "the folder %s holds %s, which no export wrote: --force replaces only what "
@@ -168,12 +172,13 @@ static int check_folder(struct err *err, const struct place *p)
     if (found)
         return err_set(err, -ENOTEMPTY,
                        "the folder %s is not empty: its files would be taken for part of this "
-                       "export; name a new one with --output, or replace it with --force",
+                       "export; name a new one with --output, replace it with --force, or go on "
+                       "with a dataset with --append",
                        p->path);
     return 0;
 }
 
-static int check_free(struct err *err, const struct place *p)
+static int check_free(struct err *err, struct place *p)
 {
     struct stat st;
     if (lstat(p->path, &st))
@@ -188,9 +193,9 @@ static int check_free(struct err *err, const struct place *p)
 }
 
 int place_choose(struct err *err, struct place *p, const char *path, const struct reader_run *run,
-                 const char *suffix, bool is_folder, bool force)
+                 const char *suffix, bool is_folder)
 {
-    *p = (struct place){ .is_folder = is_folder, .force = force, .fd = -1 };
+    *p = (struct place){ .is_folder = is_folder, .force = p->force, .append = p->append, .fd = -1 };
     p->path = path ? strdup(path) : automatic_path(run, suffix);
     if (!p->path)
         return err_set_errno(err, ENOMEM, "cannot export");
@@ -287,22 +292,70 @@ static int keep_folder(struct place *p)
     return rmdir(p->temporary) ? -errno : 0;
 }
 
-static int keep_file(struct place *p)
+/* Never over what is there. */
+static int move(int from, const char *name, int to, const char *new_name)
 {
-    if (p->force)
-        return rename(p->temporary, p->path) ? -errno : 0;
-    if (!renameat2(AT_FDCWD, p->temporary, AT_FDCWD, p->path, RENAME_NOREPLACE))
+    if (!renameat2(from, name, to, new_name, RENAME_NOREPLACE))
         return 0;
     if (errno != EINVAL)
         return -errno;
     /* a file system that does not know the flag: a link does not replace either */
-    return link(p->temporary, p->path) || unlink(p->temporary) ? -errno : 0;
+    return linkat(from, name, to, new_name, 0) || unlinkat(from, name, 0) ? -errno : 0;
+}
+
+static int keep_file(struct place *p)
+{
+    if (p->force)
+        return rename(p->temporary, p->path) ? -errno : 0;
+    return move(AT_FDCWD, p->temporary, AT_FDCWD, p->path);
+}
+
+static int move_into(int from, int to);
+
+/* A folder that is there already gets what the new one holds. */
+static int move_folder_into(int from, int to, const char *name)
+{
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+    _cleanup_(closep) int inner_from = openat(from, name, flags);
+    _cleanup_(closep) int inner_to = inner_from < 0 ? -1 : openat(to, name, flags);
+    int r = inner_to < 0 ? -EEXIST : move_into(inner_from, inner_to);
+    return r ? r : unlinkat(from, name, AT_REMOVEDIR) ? -errno : 0;
+}
+
+static int move_into(int from, int to)
+{
+    DIR *dir = list_folder(from);
+    const struct dirent *e;
+    int r = dir ? 0 : -errno;
+    while (!r && (e = readdir(dir))) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        r = move(from, e->d_name, to, e->d_name);
+        if (r == -EEXIST)
+            r = move_folder_into(from, to, e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return r;
+}
+
+/* The index first: what it names and is not there is known to be missing, what it does not name is nobody's. */
+static int merge_folder(struct place *p)
+{
+    _cleanup_(closep) int to = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (to < 0 || renameat(p->fd, DATASET_INDEX, to, DATASET_INDEX))
+        return -errno;
+    int r = move_into(p->fd, to);
+    return r ? r : rmdir(p->temporary) ? -errno : 0;
 }
 
 int place_keep(struct err *err, struct place *p)
 {
     leftover_hold();
-    int r = !p->temporary ? 0 : p->is_folder ? keep_folder(p) : keep_file(p);
+    int r = !p->temporary  ? 0
+            : p->goes_on   ? merge_folder(p)
+            : p->is_folder ? keep_folder(p)
+                           : keep_file(p);
     if (!r)
         leftover_forget(p->temporary);
     leftover_release();

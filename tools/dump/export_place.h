@@ -15,24 +15,27 @@ struct place {
     char *path;      /* as it will be called */
     char *temporary; /* as it is called now; NULL: a device, written as it is */
     bool is_folder;
-    bool force; /* what is there may be replaced */
-    int fd;     /* -1: not open */
+    bool force;   /* what is there may be replaced */
+    bool append;  /* what is there may be added to */
+    bool goes_on; /* it is: the folder is not empty */
+    int fd;       /* -1: not open */
 };
 
 /**
  * place_choose() - check a place before anything is written
+ * @place: force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
+ * anything; the rest is set
  * @path: NULL: the run's name and @suffix in the current folder
- * @force: a file may be replaced, and a folder that holds nothing but what an export writes
- * Refuses a run's folder, whatever @force; and without it what is there already, but for an empty folder. Return: 0 or -errno with a
+ * Refuses a run's folder, whatever is given; and without force and append what is there already, but for an empty folder. Return: 0 or -errno with a
  * sentence in @err.
  */
 int place_choose(struct err *err, struct place *place, const char *path,
-                 const struct reader_run *run, const char *suffix, bool is_folder, bool force);
+                 const struct reader_run *run, const char *suffix, bool is_folder);
 
 /* Opens a new file or folder under a temporary name. Return: as above. */
 int place_open(struct err *err, struct place *place);
 
-/* Gives what was written its name. Return: as above. */
+/* Gives what was written its name; what goes on is moved into the folder, the index before the files. Return: as above. */
 int place_keep(struct err *err, struct place *place);
 
 /* Removes what was written; of a folder all that it holds. */

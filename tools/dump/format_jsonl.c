@@ -6,6 +6,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "read/record.h"
 #include "storage/elements.h"
 #include "tools/common/element.h"
 
@@ -59,18 +60,18 @@ static void add_head(struct text *to, const struct exporter *x, const struct ten
 }
 
 /* A wide row goes out in parts. */
-static int add_values(struct exporter *x, struct text *to, const struct tensor *t,
-                      const uint8_t *row)
+static int add_values(struct exporter *x, struct text *to, const uint8_t *row)
 {
     double v[AT_A_TIME];
-    uint32_t n_element = dmi_dtype_bytes(t->dtype);
+    uint32_t dtype = x->record->at.dtype, n_element = dmi_dtype_bytes(dtype);
+    uint64_t width = record_width(x->record);
     int r = 0;
-    for (uint64_t i = 0, n; !r && i < t->width; i += n) {
-        n = t->width - i < AT_A_TIME ? t->width - i : AT_A_TIME;
-        elements_to_double(t->dtype, row + i * n_element, n, v);
+    for (uint64_t i = 0, n; !r && i < width; i += n) {
+        n = width - i < AT_A_TIME ? width - i : AT_A_TIME;
+        elements_to_double(dtype, row + i * n_element, n, v);
         for (uint64_t k = 0; k < n; k++) {
             text_printf(to, i + k ? ", " : "");
-            element_add_json(to, t->dtype, row + (i + k) * n_element, v[k]);
+            element_add_json(to, dtype, row + (i + k) * n_element, v[k]);
         }
         r = to->n > FLUSH || to->failed ? flush(x, to) : 0;
     }
@@ -82,13 +83,13 @@ static int write_rows(struct exporter *x, const struct target *target, const voi
                       uint64_t at)
 {
     const struct tensor *t = target->tensor;
-    uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    uint64_t n_row = record_width(x->record) * dmi_dtype_bytes(x->record->at.dtype);
     _cleanup_(text_deinit) struct text out = { 0 };
     int r = 0;
     (void)at;
     for (uint64_t i = 0; !r && i < n / n_row; i++) {
         add_head(&out, x, t, i);
-        r = add_values(x, &out, t, (const uint8_t *)data + i * n_row);
+        r = add_values(x, &out, (const uint8_t *)data + i * n_row);
     }
     return r ? r : flush(x, &out);
 }
@@ -97,6 +98,7 @@ const struct format format_jsonl = {
     .name = "jsonl",
     .what = "one file, a line a row: request, position, site, layer, values",
     .suffix = ".jsonl",
+    .rows_alone = true,
     .begin = begin,
     .write = write_rows,
 };

@@ -343,7 +343,7 @@ static int copy(struct err *err, struct exporter *x)
 {
     _cleanup_(tree_deinit) struct tree t = { .x = x, .fd = -1 };
     const struct selection *s = &x->options->select;
-    if (s->request || s->tokens || s->rejected || s->superseded)
+    if (s->requests.n || s->n_tokens || s->rejected || s->superseded)
         return err_set(err, -EINVAL,
                        "a file of this format holds the rows that a launch had: --request, "
                        "--tokens, --rejected and --superseded do not go with it");

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dmi-dump export --format vllm: a folder with a file a request, as vLLM's extraction of hidden states writes them:
- * hidden_states [tokens, layers, hidden], token_ids [tokens] int64. Layer k is the residual stream that enters layer k.
+ * hidden_states [tokens, layers, hidden], token_ids [tokens] int64; and, if masks are given, loss_mask [tokens] int64. Layer k is the residual stream that enters layer k.
  * What vLLM does not write stands in the metadata. Source: vllm 0.33,
  * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
  */
+#include "tools/dump/dataset.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
+#include "core/words.h"
 #include "read/safetensors.h"
 
 #include <dmi/dtype.h>
@@ -21,22 +24,29 @@
 #include <unistd.h>
 
 #define IDS       "token_ids"
+#define MASK      "loss_mask"
 #define HIDDEN    "resid_pre"
 #define LAST      "resid_final"
 #define AT_A_TIME 512u /* ids */
 
 /* ------------------------------------------------------------------------- what there is */
 
+/* One of the tensors that are stacked. */
+struct want {
+    const char *site;
+    int32_t layer; /* EXPORT_LAST: that of the site LAST */
+};
+
 struct plan {
-    struct export_stock stock;
-    struct layers wanted; /* in the order of the file */
-    bool has_ids;
+    struct want *all; /* in the order of the file */
+    size_t n, room;
+    json_t *sites; /* as they are named */
 };
 
 static void plan_deinit(struct plan *p)
 {
-    layers_deinit(&p->stock.layers);
-    layers_deinit(&p->wanted);
+    free(p->all);
+    json_decref(p->sites);
 }
 
 static bool is_of(const struct target *t, const char *site)
@@ -44,36 +54,82 @@ static bool is_of(const struct target *t, const char *site)
     return site && !strcmp(t->tensor->site->name, site);
 }
 
-static int survey(struct plan *p, const struct exporter *x)
+static bool has_ids(const struct exporter *x)
+{
+    for (size_t i = 0; i < x->n_targets; i++)
+        if (is_of(&x->targets[i], IDS))
+            return true;
+    return false;
+}
+
+static int survey(struct export_stock *stock, const struct exporter *x)
 {
     int r = 0;
     for (size_t i = 0; !r && i < x->n_targets; i++) {
         const struct target *t = &x->targets[i];
-        p->has_ids |= is_of(t, IDS);
-        p->stock.has_last |= is_of(t, p->stock.last);
-        if (is_of(t, p->stock.site) && !is_of(t, IDS))
-            r = layers_add(&p->stock.layers, t->tensor->layer);
+        stock->has_last |= is_of(t, stock->last);
+        if (is_of(t, stock->site) && !is_of(t, IDS))
+            r = layers_add(&stock->layers, t->tensor->layer);
     }
-    layers_sort(&p->stock.layers);
+    layers_sort(&stock->layers);
+    return r;
+}
+
+/* A site's layers come after those of the sites that were named before it. */
+static int add_wants(struct err *err, struct plan *p, const struct export_stock *stock,
+                     const struct layers *layers)
+{
+    for (size_t i = 0; i < layers->n; i++) {
+        if (grow((void **)&p->all, p->n, &p->room, sizeof *p->all, 64))
+            return err_set_errno(err, ENOMEM, "cannot export");
+        bool is_last = layers->all[i] == EXPORT_LAST;
+        p->all[p->n++] = (struct want){ is_last ? stock->last : stock->site, layers->all[i] };
+    }
+    return 0;
+}
+
+static int note_site(struct err *err, struct plan *p, const char *site)
+{
+    for (size_t i = 0; i < json_array_size(p->sites); i++)
+        if (!strcmp(json_string_value(json_array_get(p->sites, i)), site))
+            return err_set(err, -EINVAL, "--site: %s is named twice", site);
+    return json_array_append_new(p->sites, value_text(site))
+               ? err_set_errno(err, ENOMEM, "cannot export")
+               : 0;
+}
+
+static int add_site(struct err *err, struct plan *p, const struct exporter *x, const char *site)
+{
+    struct export_stock stock = { .site = site, .last = strcmp(site, HIDDEN) ? NULL : LAST };
+    struct layers layers = { 0 };
+    int r = note_site(err, p, site);
+    if (!r && survey(&stock, x))
+        r = err_set_errno(err, ENOMEM, "cannot export");
+    if (!r && !stock.layers.n && !stock.has_last)
+        r = err_set(err, -ENODATA,
+                    "nothing of a site %s is there to be hidden_states: --site names the site",
+                    site);
+    if (!r && !has_ids(x))
+        r = err_set(err, -ENODATA,
+                    "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
+                    "beside their hidden states, so both must be captured and selected");
+    if (!r)
+        r = export_layers_choose(err, &x->options->own, &stock, &layers);
+    if (!r)
+        r = add_wants(err, p, &stock, &layers);
+    layers_deinit(&stock.layers);
+    layers_deinit(&layers);
     return r;
 }
 
 static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 {
-    const char *site = x->options->site;
-    p->stock.site = site ? site : HIDDEN;
-    p->stock.last = strcmp(p->stock.site, HIDDEN) ? NULL : LAST;
-    if (survey(p, x))
-        return err_set_errno(err, ENOMEM, "cannot export");
-    if (!p->stock.layers.n && !p->stock.has_last)
-        return err_set(err, -ENODATA,
-                       "nothing of a site %s is there to be hidden_states: --site names the site",
-                       p->stock.site);
-    if (!p->has_ids)
-        return err_set(err, -ENODATA,
-                       "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
-                       "beside their hidden states, so both must be captured and selected");
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    size_t n = export_n_sites(x->options);
+    p->sites = json_array();
+    int r = n ? 0 : add_site(err, p, x, HIDDEN);
+    for (size_t i = 0; !r && i < n; i++)
+        r = add_site(err, p, x, export_site(x->options, i));
+    return r;
 }
 
 /* ------------------------------------------------------------------------- a request */
@@ -86,22 +142,25 @@ static const struct target *find_ids(const struct group *g)
     return NULL;
 }
 
-static const struct target *find_layer(const struct group *g, const struct plan *p, int32_t layer)
+static bool is_wanted(const struct target *t, const struct want *want)
 {
-    for (size_t i = 0; i < g->n; i++) {
-        const struct target *t = &g->first[i];
-        if (layer == EXPORT_LAST ? is_of(t, p->stock.last)
-                                 : is_of(t, p->stock.site) && t->tensor->layer == layer)
-            return t;
-    }
+    return is_of(t, want->site) && (want->layer == EXPORT_LAST || t->tensor->layer == want->layer);
+}
+
+static const struct target *find_layer(const struct group *g, const struct want *want)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (is_wanted(&g->first[i], want))
+            return &g->first[i];
     return NULL;
 }
 
 static bool is_ours(const struct group *g, const struct plan *p)
 {
     for (size_t i = 0; i < g->n; i++)
-        if (is_of(&g->first[i], p->stock.site) || is_of(&g->first[i], p->stock.last))
-            return true;
+        for (size_t k = 0; k < p->n; k++)
+            if (is_of(&g->first[i], p->all[k].site))
+                return true;
     return find_ids(g) != NULL;
 }
 
@@ -126,11 +185,21 @@ static const char *fault_of(const struct target *t, const struct target *ids,
     return NULL;
 }
 
-static void lacks_layer(struct exporter *x, const struct group *g, int32_t layer)
+static void add_name(struct text *to, const struct want *want)
+{
+    tensor_add_name(to, want->site, want->layer == EXPORT_LAST ? DMI_NO_LAYER : want->layer);
+}
+
+static void lacks_layer(struct exporter *x, const struct group *g, const struct plan *p,
+                        const struct want *want)
 {
     _cleanup_(text_deinit) struct text name = { 0 };
-    text_printf(&name, "layer ");
-    export_layers_add_name(&name, layer);
+    if (json_array_size(p->sites) > 1) {
+        add_name(&name, want);
+    } else {
+        text_printf(&name, "layer ");
+        export_layers_add_name(&name, want->layer);
+    }
     group_leave_out(x, g, SAMPLE_INCOMPLETE, name.data ? name.data : "a layer", "is not there");
 }
 
@@ -143,10 +212,15 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
         group_leave_out(x, g, SAMPLE_INCOMPLETE, IDS, "is not there");
         return false;
     }
-    for (size_t i = 0; i <= p->wanted.n; i++) {
-        const struct target *t = i ? find_layer(g, p, p->wanted.all[i - 1]) : ids;
+    const struct tensor *t0 = ids->tensor;
+    if (x->masks && t0->request && !masks_find(x->masks, t0->request, t0->n_request)) {
+        group_leave_out(x, g, SAMPLE_LACKS_MASK, x->masks->path, "has no line for it");
+        return false;
+    }
+    for (size_t i = 0; i <= p->n; i++) {
+        const struct target *t = i ? find_layer(g, &p->all[i - 1]) : ids;
         if (!t) {
-            lacks_layer(x, g, p->wanted.all[i - 1]);
+            lacks_layer(x, g, p, &p->all[i - 1]);
             return false;
         }
         out[i] = *t;
@@ -161,19 +235,53 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 
 /* ------------------------------------------------------------------------- the order */
 
-static int set_places(struct target *group, size_t n)
+/* Names a request's file, and notes its sample. Return: to be freed; NULL: no memory. */
+static char *name_file(struct exporter *x, const struct tensor *t)
+{
+    _cleanup_(freep) char *base = export_file_name(t->request, t->n_request, "");
+    _cleanup_(freep) char *file = base ? dataset_name(x->dataset, base, ".safetensors") : NULL;
+    if (!file || dataset_add(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request,
+                             t->n_rows, file))
+        return NULL;
+    return steal_ptr(file);
+}
+
+static int set_places(struct exporter *x, struct target *group)
 {
     const struct tensor *t = group->tensor;
+    uint64_t n = x->n_group, n_before = (x->masks ? 16 : 8) * t->n_rows;
     uint64_t n_row = group[1].tensor->width * dmi_dtype_bytes(group[1].tensor->dtype);
+    _cleanup_(freep) char *file = name_file(x, t);
     group->n_bytes = 8 * t->n_rows;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; file && i < n; i++) {
         group[i].stride = i ? (n - 1) * n_row : 8;
-        group[i].offset = i ? group->n_bytes + (i - 1) * n_row : 0;
-        group[i].file = export_file_name(t->request, t->n_request, ".safetensors");
+        group[i].offset = i ? n_before + (i - 1) * n_row : 0;
+        group[i].file = strdup(file);
         if (!group[i].file)
             return -ENOMEM;
     }
-    return 0;
+    return file ? 0 : -ENOMEM;
+}
+
+/* Whether the dataset has the request. */
+static bool is_there(struct exporter *x, const struct group *g)
+{
+    const struct tensor *t = g->first->tensor;
+    const struct target *ids = find_ids(g);
+    const struct dataset_sample *s =
+        t->request ? dataset_find(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request)
+                   : NULL;
+    if (!s)
+        return false;
+    if (!ids || ids->tensor->n_rows == s->n_tokens) {
+        x->n_already++;
+        return true;
+    }
+    char what[96];
+    snprintf(what, sizeof what, "has it with %" PRIu64 " %s, and there are %" PRIu64 " by now",
+             s->n_tokens, word_for(s->n_tokens, "token", "tokens"), ids->tensor->n_rows);
+    group_leave_out(x, g, SAMPLE_GREW, "the dataset", what);
+    return true;
 }
 
 static int put_groups(struct exporter *x, const struct plan *p, struct target *kept, size_t *n_kept)
@@ -182,18 +290,37 @@ static int put_groups(struct exporter *x, const struct plan *p, struct target *k
     struct group g;
     for (size_t at = 0; !r && at < x->n_targets; at += g.n) {
         g = group_at(x, at);
-        if (!is_ours(&g, p) || !put_group(x, &g, p, kept + *n_kept))
+        if (!is_ours(&g, p) || is_there(x, &g) || (x->options->append && group_still_runs(x, &g)) ||
+            !put_group(x, &g, p, kept + *n_kept))
             continue;
-        r = set_places(kept + *n_kept, x->n_group);
+        r = set_places(x, kept + *n_kept);
         *n_kept += x->n_group;
     }
     return r;
 }
 
+/* What all samples of a dataset are. */
+static json_t *facts_of(const struct exporter *x, const struct plan *p)
+{
+    json_t *layers = json_array();
+    const struct target *like = x->targets;
+    while (!is_wanted(like, p->all))
+        like++;
+    for (size_t i = 0; i < p->n; i++) {
+        _cleanup_(text_deinit) struct text name = { 0 };
+        add_name(&name, &p->all[i]);
+        json_array_append_new(layers, value_text(name.data));
+    }
+    return json_pack("{s:s, s:O, s:o, s:s, s:o, s:o, s:b}", "format", "vllm", "sites", p->sites,
+                     "layers", layers, "dtype", dmi_dtype_info(like->tensor->dtype)->name, "width",
+                     value_u64(like->tensor->width), "tokens", export_tokens(&x->options->select),
+                     "loss_mask", x->masks != NULL);
+}
+
 static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
 {
     size_t n_kept = 0;
-    x->n_group = 1 + p->wanted.n;
+    x->n_group = 1 + p->n;
     struct target *kept = calloc(x->n_targets + x->n_group, sizeof *kept);
     int r = kept ? put_groups(x, p, kept, &n_kept) : -ENOMEM;
     if (kept) {
@@ -203,13 +330,17 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
     }
     if (r)
         return err_set_errno(err, -r, "cannot export");
-    return n_kept ? 0 : err_set(err, -ENODATA, "no request has all that its file needs");
+    return n_kept || x->n_already
+               ? 0
+               : err_set(err, -ENODATA, "no request has all that its file needs");
 }
 
 static int arrange(struct err *err, struct exporter *x)
 {
     _cleanup_(plan_deinit) struct plan plan = { 0 };
     int r = make_plan(err, &plan, x);
+    if (!r)
+        r = dataset_agree(err, x->dataset, x->output, facts_of(x, &plan));
     return r ? r : arrange_by(err, x, &plan);
 }
 
@@ -266,9 +397,27 @@ static int put_header(const struct exporter *x, const struct target *group, stru
     safetensors_begin(to, metadata);
     json_decref(metadata);
     safetensors_add_dims(to, IDS, DMI_DTYPE_I64, &hidden->n_rows, 1, group->n_bytes);
+    if (x->masks)
+        safetensors_add_dims(to, MASK, DMI_DTYPE_I64, &hidden->n_rows, 1, group->n_bytes);
     const uint64_t dims[] = { hidden->n_rows, n_layers, hidden->width };
     safetensors_add_dims(to, "hidden_states", hidden->dtype, dims, 3, n_layers * group[1].n_bytes);
     return safetensors_end(to);
+}
+
+/* @at: of the file's first byte of data */
+static int write_mask(int fd, struct exporter *x, const struct target *group, uint64_t at)
+{
+    const struct tensor *t = group->tensor;
+    const struct mask *mask = masks_find(x->masks, t->request, t->n_request);
+    const struct position_list *list = &x->positions[group->positions];
+    _cleanup_(freep) int64_t *all = calloc(t->n_rows + 1, sizeof *all);
+    if (!mask || !all)
+        return -ENOMEM;
+    int64_t *to = all;
+    for (size_t i = 0; i < list->n; to += list->pairs[i++].n)
+        mask_fill(mask, list->pairs[i].first, list->pairs[i].n, to);
+    x->n_without_loss += !memchr(all, 1, group->n_bytes);
+    return export_write(fd, all, group->n_bytes, at + group->n_bytes);
 }
 
 /* Never over another request's file: names differ, but a file system may take two for one. */
@@ -285,6 +434,8 @@ static int begin_file(struct exporter *x, struct target *group)
         r = export_write(fd, header.text.data, n_header, 8);
     if (!r && ftruncate(fd, (off_t)(8 + n_header + header.n_data)))
         r = -errno;
+    if (!r && x->masks)
+        r = write_mask(fd, x, group, 8 + n_header);
     for (size_t i = 0; i < x->n_group; i++)
         group[i].offset += 8 + n_header;
     text_deinit(&header.text);
@@ -354,8 +505,12 @@ const struct format format_vllm = {
     .what = "a folder with a file a request: hidden_states, token_ids (needs the site token_ids)",
     .suffix = "-vllm",
     .is_folder = true,
+    .is_dataset = true,
     .chooses = true,
+    .takes_mask = true,
+    .takes_sites = true,
     .arrange = arrange,
     .begin = begin,
     .write = write_rows,
+    .finish = export_dataset_index,
 };

@@ -4,6 +4,7 @@
  * qk.json beside it. Requests are a batch, each tensor is [batch, tokens of the longest, heads * head_dim], what lies
  * after a request's tokens is 0. Source: vLLM Hook (mia), graph/artifact_writer.py and run_utils.py.
  */
+#include "tools/dump/dataset.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
@@ -53,7 +54,7 @@ static bool has_site(const struct exporter *x, const char *site)
 
 static int survey(struct plan *p, const struct exporter *x)
 {
-    const char *given = x->options->site;
+    const char *given = export_site(x->options, 0);
     p->stock.site = given ? given : has_site(x, ROTATED) ? ROTATED : PLAIN;
     p->keys = strdup(p->stock.site);
     if (!p->keys)
@@ -83,7 +84,7 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
                        "nothing of a site %s is there: this layout has queries and keys, so both "
                        "must be captured and selected",
                        p->stock.layers.n ? p->keys : p->stock.site);
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    return export_layers_choose(err, &x->options->own, &p->stock, &p->wanted);
 }
 
 /* ------------------------------------------------------------------------- a request */
@@ -151,7 +152,8 @@ static size_t put_groups(struct exporter *x, const struct plan *p, struct target
     size_t n = 0;
     for (size_t at = 0; at < x->n_targets; at += g.n) {
         g = group_at(x, at);
-        if (is_ours(&g, p) && put_group(x, &g, p, kept + n, kept))
+        if (is_ours(&g, p) && !(x->options->append && group_still_runs(x, &g)) &&
+            put_group(x, &g, p, kept + n, kept))
             n += x->n_group;
     }
     return n;
@@ -263,11 +265,80 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
     return order_requests(x) ? err_set_errno(err, ENOMEM, "cannot export") : check_heads(err, x);
 }
 
+/* ------------------------------------------------------------------------- one dataset of several runs */
+
+static int32_t rank_of(const struct exporter *x)
+{
+    int32_t rank = x->options->by_rank ? x->options->ranks[DMI_AXIS_TP] : 0;
+    return rank > 0 ? rank : 0;
+}
+
+static void add_path(struct text *to, const struct exporter *x, const char *name)
+{
+    text_printf(to, "%s", reader_run(x->reader)->uuid);
+    if (name)
+        text_printf(to, "/tp_rank_%" PRId32 "%s", rank_of(x), name);
+}
+
+/* What all batches of a dataset are. */
+static json_t *facts_of(const struct exporter *x, const struct plan *p)
+{
+    const struct tensor *q = x->targets[0].tensor;
+    json_t *layers = json_array();
+    for (size_t i = 0; i < p->wanted.n; i++)
+        json_array_append_new(layers, json_integer(p->wanted.all[i]));
+    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:s, s:o}", "format", "vllm-hook", "site",
+                     value_text(p->stock.site), "layers", layers, "dtype",
+                     dmi_dtype_info(q->dtype)->name, "config", config_of(x), "queries",
+                     x->options->last_queries ? "last" : "all", "tokens",
+                     export_tokens(&x->options->select));
+}
+
+static int add_samples(struct exporter *x, const char *file)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < x->n_targets; i += x->n_group) {
+        const struct tensor *t = x->targets[i].tensor;
+        r = dataset_add(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request,
+                        t->n_rows, file);
+    }
+    return r;
+}
+
+/* A run's requests are one batch: it is there with all of them, or it is written. */
+static int join_dataset(struct err *err, struct exporter *x, const struct plan *p)
+{
+    _cleanup_(text_deinit) struct text file = { 0 };
+    int r = dataset_agree(err, x->dataset, x->output, facts_of(x, p));
+    if (r)
+        return r;
+    add_path(&file, x, "/qk.safetensors");
+    if (file.failed)
+        return err_set_errno(err, ENOMEM, "cannot export");
+    if (!dataset_has_file(x->dataset, file.data))
+        return add_samples(x, file.data) ? err_set_errno(err, ENOMEM, "cannot export") : 0;
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        const struct tensor *t = x->targets[i].tensor;
+        const struct dataset_sample *s =
+            dataset_find(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request);
+        if (!s || s->n_tokens != t->n_rows)
+            return err_set(err, -EINVAL,
+                           "%s/%s is there, without request '%.*s' as it is now, and nothing is "
+                           "added to a batch: name another folder with --output",
+                           x->output, file.data, (int)t->n_request, t->request);
+    }
+    x->n_already = x->n_targets / x->n_group;
+    x->n_targets = 0;
+    return 0;
+}
+
 static int arrange(struct err *err, struct exporter *x)
 {
     _cleanup_(plan_deinit) struct plan plan = { 0 };
     int r = make_plan(err, &plan, x);
-    return r ? r : arrange_by(err, x, &plan);
+    if (!r)
+        r = arrange_by(err, x, &plan);
+    return r ? r : join_dataset(err, x, &plan);
 }
 
 /* ------------------------------------------------------------------------- qk.safetensors */
@@ -283,19 +354,6 @@ static uint64_t longest(const struct exporter *x)
     for (size_t i = 0; i < x->n_targets; i += x->n_group)
         most = x->targets[i].tensor->n_rows > most ? x->targets[i].tensor->n_rows : most;
     return most;
-}
-
-static int32_t rank_of(const struct exporter *x)
-{
-    int32_t rank = x->options->by_rank ? x->options->ranks[DMI_AXIS_TP] : 0;
-    return rank > 0 ? rank : 0;
-}
-
-static void add_path(struct text *to, const struct exporter *x, const char *name)
-{
-    text_printf(to, "%s", reader_run(x->reader)->uuid);
-    if (name)
-        text_printf(to, "/tp_rank_%" PRId32 "%s", rank_of(x), name);
 }
 
 /* Entry @i of a request's, for all requests: where the rows of each begin. */
@@ -373,7 +431,7 @@ static int begin_file(struct exporter *x, struct st_header *header)
 static int begin(struct err *err, struct exporter *x)
 {
     struct st_header header = { 0 };
-    if (!x->options->site && !strcmp(x->targets[0].tensor->site->name, PLAIN))
+    if (!export_n_sites(x->options) && !strcmp(x->targets[0].tensor->site->name, PLAIN))
         complain("q and k are exported, as nothing of a site " ROTATED " is there: vLLM Hook has "
                  "queries and keys after their rotary embedding");
     int r = begin_file(x, &header);
@@ -429,6 +487,21 @@ static json_t *requests(const struct exporter *x)
     return list;
 }
 
+/* Of each request's rows, as pairs of a first position and a number of rows. */
+static json_t *positions(const struct exporter *x)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        const struct position_list *own = &x->positions[x->targets[i].positions];
+        json_t *pairs = json_array();
+        for (size_t k = 0; k < own->n; k++)
+            json_array_append_new(pairs, json_pack("[I, o]", (json_int_t)own->pairs[k].first,
+                                                   value_u64(own->pairs[k].n)));
+        json_array_append_new(list, pairs);
+    }
+    return list;
+}
+
 /* By request: whose rows those of its cached tokens are, {tensor: [[first, rows, request], ...]}. */
 static json_t *donors(const struct exporter *x)
 {
@@ -443,11 +516,11 @@ static json_t *donors(const struct exporter *x)
 static int put_facts(struct text *to, const struct exporter *x)
 {
     const char *mode = x->options->last_queries ? "last_token" : "all_tokens";
-    json_t *o = json_pack("{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:s, s:o}", "config", config_of(x),
-                          "layer_order", layer_order(x, mode), "batch_size",
-                          value_u64(x->n_targets / x->n_group), "hookq_mode", mode, "tp_rank",
-                          rank_of(x), "seq_lens", lengths(x), "k_seq_lens", lengths(x), "run",
-                          reader_run(x->reader)->uuid, "requests", requests(x));
+    json_t *o = json_pack(
+        "{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:s, s:o, s:o}", "config", config_of(x), "layer_order",
+        layer_order(x, mode), "batch_size", value_u64(x->n_targets / x->n_group), "hookq_mode",
+        mode, "tp_rank", rank_of(x), "seq_lens", lengths(x), "k_seq_lens", lengths(x), "run",
+        reader_run(x->reader)->uuid, "requests", requests(x), "positions", positions(x));
     if (o && !x->options->last_queries)
         json_object_set_new(o, "q_seq_lens", lengths(x));
     if (o && x->options->select.fill_cached)
@@ -464,7 +537,8 @@ static int finish(struct err *err, struct exporter *x)
     _cleanup_(closep) int fd = r ? -1 : open_file(x, "/qk.json");
     if (!r)
         r = fd < 0 ? fd : export_write(fd, t.data, t.n, 0);
-    return r ? err_set_errno(err, -r, "cannot write qk.json to %s", x->output) : 0;
+    return r ? err_set_errno(err, -r, "cannot write qk.json to %s", x->output)
+             : export_dataset_index(err, x);
 }
 
 const struct format format_vllm_hook = {
@@ -472,6 +546,7 @@ const struct format format_vllm_hook = {
     .what = "a folder RUN/tp_rank_R with qk.safetensors and qk.json: queries and keys, a batch",
     .suffix = "-vllm-hook",
     .is_folder = true,
+    .is_dataset = true,
     .chooses = true,
     .takes_heads = true,
     .arrange = arrange,

@@ -20,9 +20,13 @@ struct format {
     const char *name, *what; /* for --format and for --help */
     const char *suffix;      /* of the default output's name */
     bool is_folder;          /* the output is a folder of files */
+    bool is_dataset;         /* several runs, and several calls, write one (dataset.h) */
     bool takes_names;        /* --names */
+    bool takes_sites;        /* several --site; else one */
+    bool takes_mask;         /* --loss-mask */
     bool takes_heads;        /* --queries, --head-dim, --multiplier */
-    bool chooses;            /* --site and --layer are the format's: nothing is selected by them */
+    bool rows_alone; /* each row says what it is: tensors whose type changes are written, too */
+    bool chooses;    /* --site and --layer are the format's: nothing is selected by them */
     /* Before anything is written: which targets it takes, in which order, and why others are left out
      * (export_leave_out()). NULL: all as they are. Return: 0 or -errno with a sentence in @err; -ENODATA: the run lacks
      * what its files hold. */

@@ -4,8 +4,8 @@
 
 #include "core/cleanup.h"
 #include "read/record.h"
+#include "read/layers.h"
 #include "tools/dump/edits.h"
-#include "tools/dump/layers.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -85,31 +85,29 @@ static json_t *record_row(const struct reader_record *rec, const struct dmi_site
                      "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
 }
 
-/* The positions of a span's request that are wanted. */
-static struct range wanted_tokens(const struct requests *requests, const struct selection *select,
-                                  const char *id, size_t n)
+/* Whether a span computes a token that is wanted. */
+static bool is_of_tokens(const struct dmi_span_entry *span, const struct requests *requests,
+                         const struct selection *select, const char *id, size_t n)
 {
-    const struct request *r = requests_find(requests, id, n);
-    if (select->tokens == TOKENS_RANGE)
-        return select->positions;
-    return select->tokens && r ? request_tokens(r, select->tokens) : (struct range){ 0, INT64_MAX };
+    int64_t end = span->first_position + (int64_t)span->n_tokens;
+    struct ranges r = selection_ranges(select, requests, id, n, end);
+    for (size_t i = 0; i < r.n; i++)
+        if (span->first_position < r.all[i].end && end > r.all[i].first)
+            return true;
+    return !select->n_tokens && end > 0;
 }
 
 /* Whether the step of a record computes a token that is wanted. */
 static bool is_of_request(const struct reader_record *rec, const struct requests *requests,
                           const struct selection *select)
 {
-    if (!rec->step || (!select->request && !select->tokens))
-        return !select->tokens;
+    if (!rec->step || (!select->requests.n && !select->n_tokens))
+        return !select->n_tokens;
     for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
         const struct dmi_span_entry *span = &rec->step->spans[i];
         size_t n;
         const char *id = reader_span_id(rec->step, i, &n);
-        if (select->request && (n != select->n_request || memcmp(id, select->request, n)))
-            continue;
-        struct range range = wanted_tokens(requests, select, id, n);
-        if (span->first_position < range.end &&
-            span->first_position + (int64_t)span->n_tokens > range.first)
+        if (selection_wants_request(select, id, n) && is_of_tokens(span, requests, select, id, n))
             return true;
     }
     return false;
@@ -134,8 +132,9 @@ static void list_records(struct report *report, const struct reader *reader,
 static void tensor_width(struct text *to, const json_t *row)
 {
     add_shape(to, json_object_get(row, "shape"));
-    if (json_is_true(json_object_get(row, "changes")))
-        text_printf(to, "  (changes: not one tensor)");
+    const char *what = json_string_value(json_object_get(row, "what_changes"));
+    if (what)
+        text_printf(to, "  (%s)", what);
 }
 
 static const struct column tensor_columns[] = {
@@ -159,10 +158,12 @@ static int list_tensors(struct report *report, const struct reader *reader,
     report_table(report, "tensors", tensor_columns, N_OF(tensor_columns));
     for (size_t i = 0; i < ts.n; i++) {
         const struct tensor *t = &ts.all[i];
-        report_row(report, json_pack("{s:o, s:s, s:o, s:o, s:o, s:b}", "key", value_text(t->key),
-                                     "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows),
-                                     "width", value_u64(t->width), "shape",
-                                     dims_value(t->tail, t->n_tail), "changes", t->mixed));
+        report_row(report,
+                   json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "key", value_text(t->key),
+                             "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows), "width",
+                             value_u64(t->width), "shape", dims_value(t->tail, t->n_tail),
+                             "changes", t->mixed, "what_changes",
+                             value_text(t->mixed ? tensor_mixed_text(t) : NULL)));
     }
     report_table_end(report);
     return 0;
@@ -240,7 +241,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
     if (!r)
         report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t s = 0; sums && s < sites->n; s++) {
-        if (!r && sites_is_shown(reader, sites, s) && (sums[s].any || missing_is_all(&o->select)))
+        if (!r && sites_is_shown(reader, sites, s) && (sums[s].any || selection_is_all(&o->select)))
             report_row(report, site_row(reader_site(reader, s), &sums[s]));
         layers_deinit(&sums[s].layers);
     }
@@ -286,8 +287,6 @@ int dump_list(struct reader *reader, const struct options *o)
     if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
         (o->requests && requests_add_costs(reader, &requests)))
         return no_memory();
-    if (!missing_has_request(reader, &o->select))
-        return DUMP_FAILED;
     if (list_facts(&report, reader))
         return DUMP_USAGE;
     int r = 0;
@@ -299,7 +298,7 @@ int dump_list(struct reader *reader, const struct options *o)
         list_requests(&report, reader, &requests, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
-    bool nothing = !r && !report.n_rows && !missing_is_all(&o->select);
+    bool nothing = !r && !report.n_rows && !selection_is_all(&o->select);
     if (nothing)
         missing_complain(reader, &sites, &o->select);
     if (!report.json)

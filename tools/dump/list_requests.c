@@ -72,8 +72,7 @@ static const struct column cost_columns[] = {
 
 static bool is_wanted(const struct request *r, const struct selection *select)
 {
-    return !select->request ||
-           (r->n_id == select->n_request && !memcmp(r->id, select->request, r->n_id));
+    return selection_wants_request(select, r->id, r->n_id);
 }
 
 static json_t *request_row(const struct request *r, double n_stored)

@@ -2,7 +2,6 @@
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
 #include "tools/common/leftover.h"
-#include "tools/common/select.h"
 #include "tools/common/ticker.h"
 #include "tools/dump/edits.h"
 #include "tools/dump/fetch.h"
@@ -17,10 +16,10 @@ static const struct command commands[] = {
     { "list", dump_list, .selects = true },
     { "show", dump_show, .takes_site = true, .selects = true },
     { "stats", dump_stats },
-    { "verify", dump_verify, .reads_all = true },
-    { "diff", dump_diff, .takes_other = true, .by_itself = true },
+    { "verify", dump_verify, .reads_all = true, .aliases = true },
+    { "diff", dump_diff, .takes_other = true, .by_itself = true, .aliases = true },
     { "edits", dump_edits },
-    { "export", dump_export, .selects = true },
+    { "export", dump_export, .selects = true, .takes_several = true },
     { "recover", dump_recover, .by_itself = true },
     { 0 },
 };
@@ -36,11 +35,7 @@ static int run_command(struct options *o)
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
-    int r = reader_open_index(&err, o->run, &reader);
-    if (!r && o->by_rank && !reader_only_ranks(reader, o->ranks))
-        r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o->run);
-    if (!r && !o->command->by_itself)
-        r = select_records(&err, reader, o->command->selects ? &o->select : NULL, false);
+    int r = dump_open(&err, o, o->run, &reader);
     if (r == -ENOTUNIQ && o->command->run == dump_list)
         return dump_list_runs(o->run, o->json);
     if (r) {
@@ -75,9 +70,9 @@ int main(int argc, char **argv)
     leftover_install();
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
-    if (status >= 0)
-        return status;
-    status = o.from ? run_fetched(&o) : run_command(&o);
+    if (status < 0)
+        status = o.from ? run_fetched(&o) : run_command(&o);
+    options_deinit(&o);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return DUMP_USAGE;

@@ -5,89 +5,10 @@
 #include "read/account.h"
 #include "read/requests.h"
 #include "tools/dump/dump.h"
-#include "tools/dump/layers.h"
+#include "read/layers.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_NEAREST 4
-#define MOST_BYTES   48    /* of a name that is compared */
-#define MOST_NAMES   20000 /* that are looked at */
-
-/* ------------------------------------------------------------------------- nearest names */
-
-struct nearest {
-    const char *wanted;
-    size_t n_wanted, n_seen, n;
-    struct {
-        const char *name;
-        size_t n_name;
-        unsigned distance;
-    } best[MOST_NEAREST];
-};
-
-/* Edits that make one name of the other (Levenshtein), over their first bytes. */
-static unsigned distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    unsigned row[MOST_BYTES + 1];
-    n_a = n_a < MOST_BYTES ? n_a : MOST_BYTES;
-    n_b = n_b < MOST_BYTES ? n_b : MOST_BYTES;
-    for (size_t j = 0; j <= n_b; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= n_a; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= n_b; j++) {
-            unsigned change = diagonal + (a[i - 1] != b[j - 1]);
-            unsigned least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = change < least ? change : least;
-        }
-    }
-    return row[n_b];
-}
-
-static void consider(struct nearest *s, const char *name, size_t n_name)
-{
-    if (s->n_seen++ >= MOST_NAMES)
-        return;
-    unsigned d = distance(s->wanted, s->n_wanted, name, n_name);
-    size_t at = s->n;
-    while (at && d < s->best[at - 1].distance)
-        at--;
-    if (at == MOST_NEAREST)
-        return;
-    s->n += s->n < MOST_NEAREST;
-    memmove(&s->best[at + 1], &s->best[at], (s->n - 1 - at) * sizeof s->best[0]);
-    s->best[at].name = name;
-    s->best[at].n_name = n_name;
-    s->best[at].distance = d;
-}
-
-static void complain_nearest(const char *what, const struct nearest *s, const char *where)
-{
-    _cleanup_(text_deinit) struct text t = { 0 };
-    for (size_t i = 0; i < s->n; i++)
-        text_printf(&t, "%s%.*s", i ? ", " : "; nearest: ", (int)s->best[i].n_name,
-                    s->best[i].name);
-    complain("this run has no %s '%s' (%zu in all%s)%s", what, s->wanted, s->n_seen, where,
-             t.data ? t.data : "");
-}
-
-/* ------------------------------------------------------------------------- what is missing */
-
-bool missing_has_request(const struct reader *reader, const struct selection *select)
-{
-    _cleanup_(requests_deinit) struct requests requests = { 0 };
-    if (!select->request || !reader_n_steps(reader) || requests_build(reader, &requests) ||
-        requests_find(&requests, select->request, select->n_request))
-        return true;
-    struct nearest s = { .wanted = select->request, .n_wanted = select->n_request };
-    for (size_t i = 0; i < requests.n; i++)
-        consider(&s, requests.all[i].id, requests.all[i].n_id);
-    complain_nearest("request", &s, ": list --requests");
-    return false;
-}
 
 /* The site that a selection names as such or as a tensor; NULL: none. */
 static const struct dmi_site *site_of(const struct reader *reader, const char *wanted)
@@ -98,16 +19,6 @@ static const struct dmi_site *site_of(const struct reader *reader, const char *w
             return site;
     }
     return NULL;
-}
-
-static void complain_site(const struct reader *reader, const struct sites *sites,
-                          const char *wanted)
-{
-    struct nearest s = { .wanted = wanted, .n_wanted = strlen(wanted) };
-    for (size_t i = 0; i < sites->n; i++)
-        if (sites_is_shown(reader, sites, i))
-            consider(&s, reader_site(reader, i)->name, strlen(reader_site(reader, i)->name));
-    complain_nearest("site or tensor", &s, ": list");
 }
 
 /* The site is known: why nothing of it is there. */
@@ -134,6 +45,8 @@ static void complain_empty(const struct reader *reader, const struct sites *site
         complain(
             "site %s was captured, but not with that layer, request or tokens: it has layers %s",
             site->name, t.data ? t.data : "?");
+    else if (reader_site(reader, first)->writes)
+        complain("site %s is a place for edits, and is not captured", site->name);
     else if (!accounts_build(reader, sites, &accounts) && accounts.sites[first].known)
         complain("no record of site %s can be read: expected %s records, dropped %s", site->name,
                  grouped(accounts.sites[first].expected.records, expected),
@@ -147,10 +60,14 @@ static void complain_empty(const struct reader *reader, const struct sites *site
 static bool prompt_is_known(const struct reader *reader, const struct selection *select)
 {
     _cleanup_(requests_deinit) struct requests requests = { 0 };
-    if (!select->request || requests_build(reader, &requests) ||
-        (select->tokens != TOKENS_PROMPT && select->tokens != TOKENS_GENERATED))
+    bool asked = false;
+    for (size_t i = 0; i < select->n_tokens; i++)
+        asked |=
+            select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
+    if (!asked || !select->requests.n || requests_build(reader, &requests))
         return true;
-    const struct request *r = requests_find(&requests, select->request, select->n_request);
+    const struct selection_name *name = &select->requests.all[0];
+    const struct request *r = requests_find(&requests, name->s, name->n);
     if (!r || r->n_prompt >= 0)
         return true;
     complain(
@@ -160,21 +77,14 @@ static bool prompt_is_known(const struct reader *reader, const struct selection 
     return false;
 }
 
-bool missing_is_all(const struct selection *select)
-{
-    return !select->site && !select->request && !select->by_layer && !select->tokens;
-}
-
 void missing_complain(const struct reader *reader, const struct sites *sites,
                       const struct selection *select)
 {
-    if (!missing_has_request(reader, select) || !prompt_is_known(reader, select))
+    if (!prompt_is_known(reader, select))
         return;
-    const struct dmi_site *site = select->site ? site_of(reader, select->site) : NULL;
+    const struct dmi_site *site = select->sites.n ? site_of(reader, select->sites.all[0].s) : NULL;
     if (site)
         complain_empty(reader, sites, site);
-    else if (select->site)
-        complain_site(reader, sites, select->site);
     else
         complain("nothing was captured with that layer, request or tokens (dmi-dump list)");
 }

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a selection matched nothing, and what was probably meant. A program of one thread. */
+/* Why a selection of names that the run has matched nothing. A program of one thread. */
 #ifndef TOOLS_DUMP_MISSING_H
 #define TOOLS_DUMP_MISSING_H
 
 #include "read/sites.h"
 #include "read/tensors.h"
-
-/* Whether the run has the request that is selected, if any; says so on stderr where it has not. */
-bool missing_has_request(const struct reader *reader, const struct selection *select);
-
-/* Does @select ask for all that was captured? Then nothing is missing where there is nothing. */
-bool missing_is_all(const struct selection *select);
 
 /* Says it on stderr. */
 void missing_complain(const struct reader *reader, const struct sites *sites,

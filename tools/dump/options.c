@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/options.h"
 
+#include "policy/number.h"
 #include "tools/common/choice.h"
 #include "tools/dump/formats.h"
 #include "tools/dump/output.h"
@@ -20,7 +21,8 @@ static const char usage_text[] =
     "dmi-dump verify RUN --against REF    compare with a safetensors file of reference "
     "activations\n"
     "dmi-dump diff   RUN OTHER            where two runs differ: site, layer, request, token\n"
-    "dmi-dump export RUN --format F -o O  tensors in what others read\n"
+    "dmi-dump export RUN --format F -o O  tensors in what others read; some formats take several "
+    "runs\n"
     "dmi-dump edits  RUN                  what edits were in force when, and who changed them\n"
     "dmi-dump recover RUN -o O            a new run of what a kill or damage has left\n"
     "\n"
@@ -34,19 +36,27 @@ static const char usage_text[] =
     "?run=UUID\n"
     "                      where there are several)\n"
     "  --json              JSON on stdout instead of text\n"
-    "  --site NAME         list, diff, export: only this site or tensor\n"
-    "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
-    "  --layers 2,15,last  export -f vllm: these layers, in this order; last: what enters the last "
-    "norm\n"
-    "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
-    "  --forward F | A:B   show: forwards, counted from 0\n"
-    "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
+    "  --site NAME         list, diff, export: only this site or tensor; vllm stacks several\n"
+    "  --layers LIST       show, list, diff, export: only these layers: 0,3-7,last (3-7: 7 is "
+    "included).\n"
+    "                      Formats that stack layers take them in this order; there last is what "
+    "enters the\n"
+    "                      last norm\n"
+    "  --step A:B          show: the engine's step numbers (without step metadata: forwards), A to "
+    "B-1\n"
+    "  --forward A:B       show: forwards, counted from 0\n"
+    "  --rows A:B          show: rows A to B-1 of what is selected, -2: the last two (default: the "
+    "first 4)\n"
     "  --request ID        show, list, stats, diff, export: only this request; verify --against: "
     "only this\n"
     "                      one, or what to call that of a run whose engine gave no request ids\n"
-    "  --tokens T          show, list, stats, diff, export: only these tokens of each request: "
-    "positions\n"
-    "                      A:B, prompt, generated, or last\n"
+    "  --tokens LIST       show, list, stats, diff, export: only these tokens of each request: "
+    "positions 5\n"
+    "                      or A:B, which -2: counts from the end, prompt, response, "
+    "response[0:16], "
+    "last, all\n"
+    "                      These options may come several times: all of it is wanted. Lists have "
+    "commas.\n"
     "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
     "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
     "  --fill-cached       export: rows of tokens that a prefix cache had, from a request that "
@@ -78,7 +88,12 @@ static const char usage_text[] =
     "  --output PATH, -o   export, recover: where to (default: RUN's name in the current folder)\n"
     "  --force             edits, export: replace a file that is there, or a folder that an export "
     "wrote\n"
+    "  --append            export: go on with a dataset that is there: what it has is not written "
+    "twice\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
+    "  --loss-mask FILE    export -f vllm: which tokens count in a loss, by request: JSON lines "
+    "{\"request\": ID,\n"
+    "                      \"spans\": [[A, B], ...]} or {\"request\": ID, \"mask\": [0, 1, ...]}\n"
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
     "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
     "dimension of heads\n"
@@ -89,7 +104,7 @@ static const char usage_text[] =
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
     "found;\n"
-    "2 wrong usage or nothing readable.\n"
+    "2 wrong usage, a name that the run has not, or nothing readable.\n"
     "\n"
     "Formats of export, the default first:\n";
 
@@ -115,8 +130,10 @@ enum option_id {
     OPT_AGAINST,
     OPT_FROM,
     OPT_FORCE,
+    OPT_APPEND,
     OPT_MAP,
     OPT_NAMES,
+    OPT_LOSS_MASK,
     OPT_QUERIES,
     OPT_HEAD_DIM,
     OPT_MULTIPLIER,
@@ -146,8 +163,10 @@ static const struct option long_options[] = {
     { "edits", no_argument, NULL, OPT_EDITS },
     { "export", required_argument, NULL, OPT_EXPORT },
     { "force", no_argument, NULL, OPT_FORCE },
+    { "append", no_argument, NULL, OPT_APPEND },
     { "map", no_argument, NULL, OPT_MAP },
     { "names", required_argument, NULL, OPT_NAMES },
+    { "loss-mask", required_argument, NULL, OPT_LOSS_MASK },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
     { "multiplier", required_argument, NULL, OPT_MULTIPLIER },
@@ -185,8 +204,10 @@ static const struct {
     { OPT_EDITS, "t" },
     { OPT_EXPORT, "i" },
     { OPT_FORCE, "ei" },
+    { OPT_APPEND, "e" },
     { OPT_MAP, "s" },
     { OPT_NAMES, "e" },
+    { OPT_LOSS_MASK, "e" },
     { OPT_QUERIES, "e" },
     { OPT_HEAD_DIM, "e" },
     { OPT_MULTIPLIER, "e" },
@@ -235,21 +256,15 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
-static bool is_list(const char *layers)
-{
-    return strchr(layers, ',') || !strcmp(layers, "last");
-}
-
 /* Return: as take_option(). */
 static int take(bool taken)
 {
     return taken ? -1 : hint();
 }
 
-static int take_range(int id, struct range *range, bool *given)
+static int take_numbers(int id, bool from_end, struct slices *slices)
 {
-    *given = true;
-    return take(choice_range(option_name(id), optarg, range));
+    return take(choice_numbers(option_name(id), optarg, from_end, slices));
 }
 
 static int take_queries(struct options *o)
@@ -264,11 +279,10 @@ static int take_queries(struct options *o)
 
 static int take_head_dim(struct options *o)
 {
-    struct range range;
+    int64_t n;
     o->by_heads = true;
-    bool good = choice_parse_range(optarg, &range) && range.first > 0 &&
-                range.end == range.first + 1 && range.first <= 65536;
-    o->head_dim = good ? (uint32_t)range.first : 0;
+    bool good = parse_integer(optarg, &n) && n > 0 && n <= 65536;
+    o->head_dim = good ? (uint32_t)n : 0;
     if (good)
         return -1;
     complain("--head-dim: '%s' is no number from 1 to 65536", optarg);
@@ -284,24 +298,17 @@ static int take_multiplier(struct options *o)
     return hint();
 }
 
-/* A list is for formats that choose by themselves: hand_over(). */
-static int take_layers(int id, struct options *o)
-{
-    o->layers = optarg;
-    return is_list(optarg) ? -1 : take_range(id, &o->select.layers, &o->select.by_layer);
-}
-
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
     switch (c) {
     case OPT_JSON: o->json = true; break;
-    case OPT_SITE: o->select.site = optarg; break;
-    case OPT_LAYER: return take_layers(c, o);
-    case OPT_STEP: return take_range(c, &o->steps, &o->by_step);
-    case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
-    case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
-    case OPT_REQUEST: o->select.request = optarg; break;
+    case OPT_SITE: return take(choice_name(optarg, &o->select.sites));
+    case OPT_LAYER: return take(choice_layers(optarg, &o->select));
+    case OPT_STEP: return take_numbers(c, false, &o->steps);
+    case OPT_FORWARD: return take_numbers(c, false, &o->forwards);
+    case OPT_ROWS: return take_numbers(c, true, &o->rows);
+    case OPT_REQUEST: return take(choice_name(optarg, &o->select.requests));
     case OPT_TOKENS: return take(choice_tokens(optarg, &o->select));
     case OPT_REJECTED: o->select.rejected = true; break;
     case OPT_SUPERSEDED: o->select.superseded = true; break;
@@ -314,8 +321,10 @@ static int take_option(int c, struct options *o)
     case OPT_EDITS: o->edits = true; break;
     case OPT_EXPORT: o->edits_to = optarg; break;
     case OPT_FORCE: o->force = true; break;
+    case OPT_APPEND: o->append = true; break;
     case OPT_MAP: o->map = true; break;
     case OPT_NAMES: o->names = optarg; break;
+    case OPT_LOSS_MASK: o->loss_mask = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
     case OPT_MULTIPLIER: return take_multiplier(o);
@@ -347,9 +356,10 @@ static int take_words(int n, char **words, const struct command *commands, struc
         return hint();
     }
     int at = 1;
-    if (o->command->takes_site && at < n)
-        o->select.site = words[at++];
-    else if (o->command->takes_site) {
+    if (o->command->takes_site && at < n) {
+        if (!choice_name(words[at++], &o->select.sites))
+            return DUMP_USAGE;
+    } else if (o->command->takes_site) {
         complain("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
         return hint();
     }
@@ -365,6 +375,11 @@ static int take_words(int n, char **words, const struct command *commands, struc
     }
     if (o->command->takes_other)
         o->other = words[at++];
+    if (o->command->takes_several && o->run) {
+        o->runs = words + at - 1;
+        o->n_runs = (size_t)(n - at + 1);
+        at = n;
+    }
     if (at < n) {
         complain("'%s' is one argument too many", words[at]);
         return hint();
@@ -409,18 +424,27 @@ static void set_tolerances(struct options *o)
         o->row_tolerance = !exact ? 2e-2 : none ? 0 : HUGE_VAL;
 }
 
+/* Whether the format can be what several runs, or several calls, write. */
+static bool is_one(const struct options *o, const struct format *format)
+{
+    if (o->append && o->force) {
+        complain("--append goes on with what is there, --force replaces it: one of them");
+        return false;
+    }
+    if (format->is_dataset || (!o->append && o->n_runs < 2))
+        return true;
+    complain("--format %s is of one run: a dataset of several runs, and --append, are for export "
+             "--format vllm and vllm-hook",
+             format->name);
+    return false;
+}
+
 /* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
 static int hand_over(struct options *o)
 {
     const struct format *format = formats_find(o->format);
     bool exports = !strcmp(o->command->name, "export");
     bool chooses = exports && format && format->chooses;
-    if (!chooses && o->layers && is_list(o->layers)) {
-        complain("--layers: a list, and 'last', are for export --format vllm and vllm-hook: '%s' "
-                 "is neither a number nor a range A:B",
-                 o->layers);
-        return hint();
-    }
     if (o->select.fill_cached && format && format->copy) {
         complain("--fill-cached: format %s has records as they are, and no tensors to fill",
                  format->name);
@@ -436,23 +460,29 @@ static int hand_over(struct options *o)
         complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
         return hint();
     }
+    if (exports && format && !is_one(o, format))
+        return hint();
+    if (o->loss_mask && !(exports && format && format->takes_mask)) {
+        complain("--loss-mask is for export --format vllm");
+        return hint();
+    }
+    if (chooses && !format->takes_sites && o->select.sites.n > 1) {
+        complain("--site: export --format %s takes one", format->name);
+        return hint();
+    }
     if (chooses) {
-        o->site = o->select.site;
-        o->select.site = NULL;
-        o->select.by_layer = false;
+        o->own.sites = o->select.sites;
+        memcpy(o->own.layers, o->select.layers, sizeof o->own.layers);
+        o->own.n_layers = o->select.n_layers;
+        o->select.sites = (struct selection_names){ 0 };
+        o->select.n_layers = 0;
     }
     return -1;
 }
 
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
-    static const struct range all = { 0, INT64_MAX };
-    *o = (struct options){ .ranks = { -1, -1, -1, -1 },
-                           .steps = all,
-                           .forwards = all,
-                           .rows = all,
-                           .tolerance = -1,
-                           .row_tolerance = -1 };
+    *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .tolerance = -1, .row_tolerance = -1 };
     int c;
     uint32_t given = 0;
     opterr = 0;
@@ -470,11 +500,15 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     }
     if (optind == argc)
         return print_usage(stderr);
-    if (o->select.request)
-        o->select.n_request = strlen(o->select.request);
     int status = take_words(argc - optind, argv + optind, commands, o);
     if (status < 0 && !are_taken(o, given))
         status = hint();
     set_tolerances(o);
     return status < 0 ? hand_over(o) : status;
+}
+
+void options_deinit(struct options *o)
+{
+    selection_deinit(&o->select);
+    selection_deinit(&o->own);
 }

@@ -3,7 +3,7 @@
 #ifndef TOOLS_DUMP_OPTIONS_H
 #define TOOLS_DUMP_OPTIONS_H
 
-#include "read/tensors.h"
+#include "read/selection.h"
 
 #include <stdbool.h>
 
@@ -14,31 +14,35 @@ struct command {
     const char *name;
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
     bool takes_site;
-    bool selects;     /* reads only what its selection needs */
-    bool takes_other; /* a second run */
-    bool by_itself;   /* selects by itself */
-    bool reads_all;   /* of the run, once */
+    bool selects;       /* reads only what its selection needs */
+    bool takes_other;   /* a second run */
+    bool takes_several; /* runs */
+    bool by_itself;     /* selects by itself */
+    bool aliases;       /* --request ID=NAME, which it looks up by itself */
+    bool reads_all;     /* of the run, once */
 };
 
 struct options {
     const struct command *command;
     const char *run, *other;
+    char **runs; /* those of a command that takes several: the first is @run */
+    size_t n_runs;
     const char *from;       /* an address, in the place of @run; NULL: none */
     uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
-    struct range steps, forwards, rows;
-    bool by_step, by_forward, by_rows;
-    bool json, all_values, records, tensors, requests, force, map, edits;
+    struct slices steps, forwards, rows;
+    bool json, all_values, records, tensors, requests, force, append, map, edits;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     const char *edits_to; /* edits --export */
     const char *names;
-    bool last_queries;         /* --queries last */
-    uint32_t head_dim;         /* 0: as captured */
-    double multiplier;         /* of attention; 0: that of the size of a head */
-    bool by_heads;             /* one of these was given */
-    const char *site, *layers; /* as they are written, for a format that chooses by itself */
+    const char *loss_mask; /* a file */
+    bool last_queries;     /* --queries last */
+    uint32_t head_dim;     /* 0: as captured */
+    double multiplier;     /* of attention; 0: that of the size of a head */
+    bool by_heads;         /* one of these was given */
+    struct selection own;  /* sites and layers, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };
 
@@ -48,5 +52,7 @@ struct options {
  * Says on stderr what is wrong. Return: -1 to go on, else an exit status.
  */
 int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+/* Frees what the options own. */
+void options_deinit(struct options *options);
 
 #endif

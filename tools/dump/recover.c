@@ -176,7 +176,7 @@ int dump_recover(struct reader *index, const struct options *o)
     const struct reader_run *run = reader_run(index);
     int r = refuse(&err, run);
     if (!r)
-        r = place_choose(&err, &place, o->output, run, "-recovered", true, false);
+        r = place_choose(&err, &place, o->output, run, "-recovered", true);
     if (!r)
         r = reader_open_distrusting(&err, run->path, &reader);
     if (!r) {

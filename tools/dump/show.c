@@ -25,6 +25,8 @@ struct shown {
     struct report report;
     struct reader *reader;
     struct options options;
+    bool by_rows;       /* the user said which */
+    struct ranges rows; /* of the tensor at hand */
     uint64_t n_rows, n_matching, n_failed;
     uint64_t n_more; /* rows of a map that are not shown, at most of one tensor */
     struct heat_map map;
@@ -146,9 +148,9 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct stret
     }
     double scale = reader_site(s->reader, rec->at.site)->scale;
     size_t n_row = width * dmi_dtype_bytes(rec->at.dtype);
-    const struct range *rows = &s->options.rows;
-    uint64_t skip = rows->first > (int64_t)first ? (uint64_t)rows->first - first : 0;
-    for (uint64_t i = skip; i < p->n_rows && range_has(rows, (int64_t)(first + i)); i++) {
+    for (uint64_t i = 0; i < p->n_rows; i++) {
+        if (!ranges_have(&s->rows, (int64_t)(first + i)))
+            continue;
         elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
         int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
         if (show_row(s,
@@ -162,8 +164,8 @@ static bool piece_wanted(const struct shown *s, const struct reader_record *rec)
 {
     const struct options *o = &s->options;
     uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
-    return (!o->by_step || range_has(&o->steps, (int64_t)step)) &&
-           (!o->by_forward || range_has(&o->forwards, (int64_t)rec->at.forward));
+    return slices_have(&o->steps, (int64_t)step) &&
+           slices_have(&o->forwards, (int64_t)rec->at.forward);
 }
 
 static void show_more(struct shown *s)
@@ -173,9 +175,29 @@ static void show_more(struct shown *s)
     s->n_more = 0;
 }
 
+/* Rows of the tensor that --step and --forward leave. */
+static uint64_t rows_of(const struct shown *s, const struct tensor *t)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < t->n_stretches; i++)
+        if (piece_wanted(s, reader_record(s->reader, t->stretches[i].record)))
+            n += t->stretches[i].n_rows;
+    return n;
+}
+
+/* Does a stretch hold rows that --rows asks for? @first: index of its first. */
+static bool has_rows(const struct shown *s, uint64_t first, uint64_t n)
+{
+    for (size_t i = 0; i < s->rows.n; i++)
+        if ((int64_t)first < s->rows.all[i].end && (int64_t)(first + n) > s->rows.all[i].first)
+            return true;
+    return false;
+}
+
 static int show_tensor(struct shown *s, const struct tensor *t)
 {
     uint64_t index = 0, before = s->n_rows;
+    s->rows = slices_of(&s->options.rows, (int64_t)rows_of(s, t));
     for (size_t i = 0; i < t->n_stretches; i++) {
         const struct stretch *p = &t->stretches[i];
         if (!piece_wanted(s, reader_record(s->reader, p->record)))
@@ -183,13 +205,13 @@ static int show_tensor(struct shown *s, const struct tensor *t)
         uint64_t first = index;
         index += p->n_rows;
         s->n_matching += p->n_rows;
-        if ((int64_t)first < s->options.rows.end && (int64_t)index > s->options.rows.first) {
+        if (has_rows(s, first, p->n_rows)) {
             int r = show_rows(s, t, p, first);
             if (r)
                 return r;
         }
     }
-    uint64_t n_more = s->options.by_rows ? 0 : index - (s->n_rows - before);
+    uint64_t n_more = s->by_rows ? 0 : index - (s->n_rows - before);
     s->n_more = n_more > s->n_more ? n_more : s->n_more;
     if (!s->options.map)
         show_more(s);
@@ -234,15 +256,16 @@ static int show_all(struct shown *s, const struct tensors *ts)
 
 int dump_show(struct reader *reader, const struct options *given)
 {
-    struct shown s = { .report = { .json = given->json }, .reader = reader, .options = *given };
-    if (!s.options.by_rows)
-        s.options.rows = (struct range){ 0, s.options.map ? MAP_ROWS : ROWS };
+    struct shown s = { .report = { .json = given->json },
+                       .reader = reader,
+                       .options = *given,
+                       .by_rows = given->rows.n > 0 };
+    if (!s.by_rows)
+        s.options.rows = (struct slices){ .all = { { 0, given->map ? MAP_ROWS : ROWS } }, .n = 1 };
     struct err err = { 0 };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
     const struct tensors_query query = { .select = &s.options.select };
-    if (!missing_has_request(reader, &s.options.select))
-        return DUMP_FAILED;
     if (sites_build(reader, &sites))
         return no_memory();
     if (tensors_build(&err, reader, &sites, &query, &ts)) {

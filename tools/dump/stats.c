@@ -5,8 +5,8 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "read/account.h"
+#include "read/layers.h"
 #include "tools/dump/edits.h"
-#include "tools/dump/layers.h"
 #include "tools/dump/missing.h"
 
 #include <errno.h>
@@ -289,7 +289,7 @@ int dump_stats(struct reader *reader, const struct options *o)
     facts_account(&report, reader, &s.accounts.total);
     requests_sentence(&report, &s.requests);
     waits_sentence(&report, run->counters);
-    bool selects = !missing_is_all(&o->select) || o->select.rejected || o->select.superseded;
+    bool selects = !selection_is_all(&o->select) || o->select.rejected || o->select.superseded;
     if (selects && selected_table(&report, reader, &s.sites, o))
         return DUMP_USAGE;
     if (report.json || o->requests)

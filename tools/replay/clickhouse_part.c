@@ -198,12 +198,11 @@ static void set_step(struct table_row *p, const struct item *item)
     const struct reader_step *step = item->record->step;
     p->step = step ? (int64_t)step->entry->step : -1;
     p->sequence = item->record->at.step == DMI_NO_STEP ? -1 : (int64_t)item->record->at.step;
-    if (!step && reader_n_steps(item->reader))
-        step = reader_step(item->reader, 0);
-    p->tp = step ? step->entry->ranks[0] : -1;
-    p->pp = step ? step->entry->ranks[2] : -1;
-    p->dp = step ? step->entry->ranks[4] : -1;
-    p->ep = step ? step->entry->ranks[6] : -1;
+    const int32_t *ranks = step ? step->entry->ranks : reader_first_ranks(item->reader);
+    p->tp = ranks ? ranks[2 * DMI_AXIS_TP] : -1;
+    p->pp = ranks ? ranks[2 * DMI_AXIS_PP] : -1;
+    p->dp = ranks ? ranks[2 * DMI_AXIS_DP] : -1;
+    p->ep = ranks ? ranks[2 * DMI_AXIS_EP] : -1;
 }
 
 static void set_record(struct table_row *p, const struct item *item)

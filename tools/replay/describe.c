@@ -43,12 +43,12 @@ static json_t *hex(uint64_t v)
 
 static json_t *ranks_of(const struct source *s)
 {
-    if (!reader_n_steps(s->reader))
+    const int32_t *ranks = reader_first_ranks(s->reader);
+    if (!ranks)
         return json_null();
-    const struct dmi_step_entry *entry = reader_step(s->reader, 0)->entry;
     json_t *o = json_object();
     for (uint32_t axis = 0; axis < DMI_AXIS_COUNT; axis++)
-        set(&o, dmi_axis_name(axis), json_integer(entry->ranks[2 * axis]));
+        set(&o, dmi_axis_name(axis), json_integer(ranks[2 * axis]));
     return o;
 }
 
@@ -233,53 +233,36 @@ json_t *describe_record(const struct source *s, const struct item *item)
 /* ------------------------------------------------------------------------- what became of rows */
 
 /* The rows of the span that were accepted, each by its number in the span: [first, rows] of neighbours. */
-static json_t *accepted_value(const struct reader_step *step, uint32_t span)
+static json_t *accepted_value(const struct source_said *of, const struct source_event *event)
 {
-    const struct reader_outcome *o = reader_outcome_of(step, span);
-    uint32_t n_tokens = step->spans[span].n_tokens, n;
-    json_t *list = json_array();
-    for (uint32_t t = 0; t < n_tokens; t += n) {
-        bool has = reader_outcome_has(o, t, &n);
-        n = n < n_tokens - t ? n : n_tokens - t;
-        if (has)
-            append(&list, json_pack("[I, I]", (json_int_t)t, (json_int_t)n));
+    json_t *all = json_array();
+    for (size_t i = 0; i < event->n_accepted; i++) {
+        const uint32_t *at = of->accepted + event->accepted + 2 * i;
+        append(&all, json_pack("[I, I]", (json_int_t)at[0], (json_int_t)at[1]));
     }
-    return list;
-}
-
-static void set_outcome(json_t **o, const struct source *s, const struct source_event *event)
-{
-    const struct reader_step *step = reader_step(s->reader, event->step);
-    const struct dmi_span_entry *span = &step->spans[event->at.span];
-    size_t n_id;
-    const char *id = reader_span_id(step, event->at.span, &n_id);
-    set_request(o, id, n_id);
-    set_step(o, step, step->entry->sequence);
-    set(o, "position", json_integer(span->first_position));
-    set(o, "tokens", value_u64(span->n_tokens));
-    set(o, "accepted", accepted_value(step, event->at.span));
-}
-
-static uint64_t sequence_of(const struct source *s, size_t step)
-{
-    return reader_step(s->reader, step)->entry->sequence;
+    return all;
 }
 
 json_t *describe_event(const struct source *s)
 {
-    const struct source_event *event = &s->events[s->event_at];
+    const struct source_said *of = NULL;
+    const struct source_event *event = source_events_next(&s->events, &of);
     json_t *o = describe_begin(s, ITEM_OUTCOME);
     set(&o, "time_ns", value_u64(event->at.time_ns));
-    if (event->end == SIZE_MAX) {
-        set_outcome(&o, s, event);
-        return o;
+    set_request(&o, event->n_id ? of->ids.data + event->id : "", event->n_id);
+    switch (event->kind) {
+    case EVENT_OUTCOME:
+        set(&o, "step", value_u64(event->step));
+        set(&o, "step_sequence", value_u64(event->sequence));
+        set(&o, "position", json_integer(event->position));
+        set(&o, "tokens", value_u64(event->n_tokens));
+        set(&o, "accepted", accepted_value(of, event));
+        break;
+    case EVENT_SHED:
+        set(&o, "shed", event->has_step ? value_u64(event->sequence) : json_null());
+        break;
+    case EVENT_END: set(&o, "ended", json_string(request_reason_name(event->reason))); break;
     }
-    const struct reader_end *end = reader_end(s->reader, event->end);
-    set_request(&o, end->id, end->n_id);
-    if (end->shed)
-        set(&o, "shed", end->after ? value_u64(sequence_of(s, end->after - 1)) : json_null());
-    else
-        set(&o, "ended", json_string(request_reason_name(end->reason)));
     return o;
 }
 

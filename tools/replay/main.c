@@ -17,7 +17,7 @@
 struct opened {
     struct source *sources;
     size_t n, room;
-    bool other_rank; /* some were left out as they are of another */
+    struct err other_rank; /* of one that was left out, as it is of another */
 };
 
 static void opened_deinit(struct opened *o)
@@ -27,40 +27,64 @@ static void opened_deinit(struct opened *o)
     free(o->sources);
 }
 
-static int open_run(struct err *err, const struct options *o, const char *path, struct opened *out)
+static int open_run(struct err *err, const struct wanted *wanted, const char *path,
+                    struct opened *out)
 {
     if (grow((void **)&out->sources, out->n, &out->room, sizeof *out->sources, 4))
         return err_set_errno(err, ENOMEM, "cannot replay");
     struct err own = { 0 };
-    int r = source_open(&own, path, &o->wanted, &out->sources[out->n]);
+    int r = source_open(&own, path, wanted, &out->sources[out->n]);
     out->n += !r;
     if (r == SOURCE_E_RANK) {
-        out->other_rank = true;
+        out->other_rank = own;
         return 0;
     }
     return r ? err_set(err, r, "%s", own.msg) : 0;
 }
 
 /* A run, or all runs in a folder. */
-static int open_word(struct err *err, const struct options *o, const char *path, struct opened *out)
+static int open_word(struct err *err, const struct wanted *wanted, const char *path,
+                     struct opened *out)
 {
     _cleanup_(runs_deinit) struct runs runs = { 0 };
     int r = runs_at(path, &runs);
     if (r)
         return err_set_errno(err, -r, "cannot replay");
     for (size_t i = 0; !r && i < runs.n; i++)
-        r = open_run(err, o, runs.paths[i], out);
+        r = open_run(err, wanted, runs.paths[i], out);
     return r;
 }
 
-static int open_all(struct err *err, const struct options *o, struct opened *out)
+static int open_words(struct err *err, const struct options *o, const struct wanted *wanted,
+                      struct opened *out)
 {
     int r = 0;
     for (int i = 0; !r && i < o->n_runs; i++)
-        r = open_word(err, o, o->runs[i], out);
+        r = open_word(err, wanted, o->runs[i], out);
     if (!r && !out->n)
-        r = err_set(err, -ENOENT, "no run is of that rank (dmi-dump list)");
+        r = err_set(err, -ENOENT, "%s", out->other_rank.msg);
     return r;
+}
+
+/* The last layer is that of all runs: a stage of a pipeline has some of them. */
+static int find_last(struct err *err, struct options *o)
+{
+    _cleanup_(opened_deinit) struct opened all = { 0 };
+    const struct wanted any = { .ranks = { -1, -1, -1, -1 } };
+    int32_t *n = &o->wanted.select.n_of_model;
+    int r = open_words(err, o, &any, &all);
+    for (size_t i = 0; i < all.n; i++)
+        for (size_t k = 0; k < all.sources[i].seen.n; k++) {
+            int32_t layer = all.sources[i].seen.all[k].layer;
+            *n = layer >= *n && layer < INT32_MAX ? layer + 1 : *n;
+        }
+    return r;
+}
+
+static int open_all(struct err *err, struct options *o, struct opened *out)
+{
+    int r = selection_needs_last(&o->wanted.select) ? find_last(err, o) : 0;
+    return r ? r : open_words(err, o, &o->wanted, out);
 }
 
 /* What the sink is given, the cursor's word included. */
@@ -121,7 +145,7 @@ static int resume(struct err *err, struct replay *r)
     return r->resumed && cursor_is_done(r->sources, r->n) ? check_taken(err, r) : 0;
 }
 
-static int replay_all(const struct options *o)
+static int replay_all(struct options *o)
 {
     struct err err = { 0 };
     _cleanup_(opened_deinit) struct opened opened = { 0 };
@@ -137,7 +161,7 @@ static int replay_all(const struct options *o)
     bool missing = res >= 0 && summary_is_missing(&r);
     if (!res && !missing)
         res = run(&err, o, &r);
-    int status = missing ? REPLAY_FAILED : summary(&r, &err, res);
+    int status = missing ? REPLAY_USAGE : summary(&r, &err, res);
     cursor_deinit(&r.cursor);
     json_decref(r.failed);
     return status;
@@ -147,10 +171,12 @@ int main(int argc, char **argv)
 {
     struct options o;
     int status = options_parse(argc, argv, &o);
-    if (status >= 0)
-        return status;
-    if (o.policy)
-        return rehearse_report(&o);
-    stop_install();
-    return replay_all(&o);
+    if (status < 0 && o.policy) {
+        status = rehearse_report(&o);
+    } else if (status < 0) {
+        stop_install();
+        status = replay_all(&o);
+    }
+    selection_deinit(&o.wanted.select);
+    return status;
 }

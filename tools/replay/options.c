@@ -38,12 +38,14 @@ static const char usage_text[] =
     "  --lose-slow S       unix, tcp: give up a reader that takes nothing for S seconds\n"
     "  --at-once N         command: at most N at a time (default: 8)\n"
     "  --site NAME         only this site or tensor\n"
-    "  --layer N | A:B     only this layer, or layers A to B-1\n"
+    "  --layers LIST       only these layers: 0,3-7,last (3-7: 7 is included)\n"
     "  --request ID        only rows of this request\n"
-    "  --tokens T          only these tokens of each request: positions A:B, prompt, generated, or "
-    "last\n"
-    "  --step S | A:B      the engine's step numbers (without step metadata: forwards)\n"
-    "  --forward F | A:B   forwards, counted from 0\n"
+    "  --tokens LIST       only these tokens of each request: positions 5 or A:B, which -2: counts "
+    "from the\n"
+    "                      end, prompt, response, response[0:16], last, all\n"
+    "  --step A:B          the engine's step numbers (without step metadata: forwards), A to B-1\n"
+    "  --forward A:B       forwards, counted from 0. These options may come several times: all of "
+    "it is wanted\n"
     "  --rejected          also rows whose drafts were rejected\n"
     "  --superseded        also rows whose position was computed again\n"
     "  --rank R | tp=R,... only the runs of tensor parallel rank R, or with these ranks of tp, pp, "
@@ -208,19 +210,12 @@ static int take_var(struct options *o)
 static int take_selection(int c, struct wanted *w)
 {
     switch (c) {
-    case OPT_SITE: w->select.site = optarg; break;
-    case OPT_LAYER:
-        w->select.by_layer = true;
-        return take(choice_range("layer", optarg, &w->select.layers));
-    case OPT_REQUEST:
-        w->select.request = optarg;
-        w->select.n_request = strlen(optarg);
-        break;
+    case OPT_SITE: return take(choice_name(optarg, &w->select.sites));
+    case OPT_LAYER: return take(choice_layers(optarg, &w->select));
+    case OPT_REQUEST: return take(choice_name(optarg, &w->select.requests));
     case OPT_TOKENS: return take(choice_tokens(optarg, &w->select));
-    case OPT_STEP: w->by_step = true; return take(choice_range("step", optarg, &w->steps));
-    case OPT_FORWARD:
-        w->by_forward = true;
-        return take(choice_range("forward", optarg, &w->forwards));
+    case OPT_STEP: return take(choice_numbers("step", optarg, false, &w->steps));
+    case OPT_FORWARD: return take(choice_numbers("forward", optarg, false, &w->forwards));
     case OPT_REJECTED: w->select.rejected = true; break;
     case OPT_SUPERSEDED: w->select.superseded = true; break;
     case OPT_RANK: w->by_rank = true; return take(choice_ranks(optarg, w->ranks));
@@ -261,9 +256,7 @@ static int take_option(int c, struct options *o)
 /* Are records left out? */
 static bool is_part(const struct wanted *w)
 {
-    const struct selection *s = &w->select;
-    return w->by_step || w->by_forward || w->by_rank || s->site || s->request || s->by_layer ||
-           s->tokens != TOKENS_ALL;
+    return w->steps.n || w->forwards.n || w->by_rank || !selection_is_all(&w->select);
 }
 
 /* Return: what does not go together, NULL: all does. */
@@ -287,6 +280,10 @@ static const char *contradiction(const struct options *o)
         return "--consume is for sinks that keep what they take: file:PATH, clickhouse://HOST/";
     if (o->consume && is_part(&o->wanted))
         return "--consume does not go with a selection: what is not selected would be deleted, too";
+    if (o->follow && selection_needs_last(&o->wanted.select))
+        return "--follow does not go with --layers last or middle: a run that grows does not say "
+               "how "
+               "many layers there are";
     if (o->kind->per_request && o->follow)
         return "--follow does not go with --to command:CMD: start it once the run is closed";
     return NULL;
@@ -364,10 +361,12 @@ int options_parse(int argc, char **argv, struct options *o)
     return argc == 1 ? print_usage(stderr) : check(o, argv + optind, argc - optind);
 }
 
-static void add_range(struct text *t, const char *name, bool given, const struct range *range)
+static void add_slices(struct text *t, const char *name, const struct slices *slices)
 {
-    if (given)
-        text_printf(t, " --%s %" PRId64 ":%" PRId64, name, range->first, range->end);
+    if (!slices->n)
+        return;
+    text_printf(t, " --%s ", name);
+    slices_add_text(t, slices);
 }
 
 /* Without the password: a cursor is no place for it, and another one is no other place. */
@@ -388,18 +387,9 @@ char *options_choice(const struct options *o)
     text_printf(&t, "--to ");
     add_to(&t, o);
     text_printf(&t, " --format %s%s", o->sink.format->name, o->sink.values ? " --values" : "");
-    if (w->select.site)
-        text_printf(&t, " --site "), utf8_add_valid(&t, w->select.site, strlen(w->select.site));
-    if (w->select.request)
-        text_printf(&t, " --request "), utf8_add_valid(&t, w->select.request, w->select.n_request);
-    add_range(&t, "layer", w->select.by_layer, &w->select.layers);
-    if (w->select.tokens)
-        text_printf(&t, " --tokens %d", (int)w->select.tokens);
-    add_range(&t, "positions", w->select.tokens == TOKENS_RANGE, &w->select.positions);
-    add_range(&t, "step", w->by_step, &w->steps);
-    add_range(&t, "forward", w->by_forward, &w->forwards);
-    text_printf(&t, "%s%s", w->select.rejected ? " --rejected" : "",
-                w->select.superseded ? " --superseded" : "");
+    selection_add_text(&t, &w->select);
+    add_slices(&t, "step", &w->steps);
+    add_slices(&t, "forward", &w->forwards);
     for (uint32_t axis = 0; w->by_rank && axis < DMI_AXIS_COUNT; axis++)
         text_printf(&t, " %s=%d", dmi_axis_name(axis), (int)w->ranks[axis]);
     if (t.failed)

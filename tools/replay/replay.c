@@ -206,9 +206,7 @@ static int send_record(struct err *err, struct replay *r, struct source *s)
 static int send_event(struct err *err, struct replay *r, struct source *s)
 {
     int res = send_facts(err, r, s, ITEM_OUTCOME, describe_event(s));
-    if (!res)
-        s->said = s->events[s->event_at++].at;
-    return res;
+    return res ? res : source_pass(err, s);
 }
 
 /* ------------------------------------------------------------------------- in order */

@@ -30,7 +30,10 @@ static int list_record(struct replay *r, const struct source *s, struct passes *
             r->n_without += rows[k].stretch.n_rows;
             continue;
         }
-        size_t *number = map_at(&p->numbers, rows[k].request, rows[k].n_request);
+        /* the ids of rows go with their window */
+        const struct request *q =
+            requests_find(&s->rivals.requests, rows[k].request, rows[k].n_request);
+        size_t *number = q ? map_at(&p->numbers, q->id, q->n_id) : NULL;
         if (!number)
             return -ENOMEM;
         if (*number == MAP_NONE)
@@ -86,7 +89,7 @@ static int run_pass(struct err *err, struct replay *r, struct passes *p)
     while (!res && !stop_asked() && (s = replay_next(r, &time_ns))) {
         res = replay_wait(err, r, time_ns);
         if (source_next_is_event(s)) {
-            s->event_at++;
+            res = res ? res : source_pass(err, s);
             continue;
         }
         if (!res && !stop_asked())

@@ -29,33 +29,43 @@ static bool comes_again(const struct reader_step *step, uint32_t span, bool reje
     return again;
 }
 
-static int find_requests(struct rivals *v)
+void rivals_begin(struct rivals *v, const struct reader *reader, const struct sites *sites,
+                  const struct selection *select)
 {
-    const struct requests *q = &v->requests;
-    _cleanup_(freep) int64_t *ends = calloc(q->n + 1, sizeof *ends);
-    v->of_request = calloc(q->n + 1, sizeof *v->of_request);
-    if (!ends || !v->of_request)
-        return -ENOMEM;
-    for (size_t s = 0; s < reader_n_steps(v->reader); s++) {
-        const struct reader_step *step = reader_step(v->reader, s);
-        for (uint32_t k = 0; k < step->entry->n_spans; k++) {
-            uint32_t owner = q->of_span[q->first_span[s] + k];
-            if (owner != UINT32_MAX && comes_again(step, k, v->select->rejected, &ends[owner]))
-                v->of_request[owner] = v->any = true;
-        }
+    *v = (struct rivals){ .reader = reader, .sites = sites, .select = select };
+    v->requests.owns_ids = true;
+    v->growing = (struct tensors_growing){
+        .reader = reader, .sites = sites, .select = select, .out = &v->tensors, .in_part = true
+    };
+}
+
+/* Room for what is known of each request. */
+static int make_room(struct rivals *v, size_t n_before)
+{
+    for (size_t i = n_before; i < v->requests.n; i++) {
+        if (GROW(v->of_request, i, v->of_room) || GROW(v->ends, i, v->ends_room))
+            return -ENOMEM;
+        v->of_request[i] = false;
+        v->ends[i] = 0;
     }
     return 0;
 }
 
-int rivals_begin(struct rivals *v, const struct reader *reader, const struct sites *sites,
-                 const struct selection *select)
+int rivals_take(struct rivals *v, const struct reader_steps *steps)
 {
-    *v = (struct rivals){ .reader = reader, .sites = sites, .select = select };
-    v->growing = (struct tensors_growing){
-        .reader = reader, .sites = sites, .select = select, .out = &v->tensors, .in_part = true
-    };
-    int r = requests_build(reader, &v->requests);
-    return r ? r : find_requests(v);
+    const struct requests *q = &v->requests;
+    size_t n_before = q->n;
+    if (requests_take(&v->requests, steps) || make_room(v, n_before))
+        return -ENOMEM;
+    for (size_t s = 0; s < steps->n; s++) {
+        const struct reader_step *step = &steps->all[s];
+        for (uint32_t k = 0; k < step->entry->n_spans; k++) {
+            uint32_t owner = q->of_span[q->first_span[s] + k];
+            if (owner != UINT32_MAX && comes_again(step, k, v->select->rejected, &v->ends[owner]))
+                v->of_request[owner] = v->any = true;
+        }
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------------------- sites */
@@ -115,7 +125,7 @@ int rivals_look(struct rivals *v, const struct reader_record *rec)
 
 bool rivals_are_needed(const struct rivals *v)
 {
-    return v->any || v->select->site;
+    return v->any || v->select->sites.n;
 }
 
 bool rivals_has(const struct rivals *v, const struct reader_record *rec, const char *request,
@@ -146,9 +156,13 @@ static int add_part(void *ctx, const struct part *part)
     bool has =
         rivals_has(v, reader_record(v->reader, part->record), part->request, part->n_request);
     g->any |= has;
-    if (!has && !v->select->site)
+    if (!has && !v->select->sites.n)
         return 0;
-    return tensors_add(&v->growing, part, has ? v->n_records : TENSORS_NO_ROWS);
+    struct part own = *part; /* steps go, and the ids in them */
+    const struct request *q =
+        part->request ? requests_find(&v->requests, part->request, part->n_request) : NULL;
+    own.request = q ? q->id : part->request;
+    return tensors_add(&v->growing, &own, has ? v->n_records : TENSORS_NO_ROWS);
 }
 
 int rivals_gather(struct rivals *v, struct attribution *attribution, size_t index)
@@ -250,6 +264,7 @@ void rivals_deinit(struct rivals *v)
 {
     requests_deinit(&v->requests);
     free(v->of_request);
+    free(v->ends);
     map_deinit(&v->layers);
     for (size_t i = 0; i < v->n_layers; i++)
         free(v->all_layers[i]);

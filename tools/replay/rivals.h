@@ -35,6 +35,8 @@ struct rivals {
     const struct selection *select;
     struct requests requests;
     bool *of_request; /* by request: it computed a position twice */
+    int64_t *ends;    /* by request: after its last position, so far */
+    size_t of_room, ends_room;
     struct map layers;
     struct rivals_layer **all_layers;
     size_t n_layers, layers_room;
@@ -50,9 +52,12 @@ struct rivals {
     size_t *first; /* by record, and one more: where its rows begin */
 };
 
-/* First of all: the requests, by the steps that are selected. The arguments are borrowed. Return: 0 or -ENOMEM. */
-int rivals_begin(struct rivals *rivals, const struct reader *reader, const struct sites *sites,
-                 const struct selection *select);
+/* The arguments are borrowed. */
+void rivals_begin(struct rivals *rivals, const struct reader *reader, const struct sites *sites,
+                  const struct selection *select);
+
+/* First of all: the requests, by the steps of the run, some at a time. Return: 0 or -ENOMEM. */
+int rivals_take(struct rivals *rivals, const struct reader_steps *steps);
 
 /* Then the sites, record by record, in the recorded order. Return: 0 or -ENOMEM. */
 int rivals_look(struct rivals *rivals, const struct reader_record *record);

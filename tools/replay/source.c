@@ -19,70 +19,6 @@ static int changed(struct err *err, const struct source *s)
     return err_set(err, -EIO, "%s changed while it was read", reader_run(s->reader)->path);
 }
 
-/* ------------------------------------------------------------------------- what was said */
-
-static bool is_request(const struct source *s, const char *id, size_t n_id)
-{
-    const struct selection *select = &s->wanted->select;
-    return !select->request || (select->n_request == n_id && !memcmp(select->request, id, n_id));
-}
-
-static int add_event(struct source *s, size_t *room, struct source_event event)
-{
-    if (grow((void **)&s->events, s->n_events, room, sizeof *s->events, 64))
-        return -ENOMEM;
-    s->events[s->n_events++] = event;
-    return 0;
-}
-
-static int list_outcomes(struct source *s, size_t *room)
-{
-    int r = 0;
-    for (size_t i = 0; !r && i < reader_n_steps(s->reader); i++) {
-        const struct reader_step *step = reader_step(s->reader, i);
-        for (uint32_t k = 0; !r && step->n_outcomes && k < step->entry->n_spans; k++) {
-            size_t n_id;
-            const char *id = reader_span_id(step, k, &n_id);
-            const struct reader_outcome *o = reader_outcome_of(step, k);
-            if (o && is_request(s, id, n_id))
-                r = add_event(s, room,
-                              (struct source_event){
-                                  { o->at.time_ns, step->entry->sequence, k }, i, SIZE_MAX });
-        }
-    }
-    return r;
-}
-
-static int list_ends(struct source *s, size_t *room)
-{
-    int r = 0;
-    for (size_t i = 0; !r && i < reader_n_ends(s->reader); i++) {
-        const struct reader_end *e = reader_end(s->reader, i);
-        /* After what was said of the rows of its steps at the same time. */
-        struct moment at = { e->time_ns, UINT64_MAX, (uint32_t)i };
-        if (is_request(s, e->id, e->n_id))
-            r = add_event(s, room, (struct source_event){ at, e->after, i });
-    }
-    return r;
-}
-
-static int event_order(const void *pa, const void *pb)
-{
-    const struct source_event *a = pa, *b = pb;
-    return moment_order(&a->at, &b->at);
-}
-
-static int list_events(struct source *s)
-{
-    size_t room = 0;
-    int r = list_outcomes(s, &room);
-    if (!r)
-        r = list_ends(s, &room);
-    if (!r && s->n_events)
-        qsort(s->events, s->n_events, sizeof *s->events, event_order);
-    return r;
-}
-
 /* ------------------------------------------------------------------------- all of the run */
 
 static void forget(struct source *s)
@@ -90,9 +26,9 @@ static void forget(struct source *s)
     rivals_deinit(&s->rivals);
     sites_deinit(&s->sites);
     attribution_deinit(&s->attribution);
-    free(s->events);
-    s->events = NULL;
-    s->n_entries = s->n_events = 0;
+    seen_deinit(&s->seen);
+    source_events_deinit(&s->events);
+    s->n_entries = 0;
     s->loaded = SIZE_MAX;
 }
 
@@ -103,7 +39,8 @@ static int look(struct source *s)
     for (size_t i = 0; !r && i < s->n_order; i++) {
         const struct reader_record *rec = reader_record(s->reader, s->order[i]);
         s->end_chunk = rec->place >= s->end_chunk ? rec->place + 1 : s->end_chunk;
-        if (s->attribution.by_request)
+        r = seen_add(&s->seen, &s->sites, &rec->at);
+        if (!r && s->attribution.by_request)
             r = rivals_look(&s->rivals, rec);
     }
     return r;
@@ -143,18 +80,37 @@ static int visit_all(struct err *err, struct source *s, int (*visit)(struct sour
     return r;
 }
 
+/* All steps once: requests, and what was said. Return: 0; READER_E_AGAIN; -errno with a sentence in @err. */
+static int survey_steps(struct err *err, struct source *s)
+{
+    struct reader_step_place place = { 0 };
+    struct reader_steps steps = { 0 };
+    int r = 0;
+    while (!r && !place.done) {
+        struct reader_step_place from = place;
+        r = reader_next_steps(err, s->reader, &place, &steps);
+        if (!r && (rivals_take(&s->rivals, &steps) || source_events_add(&s->events, &from, &steps)))
+            r = err_set_errno(err, ENOMEM, "cannot replay");
+    }
+    reader_free_steps(&steps);
+    return r;
+}
+
 /* Which rows of the records count, and how many records are wanted. Return: as visit_all(). */
 static int survey_once(struct err *err, struct source *s)
 {
     forget(s);
     s->left_out = (struct source_left_out){ 0 };
     s->n_all = s->end_chunk = 0;
-    s->attribution = (struct attribution){ .reader = s->reader,
-                                           .by_request = attribution_is_by_request(s->reader) };
-    if (sites_build(s->reader, &s->sites) ||
-        rivals_begin(&s->rivals, s->reader, &s->sites, &s->wanted->select))
+    s->attribution.reader = s->reader;
+    s->events.select = &s->wanted->select;
+    rivals_begin(&s->rivals, s->reader, &s->sites, &s->wanted->select);
+    if (sites_build(s->reader, &s->sites))
         return err_set_errno(err, ENOMEM, "cannot replay");
-    int r = visit_all(err, s, look);
+    int r = survey_steps(err, s);
+    s->attribution.by_request = attribution_is_by_request(s->reader);
+    if (!r)
+        r = visit_all(err, s, look);
     if (r)
         return r;
     attribution_place(&s->attribution);
@@ -166,11 +122,19 @@ static int survey_once(struct err *err, struct source *s)
     return r ? r : visit_all(err, s, count);
 }
 
-static bool has_request(const struct source *s)
+/* Names that the run has not; and positions from an end that it does not say. */
+static int check_wanted(struct err *err, struct source *s)
 {
     const struct selection *select = &s->wanted->select;
-    return !select->request || !reader_n_steps(s->reader) ||
-           requests_find(&s->rivals.requests, select->request, select->n_request);
+    for (size_t i = 0; i < select->n_tokens && !s->attribution.by_request; i++)
+        if (select->tokens[i].kind == TOKENS_RANGE && slice_is_from_end(select->tokens[i].slice))
+            return err_set(err, -EINVAL,
+                           "--tokens: the run does not say whose its rows are, so no position "
+                           "counts from the end");
+    s->lacks = (struct err){ 0 };
+    const struct missing_from run = { s->reader, &s->sites, &s->rivals.requests, &s->seen };
+    int r = missing_check(&s->lacks, &run, select);
+    return r == -ENOENT ? 0 : r;
 }
 
 static int build(struct err *err, struct source *s)
@@ -180,9 +144,8 @@ static int build(struct err *err, struct source *s)
         r = survey_once(err, s);
     if (r == READER_E_AGAIN)
         return changed(err, s);
-    s->unknown_request = !r && !has_request(s);
-    if (!r && list_events(s))
-        r = err_set_errno(err, ENOMEM, "cannot replay");
+    if (!r)
+        r = check_wanted(err, s);
     return r ? r : source_seek(err, s);
 }
 
@@ -192,7 +155,7 @@ int source_open(struct err *err, const char *path, const struct wanted *wanted, 
 {
     *out = (struct source){ .wanted = wanted, .step = DMI_NO_STEP, .loaded = SIZE_MAX };
     int r = reader_open_index(err, path, &out->reader);
-    if (!r && wanted->by_rank && !reader_only_ranks(out->reader, wanted->ranks))
+    if (!r && wanted->by_rank && missing_ranks(err, out->reader, wanted->ranks))
         r = SOURCE_E_RANK;
     if (!r)
         r = select_records(err, out->reader, &wanted->select, true);
@@ -265,13 +228,11 @@ static int fill_window(struct err *err, struct source *s)
 
 int source_seek(struct err *err, struct source *s)
 {
-    s->event_at = 0;
-    while (s->event_at < s->n_events && moment_order(&s->events[s->event_at].at, &s->said) <= 0)
-        s->event_at++;
+    int r = source_events_seek(err, &s->events, s->reader, &s->said);
     s->n_past = 0;
     s->next_chunk = s->sent.any ? s->sent.chunk : 0;
     s->n_entries = s->at = 0;
-    int r = fill_window(err, s);
+    r = r > 0 ? changed(err, s) : r ? r : fill_window(err, s);
     while (!r && s->sent.any && s->at < s->n_entries) {
         struct position at = position_of(source_record(s));
         if (position_order(&at, &s->sent) > 0)
@@ -288,6 +249,13 @@ int source_advance(struct err *err, struct source *s)
     return fill_window(err, s);
 }
 
+int source_pass(struct err *err, struct source *s)
+{
+    s->said = source_events_next(&s->events, NULL)->at;
+    int r = source_events_pass(err, &s->events, s->reader, &s->said);
+    return r > 0 ? changed(err, s) : r;
+}
+
 const struct source_rows *source_rows(const struct source *s, size_t *n)
 {
     *n = s->entries[s->at].n;
@@ -301,16 +269,15 @@ const struct reader_record *source_record(const struct source *s)
 
 bool source_next_is_event(const struct source *s)
 {
-    if (s->event_at == s->n_events || s->at == s->n_entries)
-        return s->event_at < s->n_events;
-    return s->events[s->event_at].at.time_ns < source_record(s)->at.time_ns;
+    const struct source_event *event = source_events_next(&s->events, NULL);
+    return event && (s->at == s->n_entries || event->at.time_ns < source_record(s)->at.time_ns);
 }
 
 bool source_next_time(const struct source *s, uint64_t *time_ns)
 {
-    if (s->event_at == s->n_events && s->at == s->n_entries)
+    const struct source_event *event = source_events_next(&s->events, NULL);
+    if (!event && s->at == s->n_entries)
         return false;
-    *time_ns =
-        source_next_is_event(s) ? s->events[s->event_at].at.time_ns : source_record(s)->at.time_ns;
+    *time_ns = source_next_is_event(s) ? event->at.time_ns : source_record(s)->at.time_ns;
     return true;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One run that is replayed: its records and what was said of their rows, in the recorded order. Records are read by window:
- * those of some chunks are in memory, and the payload of one record, twice. The steps of the run stay in memory, and rows
- * that have rivals (rivals.h). A program of one thread.
+ * those of some chunks are in memory with the steps that they name, and the payload of one record, twice. What stays in memory
+ * are the run's requests, and rows that have rivals (rivals.h). A program of one thread.
  */
 #ifndef TOOLS_REPLAY_SOURCE_H
 #define TOOLS_REPLAY_SOURCE_H
@@ -10,14 +10,16 @@
 #include "tools/replay/item.h"
 #include "tools/replay/position.h"
 #include "tools/replay/rivals.h"
+#include "tools/replay/source_events.h"
 
+#include "read/missing.h"
 #include "read/tensors.h"
 
 /* What is wanted of it; borrowed for as long as the source lives. */
 struct wanted {
     struct selection select;
-    struct range steps, forwards;
-    bool by_step, by_forward, by_rank;
+    struct slices steps, forwards;
+    bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT];
 };
 
@@ -34,20 +36,14 @@ struct source_rows {
     struct stretch stretch;
 };
 
-/* Something that was said of rows, or of a request. */
-struct source_event {
-    struct moment at;
-    size_t step; /* index; of an end: how many steps came before */
-    size_t end;  /* index of the end; SIZE_MAX: of a span */
-};
-
 struct source {
     struct reader *reader;
     const struct wanted *wanted;
     struct sites sites;
     struct rivals rivals;
     struct attribution attribution;
-    bool unknown_request; /* the run has not the request that is wanted */
+    struct seen seen;
+    struct err lacks;     /* what the run has not of what is wanted; code 0: nothing */
     size_t n_all, n_past; /* records that are wanted: all, and those before the next one */
     uint64_t end_chunk;   /* after the last chunk with a record */
 
@@ -61,8 +57,7 @@ struct source {
     uint64_t
         n_gone; /* records that were deleted before they were read, and that was not said yet */
 
-    struct source_event *events;
-    size_t n_events, event_at;
+    struct source_events events;
 
     /* what was sent, which a cursor keeps */
     struct position sent;
@@ -91,7 +86,7 @@ enum { SOURCE_E_RANK = 1 };
 
 /**
  * source_open() - open a run, and find what is wanted of it
- * Return: 0; SOURCE_E_RANK: it is of another rank; -errno with a sentence in @err.
+ * Return: 0; SOURCE_E_RANK: it is of another rank, as @err says; -errno with a sentence in @err.
  */
 int source_open(struct err *err, const char *path, const struct wanted *wanted, struct source *out);
 /* Accepts a zeroed struct. */
@@ -102,6 +97,8 @@ int source_seek(struct err *err, struct source *source);
 
 /* Passes over the record that comes next. Return: as source_seek(). */
 int source_advance(struct err *err, struct source *source);
+/* Passes over the event that comes next: it was said. Return: likewise. */
+int source_pass(struct err *err, struct source *source);
 
 /**
  * source_refresh() - take in what was written since

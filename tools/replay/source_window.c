@@ -67,7 +67,7 @@ static int add_rows(struct source *s, const char *request, size_t n_request,
 static bool is_named(const struct source *s, const struct part *part,
                      const struct reader_record *rec)
 {
-    return !s->wanted->select.site ||
+    return !s->wanted->select.sites.n ||
            tensors_find(&s->rivals.tensors, part->request, part->n_request,
                         s->sites.first[rec->at.site], rec->at.layer);
 }
@@ -88,15 +88,19 @@ static int add_part(void *ctx, const struct part *part)
     }
     if (!is_named(s, part, l->record))
         return 0;
-    struct stretch stretch = { part->record, part->first_row, part->n_rows, part->position,
-                               part->rejected ? STRETCH_REJECTED : 0 };
-    size_t n = 1;
-    if (select->tokens) {
-        struct range range =
-            selection_range(select, &s->rivals.requests, part->request, part->n_request);
-        stretches_clip(&stretch, &n, range.first, range.end);
+    const struct stretch stretch = { part->record, part->first_row, part->n_rows, part->position,
+                                     part->rejected ? STRETCH_REJECTED : 0 };
+    if (!select->n_tokens)
+        return add_rows(s, part->request, part->n_request, &stretch);
+    struct ranges ranges =
+        selection_ranges(select, &s->rivals.requests, part->request, part->n_request, 0);
+    int r = 0;
+    for (size_t i = 0; !r && i < ranges.n; i++) {
+        struct stretch some = stretch;
+        if (stretch_cut(&some, &ranges.all[i]))
+            r = add_rows(s, part->request, part->n_request, &some);
     }
-    return n ? add_rows(s, part->request, part->n_request, &stretch) : 0;
+    return r;
 }
 
 /* Those that count although others have their positions. */
@@ -130,8 +134,8 @@ static bool is_wanted(const struct source *s, const struct reader_record *rec)
 {
     const struct wanted *w = s->wanted;
     uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
-    return (!w->by_step || range_has(&w->steps, (int64_t)step)) &&
-           (!w->by_forward || range_has(&w->forwards, (int64_t)rec->at.forward));
+    return slices_have(&w->steps, (int64_t)step) &&
+           slices_have(&w->forwards, (int64_t)rec->at.forward);
 }
 
 static int list_record(struct listing *l, size_t index)

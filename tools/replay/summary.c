@@ -39,20 +39,19 @@ static struct sums sum(const struct replay *r)
 
 bool summary_is_missing(const struct replay *r)
 {
-    const struct selection *select = &r->options->wanted.select;
-    if (!select->request || r->options->follow)
+    if (r->options->follow) /* they may come */
         return false;
     for (size_t i = 0; i < r->n; i++)
-        if (!r->sources[i].unknown_request)
+        if (!r->sources[i].lacks.code)
             return false;
-    complain("no run has a request '%s' (dmi-dump list --requests)", select->request);
+    complain("%s", r->sources[0].lacks.msg);
     return true;
 }
 
 /* All was sent that there is, but there was nothing. */
 static bool is_nothing(const struct replay *r, const struct sums *all)
 {
-    bool wanted = all->n_found || r->options->wanted.select.site;
+    bool wanted = all->n_found || r->options->wanted.select.sites.n;
     return !all->n_records && !all->n_lost && !r->stopped && wanted;
 }
 
@@ -60,7 +59,9 @@ static void say_state(const struct replay *r, const struct sums *all)
 {
     if (!all->balances)
         complain("MISMATCH: captured + dropped is not expected (dmi-dump stats)");
-    if (is_nothing(r, all))
+    if (is_nothing(r, all) && r->n && r->sources[0].lacks.code)
+        complain("%s", r->sources[0].lacks.msg);
+    else if (is_nothing(r, all))
         complain("nothing was captured with that site, layer, request or tokens (dmi-dump list)");
     if (r->stopped)
         complain("stopped by a signal%s", r->cursor.path ? ": the cursor says where to go on" : "");

@@ -129,5 +129,7 @@ bool edits_set(const struct edits_options *o, const char *out)
 void edits_deinit(struct edits_options *o)
 {
     edits_free(o->read);
+    free(o->layers);
     o->read = NULL;
+    o->layers = NULL;
 }

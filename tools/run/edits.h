@@ -9,10 +9,11 @@
 
 /* What the options say of edits. */
 struct edits_options {
-    const char *file;           /* --edits; NULL: none */
-    const char *steer;          /* --steer: a file of a vector that is added at each place */
-    const char *times, *layers; /* with --steer; NULL: 1, all that the vector has */
-    struct edits *read;         /* by edits_read() */
+    const char *file;   /* --edits; NULL: none */
+    const char *steer;  /* --steer: a file of a vector that is added at each place */
+    const char *times;  /* with --steer; NULL: 1 */
+    char *layers;       /* likewise: owned; NULL: all that the vector has */
+    struct edits *read; /* by edits_read() */
 };
 
 /* Do the options go together? Return: false: said why. */

@@ -117,10 +117,24 @@ static int read_options(int argc, char **argv, struct options *o)
     while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
-        case TAP: o->taps.names = optarg; break;
-        case PRESET: o->taps.preset = optarg; break;
-        case LAYERS: o->taps.layers = optarg; break;
-        case ATTACH: o->taps.attach = optarg; break;
+        case TAP:
+        case LAYERS:
+        case ATTACH:
+            if (taps_add(c == TAP      ? &o->taps.names
+                         : c == LAYERS ? &o->taps.layers
+                                       : &o->taps.attach,
+                         optarg))
+                break;
+            command_say("no memory");
+            return EXIT_USAGE;
+        case PRESET:
+            if (o->taps.preset) {
+                command_say("--preset %s beside --preset %s: expected one; --tap names more",
+                            optarg, o->taps.preset);
+                return EXIT_USAGE;
+            }
+            o->taps.preset = optarg;
+            break;
         case EDITS: o->edits.file = optarg; break;
         case STEER: o->edits.steer = optarg; break;
         case TIMES: o->edits.times = optarg; break;
@@ -197,6 +211,8 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
                   : spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
+    for (size_t i = 0; o->check && spec && i < spec->warnings.n_lines; i++)
+        fprintf(stderr, "%s\n", spec->warnings.lines[i]);
     if (rc < 0)
         fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
     else if (rc)

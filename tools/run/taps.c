@@ -20,8 +20,7 @@ static const char *taps_of_word(const char *word)
     return strncmp(word, MODULE, strlen(MODULE)) ? word : "";
 }
 
-/* Adds @more to the list. Return: false without memory. */
-static bool add(char **list, const char *more)
+bool taps_add(char **list, const char *more)
 {
     char *longer;
     if (!more || !*more)
@@ -40,7 +39,7 @@ static bool add_attached(char **list, const char *sites)
     bool good = words != NULL;
     for (char *save = NULL, *word = good ? strtok_r(words, ", ", &save) : NULL; word && good;
          word = strtok_r(NULL, ", ", &save))
-        good = add(list, taps_of_word(word));
+        good = taps_add(list, taps_of_word(word));
     return good;
 }
 
@@ -72,9 +71,8 @@ bool taps_complete(struct taps_options *t, bool has_spec)
         command_say("%s", why);
         return false;
     }
-    if (preset && preset->layers)
-        t->layers = preset->layers;
-    if (!add(&t->all, t->names) || !add(&t->all, preset ? preset->taps : NULL) ||
+    if (!taps_add(&t->layers, preset ? preset->layers : NULL) || !taps_add(&t->all, t->names) ||
+        !taps_add(&t->all, preset ? preset->taps : NULL) ||
         (t->attach && !has_spec && !add_attached(&t->all, t->attach))) {
         command_say("no memory");
         return false;
@@ -112,6 +110,9 @@ bool taps_set(const struct taps_options *t)
 
 void taps_deinit(struct taps_options *t)
 {
+    free(t->names);
+    free(t->layers);
+    free(t->attach);
     free(t->all);
-    t->all = NULL;
+    *t = (struct taps_options){ 0 };
 }

@@ -5,13 +5,17 @@
 
 #include <stdbool.h>
 
-/* As given, borrowed; NULL: not given. */
+/* As given; NULL: not given. */
 struct taps_options {
-    const char *names, *preset, *layers;
-    const char *attach; /* what dmi.torch.attach() is to tap in a program in Python */
+    const char *preset;   /* borrowed */
+    char *names, *layers; /* owned: all that the options said, separated by commas */
+    char *attach;         /* likewise: what dmi.torch.attach() is to tap in a program in Python */
     char *
         all; /* every tap that is to be stored, separated by commas; owned. NULL: a HookSpec says it */
 };
+
+/* Adds what an option said to what it said before. Return: false without memory. */
+bool taps_add(char **list, const char *more);
 
 /**
  * taps_complete() - what the options come to
@@ -23,7 +27,7 @@ bool taps_complete(struct taps_options *taps, bool has_spec);
 /* Sets the variables by which the library and Python learn of it. Return: false: said why. */
 bool taps_set(const struct taps_options *taps);
 
-/* Frees what taps_complete() has put together. */
+/* Frees what it owns. */
 void taps_deinit(struct taps_options *taps);
 
 #endif

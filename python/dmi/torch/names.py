@@ -102,6 +102,42 @@ def unknown(word, known):
     return f"nothing is called {word!r}; there are: {', '.join(known[:40])}" + (" ..." if len(known) > 40 else "")
 
 
+LAYER = re.compile(r"(\d+)(?:-(\d+|last))?|last(?:-(\d+))?(-last)?|(middle)")
+
+
+def layer_words(text):
+    """The words of "3,7-12,last", as tools and HookSpecs have them (docs/selections.md); an int, or several, will do, too."""
+    parts = text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else list(text)
+    words = [str(part).strip() for part in parts]
+    if not words:
+        raise ValueError("no layers are named")
+    for word in words:
+        found = LAYER.fullmatch(word)
+        ends = [int(end) for end in found.group(1, 2) if end and end != "last"] if found else [1, 0]
+        if ends != sorted(ends) or max(ends, default=0) >= 2**31 or int(found[3] or 0) > 31:
+            raise ValueError(f"layers {word!r}: a number, a range as 7-12 (12 is included) or 7-last, middle, last or last-2 is expected{_written(word)}")
+    return words
+
+
+def _written(word):
+    """How it is written if it was meant as positions are."""
+    if not (found := re.fullmatch(r"(\d*):(\d*)", word)) or found[2] and int(found[2]) <= int(found[1] or 0):
+        return ""
+    first, last = int(found[1] or 0), int(found[2]) - 1 if found[2] else "last"
+    return f"; {word!r} is written {first}" + (f"-{last}" if last != first else "")
+
+
+def layers_of(word, n_layers):
+    """The range that one word means, in a model of @n_layers."""
+    first, end, back, to_last, middle = LAYER.fullmatch(word).groups()
+    if middle:
+        return range(n_layers // 2, n_layers // 2 + 1)
+    if first is None:
+        at = n_layers - 1 - int(back or 0)
+        return range(at, n_layers if to_last else at + 1)
+    return range(int(first), n_layers if end == "last" else int(end or first) + 1)
+
+
 def parse_layers(text, n_layers):
     """The set of layers that "3,7-12,last" means in a model of @n_layers; None: all.
 
@@ -109,31 +145,11 @@ def parse_layers(text, n_layers):
     """
     if text is None:
         return set(range(n_layers))
-    if isinstance(text, int):
-        text = str(text)
-    parts = text.split(",") if isinstance(text, str) else list(map(str, text))
     chosen = set()
-    for part in filter(None, (part.strip() for part in parts)):
-        first, last = _range(part, n_layers)
-        if not 0 <= first <= last < n_layers:
-            raise ValueError(f"layers {part!r}: the model has {n_layers}, 0 to {n_layers - 1}")
-        chosen.update(range(first, last + 1))
-    if not chosen:
-        raise ValueError("no layers are named")
+    for word in layer_words(text):
+        layers = layers_of(word, n_layers)
+        if not layers or layers[0] < 0 or layers[-1] >= n_layers:
+            raise ValueError(f"layers {word!r}: the model has {n_layers}, 0 to {n_layers - 1}")
+        chosen.update(layers)
     return chosen
 
-
-def _range(part, n_layers):
-    one = r"(\d+|middle|last(?:-\d+)?)"
-    if not (found := re.fullmatch(rf"{one}(?:-{one})?", part)):
-        raise ValueError(f"layers {part!r}: a number, a range as 7-12, middle, last or last-2 is expected")
-    first, last = (_number(word, n_layers) for word in (found.group(1), found.group(2) or found.group(1)))
-    return first, last
-
-
-def _number(word, n_layers):
-    if word == "middle":
-        return n_layers // 2
-    if word.startswith("last"):
-        return n_layers - 1 - int(word[5:] or 0)
-    return int(word)

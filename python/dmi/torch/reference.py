@@ -72,8 +72,8 @@ def arguments():
     parser.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="a request: prompt0, prompt1, ...")
     parser.add_argument("--requests", metavar="FILE", help="JSON: {requests: [{id, prompt_tokens, forced_tokens}]} in place of prompts")
     parser.add_argument("--tokens", type=int, default=8, metavar="N", help="tokens that are generated after each prompt (8)")
-    parser.add_argument("--sites", default="all", help="as dmi.torch.attach() takes them (all)")
-    parser.add_argument("--layers", help="as dmi.torch.attach() takes them (all)")
+    parser.add_argument("--sites", action="append", help="as dmi.torch.attach() takes them (all)")
+    parser.add_argument("--layers", action="append", help="as dmi.torch.attach() takes them (all)")
     parser.add_argument("--write-requests", metavar="FILE", help="the requests as --requests takes them: for the engine to serve")
     parser.add_argument("-o", "--output", required=True, metavar="REF", help="the safetensors file to write")
     opt = parser.parse_args()
@@ -96,7 +96,7 @@ def main():
         raise SystemExit(f"dmi-sites reference: {opt.model}: {error}") from None
     tensors, requests = {}, requests_of(opt, model)
     for i, (name, prompt, after) in enumerate(requests):
-        found, missing = activations(model, prompt + after, opt.sites, opt.layers)
+        found, missing = activations(model, prompt + after, ",".join(opt.sites or ["all"]), opt.layers and ",".join(opt.layers))
         tensors.update({f"{name}/{key}": value.contiguous() for key, value in found.items()})
         print(f"{name}: {len(prompt)} + {len(after)} tokens, {len(found)} tensors", file=sys.stderr)
         if not i:

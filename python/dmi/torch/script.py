@@ -15,8 +15,10 @@ MODELS = "transformers.modeling_utils"
 
 
 def watch(sites, layers=None, sink=None):
-    """Attach each model that this process uses from now on. Raises ValueError where @sites means nothing."""
+    """Attach each model that this process uses from now on. Raises ValueError where @sites or @layers means nothing."""
     names.parse_sites(sites)
+    if layers:
+        names.layer_words(layers)
     wanted = functools.partial(attach_first, sites, layers, sink)
     adapters.when_imported(MODELS, lambda module: _change(module, wanted))
 
@@ -75,7 +77,7 @@ def main(words):
     """python -m dmi.torch.attach --sites SITES [--layers LAYERS] SCRIPT [ARGUMENT ...]"""
     options = {}
     while words and words[0] in ("--sites", "--layers") and len(words) > 1:
-        options[words[0][2:]] = words[1]
+        options[words[0][2:]] = ",".join([*filter(None, [options.get(words[0][2:])]), words[1]])
         words = words[2:]
     if "sites" not in options or not words or words[0].startswith("-"):
         raise SystemExit(main.__doc__)

@@ -4,7 +4,8 @@
  * Source: docs/format.md 8.1.
  */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/ranks/ranks_agree.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +19,18 @@
 static int first_step(struct reader *r, const struct dmi_step_entry **found)
 {
     struct reader_cursor at = { 0 };
-    for (struct reader_chunk *c; (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+    struct reader_chunk *c;
+    int res;
+    for (;;) {
         const char *wrong = NULL;
-        if (chunk_type_repeats(c->type))
+        res = reader_next_listed(r, DMI_CHUNK_STEPS, &at, &c);
+        if (res == -EAGAIN)
+            at = (struct reader_cursor){ 0 }; /* at most once a segment */
+        else if (res || !c)
+            return res == -ENOMEM ? res : 0;
+        if (res || chunk_type_repeats(c->type))
             continue;
-        int res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
         if (res == -ENOMEM)
             return res;
         if (!res && c->n_held) {
@@ -30,7 +38,6 @@ static int first_step(struct reader *r, const struct dmi_step_entry **found)
             return 0;
         }
     }
-    return 0;
 }
 
 static uint64_t n_records(const struct reader *r)
@@ -53,14 +60,6 @@ static int take_about(struct reader *r, struct reader_rank *about)
     return res;
 }
 
-static bool same_ranks(const struct reader_rank *a, const struct reader_rank *b)
-{
-    for (int i = 0; i < 8; i += 2)
-        if (a->ranks[i] != b->ranks[i])
-            return false;
-    return true;
-}
-
 /* Whether these runs are those of ranks: one job, each another rank, or nothing captured. */
 static bool are_ranks(const struct reader_ranks *k)
 {
@@ -73,7 +72,8 @@ static bool are_ranks(const struct reader_ranks *k)
             return false;
         n_known += k->about[i].known;
         for (size_t j = 0; j < i; j++)
-            if (k->about[i].known && k->about[j].known && same_ranks(&k->about[i], &k->about[j]))
+            if (k->about[i].known && k->about[j].known &&
+                reader_same_rank(&k->about[i], &k->about[j]))
                 return false;
     }
     return n_known != 0;
@@ -401,6 +401,7 @@ static int join(struct err *err, struct reader *r)
     reader_forget_all(&r->notes);
     for (size_t i = 0; i < r->ranks->n; i++)
         take_notes(r, r->ranks->runs[i]);
+    reader_note_ranks(r);
     note_missing(r);
     int res = merge_run(r);
     if (!res && r->selection.made)
@@ -426,6 +427,14 @@ void reader_free_ranks(struct reader *r)
     free(k->site_of);
     free(k->site_key);
     free(k->step_of);
+    for (size_t i = 0; i < k->n_left_out; i++) {
+        reader_close_one(k->left_out[i].run);
+        free(k->left_out[i].site_of);
+        free(k->left_out[i].step_of);
+        free(k->left_out[i].why);
+    }
+    free(k->left_out);
+    free(k->contradictions);
     free(k->parts);
     free(k);
     r->ranks = NULL;
@@ -456,6 +465,8 @@ static int open_runs(struct err *err, char **paths, size_t n, struct reader_rank
         if (take_about(k->runs[i], &k->about[i]))
             res = err_set_errno(err, ENOMEM, "cannot open %s", paths[i]);
     }
+    if (!res && reader_leave_twins(k))
+        res = err_set_errno(err, ENOMEM, "cannot open the runs");
     return res;
 }
 
@@ -501,13 +512,15 @@ int reader_select_ranks(struct err *err, struct reader *r, const struct reader_q
 
 int reader_refresh_ranks(struct err *err, struct reader *r)
 {
-    const struct reader_ranks *k = r->ranks;
+    struct reader_ranks *k = r->ranks;
     int res = 0;
     for (size_t i = 0; !res && i < k->n; i++) {
         res = reader_refresh_one(err, k->runs[i]);
         if (!res && !k->about[i].known && take_about(k->runs[i], &k->about[i]))
             res = err_set_errno(err, ENOMEM, "cannot read %s again", r->place.path);
     }
+    if (!res && reader_leave_twins(k))
+        res = err_set_errno(err, ENOMEM, "cannot read %s again", r->place.path);
     return res ? res : join(err, r);
 }
 

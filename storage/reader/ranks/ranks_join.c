@@ -4,7 +4,9 @@
  * is one record. Source: docs/format.md 8.1.
  */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "core/words.h"
+#include "storage/reader/ranks/ranks_agree.h"
+#include "storage/reader/reader_steps.h"
 
 #include <dmi/dmi.h>
 #include <dmi/dtype.h>
@@ -68,13 +70,13 @@ static struct member *list_members(const struct reader_ranks *k, size_t *n_out)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->selection.n_steps;
+        n += k->runs[i]->selection.steps.n;
     struct member *all = calloc(n + 1, sizeof *all);
     n = 0;
     for (uint32_t i = 0; all && i < k->n; i++) {
         uint64_t time = 0;
-        for (size_t s = 0; s < k->runs[i]->selection.n_steps; s++) {
-            const struct dmi_step_entry *e = k->runs[i]->selection.steps[s].entry;
+        for (size_t s = 0; s < k->runs[i]->selection.steps.n; s++) {
+            const struct dmi_step_entry *e = k->runs[i]->selection.steps.all[s].entry;
             time = e->time_ns > time ? e->time_ns : time;
             all[n++] = (struct member){
                 e->ranks[DP], e->ranks[PP], e->ranks[TP], e->step, 0, time, i, s, 0
@@ -105,7 +107,7 @@ static bool same_rows(const struct reader_step *a, const struct reader_step *b)
 
 static const struct reader_step *step_of(const struct reader_ranks *k, const struct member *m)
 {
-    return &k->runs[m->run]->selection.steps[m->index];
+    return &k->runs[m->run]->selection.steps.all[m->index];
 }
 
 /* Says which members are one step: each gets the index of the first. */
@@ -152,20 +154,20 @@ static int make_steps(struct reader *r, struct member *all, size_t n)
         if (all[i].lead == i)
             order[n_steps++] = i;
     qsort_r(order, n_steps, sizeof *order, time_order, all);
-    free(r->selection.steps);
-    r->selection.steps = calloc(n_steps + 1, sizeof *r->selection.steps);
-    r->selection.n_steps = r->selection.steps_room = r->selection.steps ? n_steps : 0;
-    if (!r->selection.steps)
+    free(r->selection.steps.all);
+    r->selection.steps.all = calloc(n_steps + 1, sizeof *r->selection.steps.all);
+    r->selection.steps.n = r->selection.steps.room = r->selection.steps.all ? n_steps : 0;
+    if (!r->selection.steps.all)
         return -ENOMEM;
     for (size_t i = 0; i < n_steps; i++) {
-        r->selection.steps[i] = *step_of(k, &all[order[i]]);
-        r->selection.steps[i].outcomes = NULL;
-        r->selection.steps[i].n_outcomes = 0;
+        r->selection.steps.all[i] = *step_of(k, &all[order[i]]);
+        r->selection.steps.all[i].outcomes = NULL;
+        r->selection.steps.all[i].n_outcomes = 0;
         place[order[i]] = i;
     }
     for (size_t i = 0; i < k->n; i++) {
         free(k->step_of[i]);
-        k->step_of[i] = calloc(k->runs[i]->selection.n_steps + 1, sizeof *k->step_of[i]);
+        k->step_of[i] = calloc(k->runs[i]->selection.steps.n + 1, sizeof *k->step_of[i]);
         if (!k->step_of[i])
             return -ENOMEM;
     }
@@ -194,26 +196,29 @@ static int join_steps(struct reader *r)
 static int join_outcomes(struct reader *r)
 {
     const struct reader_ranks *k = r->ranks;
-    r->selection.n_outcomes = r->selection.n_ends = 0;
+    r->selection.steps.n_outcomes = r->selection.steps.n_ends = 0;
     for (size_t i = k->n; i-- > 0;) { /* of several the last counts: reader_attach_outcomes() */
         const struct reader *run = k->runs[i];
-        for (size_t o = 0; o < run->selection.n_outcomes; o++) {
-            if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
+        for (size_t o = 0; o < run->selection.steps.n_outcomes; o++) {
+            if (GROW(r->selection.steps.outcomes, r->selection.steps.n_outcomes,
+                     r->selection.steps.outcomes_room))
                 return -ENOMEM;
-            struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
-            *to = run->selection.outcomes[o];
+            struct reader_outcome *to = &r->selection.steps.outcomes[r->selection.steps.n_outcomes];
+            *to = run->selection.steps.outcomes[o];
             to->step = k->step_of[i][to->step];
-            to->place = r->selection.n_outcomes++;
+            to->place = r->selection.steps.n_outcomes++;
         }
-        for (size_t e = 0; e < run->selection.n_ends; e++) {
-            if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
+        for (size_t e = 0; e < run->selection.steps.n_ends; e++) {
+            if (GROW(r->selection.steps.ends, r->selection.steps.n_ends,
+                     r->selection.steps.ends_room))
                 return -ENOMEM;
-            struct reader_end *to = &r->selection.ends[r->selection.n_ends++];
-            *to = run->selection.ends[e];
+            struct reader_end *to = &r->selection.steps.ends[r->selection.steps.n_ends++];
+            *to = run->selection.steps.ends[e];
             to->after = to->after ? k->step_of[i][to->after - 1] + 1 : 0;
+            to->place = r->selection.steps.n_ends; /* chunks of several runs have one number */
         }
     }
-    reader_attach_outcomes(r);
+    reader_attach_outcomes(&r->selection.steps);
     return 0;
 }
 
@@ -309,7 +314,7 @@ static struct entry *list_entries(const struct reader *r, size_t *n_out)
                                  .run = i,
                                  .index = x };
             if (rec->step)
-                e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps];
+                e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps.all];
             const int32_t *ranks = ranks_of(k, e);
             e->dp = axis == DMI_AXIS_DP ? -1 : ranks[DP];
             e->pp = axis == DMI_AXIS_PP ? -1 : ranks[PP];
@@ -327,6 +332,7 @@ struct trouble {
     uint64_t n_incomplete, n_unlike, n_differ;
     int32_t rank, size; /* the first that is missing */
     char differ[160];   /* where bits differ, the first time */
+    char unlike[640];   /* what cannot be joined, the first time */
 };
 
 struct joining {
@@ -334,36 +340,69 @@ struct joining {
     struct trouble *troubles; /* by our site */
 };
 
-static bool same_kept(const struct reader_record *a, const struct reader_record *b)
-{
-    if (!a->kept != !b->kept || a->n_rows != b->n_rows)
-        return false;
-    return !a->kept || !memcmp(a->kept, b->kept, a->n_rows * sizeof *a->kept);
-}
-
-/* Whether two records are of one shape, but for dimension @free. */
-static bool same_shape(const struct reader_record *a, const struct reader_record *b, uint32_t free)
-{
-    bool same = a->at.dtype == b->at.dtype && a->at.n_dims == b->at.n_dims &&
-                a->at.n_row_dims == b->at.n_row_dims && same_kept(a, b);
-    for (uint32_t d = 0; same && d < a->at.n_dims; d++)
-        same = d == free || a->at.dims[d] == b->at.dims[d];
-    return same;
-}
-
 /* Ranks that have all of a tensor have the same bits. */
 static void compare(struct joining *j, const struct entry *a, const struct entry *b,
                     const struct dmi_site *site)
 {
     const struct reader_ranks *k = j->r->ranks;
     const struct reader_record *x = record_of(k, a), *y = record_of(k, b);
-    if (same_shape(x, y, UINT32_MAX) && x->at.hash == y->at.hash)
+    if (x->at.hash == y->at.hash)
         return;
     struct trouble *t = &j->troubles[site->id];
     if (!t->n_differ++)
         snprintf(t->differ, sizeof t->differ,
                  "layer %d, step %" PRIu64 ": tp rank %d has other bits than tp rank %d",
                  x->at.layer, x->step ? x->step->entry->step : 0, b->tp, a->tp);
+}
+
+/* Notes that two entries are no parts of one tensor. @size: the ranks say different sizes of the axis, or more ranks. */
+static void say_unlike(struct joining *j, const struct entry *a, const struct entry *b,
+                       const struct dmi_site *site, bool size)
+{
+    const struct reader_ranks *k = j->r->ranks;
+    const struct entry *both[] = { b, a };
+    struct trouble *t = &j->troubles[site->id];
+    uint32_t axis = axis_of(k, site);
+    const struct reader_record *rec = record_of(k, a);
+    if (t->n_unlike++)
+        return;
+    size_t n = (size_t)snprintf(t->unlike, sizeof t->unlike, "layer %d, step %" PRIu64 ": ",
+                                rec->at.layer, rec->step ? rec->step->entry->step : 0);
+    for (int i = 0; i < 2; i++) {
+        const int32_t *ranks = ranks_of(k, both[i]);
+        const struct reader_record *one = record_of(k, both[i]);
+        n += (size_t)snprintf(t->unlike + n, sizeof t->unlike - n, "%srank %s ", i ? ", and " : "",
+                              rank_text(ranks).text);
+        if (size)
+            snprintf(t->unlike + n, sizeof t->unlike - n, "is %s rank %d of %d",
+                     dmi_axis_name(axis), ranks[2 * axis], ranks[2 * axis + 1]);
+        else
+            snprintf(t->unlike + n, sizeof t->unlike - n, "has %s%s",
+                     one->kept ? "kept rows of " : "", shape_text(one).text);
+        n = strlen(t->unlike);
+    }
+}
+
+/* Whether entries of one tensor, @n of them, are of one shape and number of ranks; else says so. */
+static bool are_alike(struct joining *j, const struct entry *all, size_t n,
+                      const struct dmi_site *site)
+{
+    const struct reader_ranks *k = j->r->ranks;
+    uint32_t axis = axis_of(k, site);
+    bool joined = axis < DMI_AXIS_COUNT;
+    uint32_t free = joined && site->shard == DMI_SHARD_DIM ? site->shard_dim : UINT32_MAX;
+    for (size_t i = 1; i < n; i++) {
+        bool size = joined && reader_n_ranks(ranks_of(k, &all[i]), axis) !=
+                                  reader_n_ranks(ranks_of(k, all), axis);
+        if (!size && reader_same_shape(record_of(k, all), record_of(k, &all[i]), free))
+            continue;
+        say_unlike(j, all, &all[i], site, size);
+        return false;
+    }
+    if (!joined || all[n - 1].rank < reader_n_ranks(ranks_of(k, all), axis))
+        return true;
+    say_unlike(j, all, &all[n - 1], site, true);
+    return false;
 }
 
 static int add_part(struct reader_ranks *k, const struct entry *e)
@@ -385,7 +424,7 @@ static bool merge_shape(const struct reader_ranks *k, const struct dmi_site *sit
         return false;
     for (uint32_t i = 1; i < rec->chunk; i++) {
         const struct reader_record *p = &k->runs[parts[i].run]->selection.records[parts[i].index];
-        if (!same_shape(rec, p, d) ||
+        if (!reader_same_shape(rec, p, d) ||
             (d != UINT32_MAX &&
              __builtin_add_overflow(rec->at.dims[d], p->at.dims[d], &rec->at.dims[d])))
             return false;
@@ -405,7 +444,13 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
     const struct dmi_site *site =
         &r->said.sites[k->site_of[all[0].run][record_of(k, all)->at.site]];
     uint32_t axis = axis_of(k, site);
-    int32_t size = axis < DMI_AXIS_COUNT ? ranks_of(k, all)[2 * axis + 1] : 1, next = 0;
+    int32_t size = axis < DMI_AXIS_COUNT ? reader_n_ranks(ranks_of(k, all), axis) : 1, next = 0;
+    struct reader_contradiction *contradiction =
+        reader_contradiction_of(k, all->site, all->dp, all->pp);
+    if (contradiction)
+        contradiction->n += n;
+    if (contradiction || !are_alike(j, all, n, site))
+        return 0;
     struct reader_record rec = *record_of(k, &all[0]);
     rec.segment = (uint32_t)k->n_parts;
     rec.chunk = 0;
@@ -424,20 +469,20 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
             return -ENOMEM;
     }
     struct trouble *t = &j->troubles[site->id];
-    if (axis < DMI_AXIS_COUNT && next < (size > 1 ? size : 1)) {
+    if (axis < DMI_AXIS_COUNT && next < size) {
         t->rank = t->n_incomplete ? t->rank : next;
         t->size = size;
         t->n_incomplete++;
         return 0;
     }
     if (axis < DMI_AXIS_COUNT && !merge_shape(k, site, &rec)) {
-        t->n_unlike++;
+        say_unlike(j, all, &all[n - 1], site, false);
         return 0;
     }
     if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;
     rec.at.site = site->id;
-    rec.step = all[0].has_step ? &r->selection.steps[all[0].step] : NULL;
+    rec.step = all[0].has_step ? &r->selection.steps.all[all[0].step] : NULL;
     if (rec.step)
         rec.at.step = rec.step->entry->sequence;
     r->selection.records[r->selection.n_records++] = rec;
@@ -447,6 +492,13 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
 static void tell(struct joining *j)
 {
     struct reader *r = j->r;
+    const struct reader_ranks *k = r->ranks;
+    for (size_t i = 0; i < k->n_contradictions; i++)
+        if (k->contradictions[i].n)
+            reader_note(&r->notes, true, "ranks", -1, 0, "site %s: %s: %" PRIu64 " %s left out",
+                        r->said.sites[k->contradictions[i].site].name, k->contradictions[i].text,
+                        k->contradictions[i].n,
+                        word_for(k->contradictions[i].n, "record is", "records are"));
     for (size_t s = 0; s < r->said.n_sites; s++) {
         const struct trouble *t = &j->troubles[s];
         const struct dmi_site *site = &r->said.sites[s];
@@ -458,9 +510,10 @@ static void tell(struct joining *j)
                 site->name, t->n_incomplete, dmi_axis_name(site->shard_axis), t->rank, t->size);
         if (t->n_unlike)
             reader_note(&r->notes, true, "ranks", -1, 0,
-                        "site %s: the parts of %" PRIu64 " records are of shapes that cannot be "
-                        "joined; they are left out",
-                        site->name, t->n_unlike);
+                        "site %s: the parts of %" PRIu64 " %s cannot be joined and are left out; "
+                        "first in %s",
+                        site->name, t->n_unlike, word_for(t->n_unlike, "record", "records"),
+                        t->unlike);
         if (t->n_differ)
             reader_note(&r->notes, true, "ranks", -1, 0,
                         "site %s: ranks that have all of it differ in %" PRIu64
@@ -473,9 +526,9 @@ static void tell(struct joining *j)
 static size_t place_of(const struct reader *r, const struct reader_record *rec)
 {
     if (rec->step)
-        return (size_t)(rec->step - r->selection.steps) + 1;
+        return (size_t)(rec->step - r->selection.steps.all) + 1;
     size_t i;
-    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->time_ns <= rec->at.time_ns);
+    SEARCH(i, r->selection.steps.n, r->selection.steps.all[i].entry->time_ns <= rec->at.time_ns);
     return i;
 }
 
@@ -498,7 +551,7 @@ static int join_records(struct reader *r)
     _cleanup_(freep) struct entry *all = list_entries(r, &n);
     _cleanup_(freep) struct trouble *troubles = calloc(r->said.n_sites + 1, sizeof *troubles);
     struct joining j = { r, troubles };
-    if (!all || !troubles)
+    if (!all || !troubles || reader_find_contradictions(r))
         return -ENOMEM;
     r->selection.n_records = r->ranks->n_parts = 0;
     qsort(all, n, sizeof *all, nth_order);

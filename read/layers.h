@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of layers. Accepts a zeroed struct. A program of one thread. */
-#ifndef TOOLS_DUMP_LAYERS_H
-#define TOOLS_DUMP_LAYERS_H
+#ifndef READ_LAYERS_H
+#define READ_LAYERS_H
 
 #include "storage/text.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/layers.h"
+#include "read/layers.h"
 
 #include <dmi/format.h>
 

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers, rows, tokens, requests and sites are chosen alike by dmi-dump, dmi-replay and Python: tests/unit/selections.def, and what is not there."""
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness import BUILD, DMI_DUMP, ROOT
+
+sys.path[:0] = [str(ROOT / "python")]
+import dmi  # noqa: E402
+from dmi.torch import names  # noqa: E402
+
+DMI_REPLAY, MAKE_SCHEDULE = BUILD / "tools" / "dmi-replay", BUILD / "tests" / "unit" / "make_schedule"
+LIBRARY = BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(DMI_DUMP, DMI_REPLAY, MAKE_SCHEDULE, LIBRARY)
+TABLE = re.findall(r'^(LAYERS|SLICES)\("(.*)", "(.*)"\)$', (ROOT / "tests/unit/selections.def").read_text(), re.MULTILINE)
+# request r: 10 positions of site q in 10 layers; request s: 2 in layer 0 of site h
+SCHEDULE = "step 0 10 r:0:10:0:1:10:0\n" + "".join(f"put 0 {k} 1 f32 {' '.join(str(10 * k + i) for i in range(10))}\n" for k in range(10)) + \
+    "step 1 2 s:0:2:0:1:2:0\nput 2 0 1 f32 7 8\n"
+
+
+@pytest.fixture(name="run", scope="module")
+def fixture_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("selections") / "run"
+    subprocess.run([MAKE_SCHEDULE, folder, "job", "0", "1", "0", "1"], input=SCHEDULE, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+def tool(program, *words):
+    done = subprocess.run([program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
+
+
+def dump(*words):
+    return tool(DMI_DUMP, *words)
+
+
+def tensors(run, *words):
+    """{key: rows}"""
+    status, out, said = dump("list", "--tensors", "--json", *words, run)
+    assert status == 0, said
+    return {t["key"]: t["rows"] for t in json.loads(out)["tensors"]}
+
+
+def shown(run, *words):
+    """Positions."""
+    status, out, said = dump("show", "q.3", run, "--json", *words)
+    assert status == 0, said
+    return " ".join(str(row["position"]) for row in json.loads(out))
+
+
+def by_python(call):
+    """What a call gives, or "!" and what it says."""
+    try:
+        return call()
+    except (KeyError, ValueError) as error:
+        return "!" + error.args[0]
+
+
+def test_the_table_is_read_completely():
+    text = (ROOT / "tests/unit/selections.def").read_text()
+    assert len(TABLE) == text.count("\nLAYERS(") + text.count("\nSLICES(") > 45
+
+
+def test_layers(run, check):
+    with dmi.open(run) as opened:
+        for kind, text, means in TABLE:
+            if kind != "LAYERS":
+                continue
+            read = by_python(lambda: " ".join(str(t.layer) for t in opened.tensors(site="q", layer=text)))
+            attached = by_python(lambda: " ".join(str(k) for word in names.layer_words(text) for k in names.layers_of(word, 10) if k < 10))
+            if means[0] == "!":
+                status, _, said = dump("list", "--layers", text, run)
+                check(status == 2 and means[1:] in said, f"dmi-dump --layers '{text}' says what is wrong", said)
+                check(read[0] == "!" and means[1:] in read and attached[0] == "!", f"layer='{text}' in Python, too", (read, attached))
+                spelling = said.splitlines()[0].partition(" is written")[2]
+                check(spelling == attached.partition(" is written")[2], f"'{text}': attach() names the same spelling", (said, attached))
+            else:
+                ordered = " ".join(sorted(means.split()))
+                check(" ".join(re.findall(r"q\.(\d+)", " ".join(tensors(run, "--site", "q", "--layers", text)))) == ordered, f"dmi-dump --layers '{text}'")
+                check(read == ordered and attached == means, f"layer='{text}'", (read, attached))
+
+
+def test_positions(run, check):
+    with dmi.open(run) as opened:
+        for kind, text, means in TABLE:
+            if kind != "SLICES":
+                continue
+            read = by_python(lambda: " ".join(map(str, opened.select(request="r", tokens=text)["r/q.3"].positions)))
+            if means[0] == "!":
+                for option in ("--tokens", "--rows"):
+                    status, _, said = dump("show", "q", run, option, text)
+                    check(status == 2 and means[1:] in said, f"dmi-dump {option} '{text}' says what is wrong", said)
+                check(read[0] == "!" and means[1:] in read, f"tokens='{text}' in Python, too", read)
+            else:
+                check(shown(run, "--rows", text) == means, f"dmi-dump --rows '{text}'", shown(run, "--rows", text))
+                check(shown(run, "--tokens", text, "--rows", ":") == means, f"dmi-dump --tokens '{text}'")
+                check(read == means, f"tokens='{text}'", read)
+
+
+def test_options_add_up(run, check):
+    check(set(tensors(run, "--site", "q", "--site", "h", "--layers", "0")) == {"r/q.0", "s/h.0"}, "sites")
+    check(set(tensors(run, "--layers", "2", "--layers", "5-6", "--site", "q")) == {"r/q.2", "r/q.5", "r/q.6"}, "layers")
+    check(set(tensors(run, "--request", "r", "--request", "s", "--layers", "0")) == {"r/q.0", "s/h.0"}, "requests")
+    check(tensors(run, "--site", "q.0", "--tokens", "0:2", "--tokens", "-1") == {"r/q.0": 3}, "tokens")
+    check(shown(run, "--rows", "0", "--rows", "-1") == "0 9", "rows")
+    check(shown(run, "--step", "1", "--step", "0", "--rows", "0:2") == "0 1", "steps")
+    check("two ranks" in dump("list", run, "--rank", "0", "--rank", "tp=1")[2], "but an axis has one rank")
+    with dmi.open(run) as opened:
+        check({t.key for t in opened.tensors(site=["q", "h"], layer=[0, "last"], request=["r", "s"])} == {"r/q.0", "r/q.9", "s/h.0"}, "in Python")
+        check(set(opened.select(site=["h", "r/q.3"])) == {"s/h.0", "r/q.3"}, "and for what is selected from now on")
+    status, out, said = tool(DMI_REPLAY, run, "--to", "-", "--format", "jsonl", "--site", "h", "--site", "q", "--layers", "0", "--layers", "last", "--tokens", "0,-1")
+    records = [line for line in map(json.loads, out.splitlines()) if line["type"] == "record"]
+    check(status == 0 and sorted((r["site"], r["layer"], sum(e["rows"] for e in r["rows"])) for r in records) == [("h", 0, 2), ("q", 0, 2), ("q", 9, 2)],
+          "dmi-replay", (said, records))
+
+
+MISSING = [  # words, what Python's load() takes, what is said
+    (("--site", "qq"), {"site": "qq"}, "the run has no site or tensor 'qq'; near it: q"),
+    (("--site", "q", "--site", "g"), {"site": ["q", "g"]}, "the run has no site or tensor 'g'; near it: q, "),
+    (("--site", "r/q.12"), {"site": "r/q.12"}, "the run has no site or tensor 'r/q.12'; near it: "),
+    (("--request", "rr"), {"request": "rr"}, "the run has no request 'rr'; near it: r, s"),
+    (("--request", "r", "--request", "t"), {"request": ["r", "t"]}, "the run has no request 't'; near it: r, s"),
+    (("--layers", "10"), {"layer": 10}, "the run has no layer 10; there is 0-9"),
+    (("--layers", "0,20-30"), {"layer": "0,20-30"}, "the run has no layer 20-30; there is 0-9"),
+    (("--site", "h", "--layers", "last"), {"site": "h", "layer": "last"}, "site h has no layer 'last'; there is 0"),
+    (("--rank", "3"), None, "the run has no rank tp=3"),
+]
+
+
+@pytest.mark.parametrize("words, given, said", MISSING, ids=lambda words: str(words)[:40])
+def test_what_the_run_has_not_is_one_sentence(run, words, given, said, check, tmp_path):
+    """With the status of wrong usage, whichever tool says it."""
+    for command in (("list",), ("list", "--tensors"), ("list", "--records"), ("export", "-o", tmp_path / "out"), ("diff", run),
+                    *([("stats",)] if words[0] in ("--request", "--rank") and len(words) < 5 else [])):
+        status, _, lines = dump(*command, *words, run)
+        check(status == 2 and said in lines and lines.count("\n") == 1, f"dmi-dump {command[0]}", lines)
+    status, out, lines = tool(DMI_REPLAY, run, "--to", "-", *words)
+    check(status == 2 and said in lines and not out and lines.count("\n") == 1, "dmi-replay", lines)
+    with dmi.open(run) as opened:
+        calls = [lambda: opened.load(**given), lambda: opened.tensors(**given), lambda: opened.select(**given)] if given else [lambda: opened.select(tp=3)]
+        for call in calls:
+            with pytest.raises(KeyError) as caught:
+                call()
+            check(said in caught.value.args[0] and "\n" not in caught.value.args[0], "Python", caught.value.args)
+        check(len(opened) == 11, "and all is as before")
+
+
+def test_a_run_that_is_followed_may_get_what_it_has_not(run, check):
+    """Nothing is known ahead: it is said at the end."""
+    status, _, said = tool(DMI_REPLAY, run, "--to", "-", "--follow", "--request", "later")
+    check(status == 1 and "the run has no request 'later'" in said, "at the end", said)
+    status, _, said = tool(DMI_REPLAY, run, "--to", "-", "--follow", "--layers", "last")
+    check(status == 2 and "--follow does not go with --layers last" in said, "what counts from an end", said)
