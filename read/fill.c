@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "read/edit_history.h"
 #include "read/prefixes.h"
 #include "read/rows.h"
 #include "storage/elements.h"
@@ -23,6 +24,9 @@
 #define ATTENTION_CONVENTION "attention"
 #define CAUSAL               "causal"
 
+/* Of dmi-ctl edit salt: stands in `cache_salt` of a request that may have edits. */
+#define EDIT_SALT "dmi-"
+
 /* What else an engine's cache is keyed by beside token ids: the salt as vLLM's API calls it, and what adapters say. */
 static const char *const cache_tags[] = { "cache_salt", "dmi.cache" };
 
@@ -41,6 +45,9 @@ struct owner {
     char *cache;   /* the values of cache_tags, as text; NULL: it has none of them */
     int32_t dp;    /* data parallel rank */
     bool sees_later;
+    bool any_step, shares; /* the engine says in each of its steps that it shares cached prefixes */
+    bool salted;           /* it has a salt of edits */
+    size_t version;        /* of the edits with which it began */
     size_t first_cached, n_cached; /* in struct fill */
 };
 
@@ -54,6 +61,7 @@ struct fill {
     size_t n_cached, cached_room;
     int64_t most; /* after the last position that a cache had of any request */
     struct prefixes prefixes;
+    struct edit_history edits;
     struct stretch *taken; /* for one tensor */
     size_t n_taken, taken_room;
 };
@@ -68,6 +76,7 @@ static void fill_deinit(struct fill *f)
     free(f->cached);
     free(f->taken);
     prefixes_deinit(&f->prefixes);
+    edit_history_deinit(&f->edits);
 }
 
 /* ------------------------------------------------------------------------- what the engine said */
@@ -83,7 +92,12 @@ static int cached_order(const void *pa, const void *pb)
 static int take_span(struct fill *f, const struct reader_step *step, uint32_t i, uint32_t request)
 {
     const struct dmi_span_entry *span = &step->spans[i];
-    f->owners[request].dp = step->entry->ranks[2 * DMI_AXIS_DP];
+    struct owner *o = &f->owners[request];
+    o->dp = step->entry->ranks[2 * DMI_AXIS_DP];
+    if (!o->any_step)
+        o->version = edit_history_at(&f->edits, step->entry->sequence);
+    o->shares = (o->shares || !o->any_step) && step->entry->flags & DMI_STEP_CACHES_PREFIXES;
+    o->any_step = true;
     if (!span->n_cached || span->n_cached > span->first_position)
         return 0;
     if (GROW(f->cached, f->n_cached, f->cached_room))
@@ -134,6 +148,8 @@ static int read_tags(struct owner *o, const struct request *q)
         any |= value && !json_is_null(value);
         json_array_append_new(own, value ? json_incref(value) : json_null());
     }
+    const char *salt = json_string_value(json_object_get(tags, cache_tags[0]));
+    o->salted = salt && strstr(salt, EDIT_SALT);
     o->cache = any ? json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
     bool failed = !own || json_array_size(own) != n || (any && !o->cache);
     json_decref(own);
@@ -254,13 +270,25 @@ static int plant(struct fill *f)
 /* ------------------------------------------------------------------------- donors */
 
 /*
- * May rows of @donor stand for those of @receiver, once their ids agree? Whoever gives rows another origin (edits: those of
- * requests that were computed under another version of the edits are none of these) says so here.
+ * Did edits write the same in both, if their salts are equal? Without a salt of edits no edit writes in a request of
+ * an engine that shares prefixes, unless it says `cache: ignore`. With one all edits do that it stands for, or none, as the edits are with
+ * which the request begins. docs/edits.md, "Prefix caches".
  */
+static bool same_edits(const struct fill *f, const struct owner *a, const struct owner *b)
+{
+    if (!f->edits.any)
+        return true;
+    if (f->edits.unsalted || !a->shares || !b->shares)
+        return false;
+    return !b->salted || (a->version == b->version && !f->edits.live);
+}
+
+/* May rows of @donor stand for those of @receiver, once their ids agree? Whoever gives rows another origin says so here. */
 static bool shares_cache(const struct fill *f, size_t receiver, size_t donor)
 {
     const struct owner *a = &f->owners[receiver], *b = &f->owners[donor];
-    if (receiver == donor || a->dp != b->dp || f->requests->all[donor].has_beams || b->sees_later)
+    if (receiver == donor || a->dp != b->dp || f->requests->all[donor].has_beams || b->sees_later ||
+        !same_edits(f, a, b))
         return false;
     return a->cache && b->cache ? !strcmp(a->cache, b->cache) : a->cache == b->cache;
 }
@@ -478,7 +506,8 @@ static int fill_all(struct fill *f)
 
 static int fill(struct err *err, struct fill *f)
 {
-    if (!(f->owners = calloc(f->requests->n + 1, sizeof *f->owners)) || collect_cached(f))
+    if (!(f->owners = calloc(f->requests->n + 1, sizeof *f->owners)) ||
+        edit_history_build(f->reader, &f->edits) || collect_cached(f))
         return err_set_errno(err, ENOMEM, "cannot look for rows of cached tokens");
     if (!f->n_cached)
         return 0;

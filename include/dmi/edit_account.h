@@ -35,6 +35,8 @@ enum dmi_edit_miss {
         9, /* the engine caches prefixes, or does not say so, and the request has not the salt of its edits */
     DMI_EDIT_MISS_CACHED =
         10, /* the row came from a prefix cache, whose rows are not known to have the edit */
+    DMI_EDIT_MISS_LOST =
+        11, /* its process was killed before it was known: dmi-dump recover counts it */
     DMI_EDIT_MISS_COUNT,
     DMI_EDIT_MISS_ROOM = 16 /* entries on disk */
 };
@@ -44,7 +46,7 @@ static inline const char *dmi_edit_miss_name(uint32_t reason)
 {
     static const char *const names[DMI_EDIT_MISS_COUNT] = {
         "not_run", "width",   "bad_tag", "no_step",      "unsupported", "bad_pointer",
-        "driver",  "no_room", "rank",    "cache_shared", "cached",
+        "driver",  "no_room", "rank",    "cache_shared", "cached",      "lost",
     };
     return reason < DMI_EDIT_MISS_COUNT ? names[reason] : "unknown";
 }
@@ -73,9 +75,10 @@ struct dmi_edit_accounts {
     uint32_t version;
     uint32_t n; /* accounts */
     uint8_t run_uuid[16];
-    uint64_t ended;  /* requests x edits whose accounts are in totals */
-    uint64_t marked; /* of those, the ones with a row that was missed */
-    uint64_t reserved[2];
+    uint64_t ended;    /* requests x edits whose accounts are in totals */
+    uint64_t marked;   /* of those, the ones with a row that was missed */
+    uint64_t in_force; /* edits that are, and are not off */
+    uint64_t reserved;
     struct dmi_edit_account accounts[];
 };
 

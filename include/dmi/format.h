@@ -142,7 +142,7 @@ struct dmi_step_entry {
     uint64_t step;     /* the engine's own number */
     uint64_t time_ns;
     uint32_t n_rows;
-    uint32_t flags;       /* none defined; readers ignore them */
+    uint32_t flags;       /* enum dmi_step_flags, <dmi/dmi.h> */
     int32_t ranks[8];     /* tp rank, size, pp rank, size, dp, ep */
     uint32_t tags_offset; /* of the string, from the entry's start */
     uint32_t tags_bytes;  /* 0: none */

@@ -313,6 +313,12 @@ void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,
     pthread_mutex_unlock(&lock);
 }
 
+void accounts_in_force(uint64_t n)
+{
+    if (book.file)
+        atomic_store_relaxed(&book.file->in_force, n);
+}
+
 /* ------------------------------------------------------------------------- start and end */
 
 void accounts_start(struct dmi_edit_accounts *file, accounts_note_fn *note)

@@ -50,6 +50,9 @@ void accounts_collect(const uint64_t *counts, uint64_t *seen);
 /* Settles accounts of requests that have ended. Thread: any. */
 void accounts_settle(void);
 
+/* How many edits are in force. Thread: whoever changes them. */
+void accounts_in_force(uint64_t n);
+
 /* All launches are over: what is not written by now was not run. Thread: the last flush's. */
 void accounts_finish(void);
 

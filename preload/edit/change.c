@@ -43,8 +43,12 @@ static void add_uses(struct text *t, const struct edit_version *v)
         const struct edit_use *use = &v->uses[i];
         text_printf(t, "%s{\"name\": ", i ? ", " : "");
         text_json(t, use->edit->name);
+        text_printf(t, ", \"site\": ");
+        text_json(t, use->edit->site);
         text_printf(t, ", \"uid\": %" PRIu64 ", \"hash\": \"%016" PRIx64 "\", \"number\": %td",
                     use->uid, use->of->hash, use->edit - use->of->list);
+        text_printf(t, "%s%s", use->edit->any_cache ? ", \"cache\": \"ignore\"" : "",
+                    use->edit->live ? ", \"live\": true" : "");
         if (use->off)
             text_printf(t, ", \"off\": true");
         if (use->times && use->times->from == EDIT_NUMBER) {

@@ -35,6 +35,10 @@ struct edit_version *edits_hold(void)
 
 void edits_put_in_force(struct edit_version *v)
 {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < v->n; i++)
+        n += !v->uses[i].off;
+    accounts_in_force(n);
     pthread_mutex_lock(&lock);
     struct edit_version *before = in_force;
     in_force = v;

@@ -61,24 +61,46 @@ static void add_words(struct text *words, const json_t *object)
     text_add(words, what, strlen(what) + 1);
 }
 
+/* Its other keys, as an object; "" where there is none, or all of them are its words. Takes @object over. */
+static void add_more(struct text *words, json_t *object)
+{
+    bool any = json_is_string(json_object_get(object, "what")) && json_object_size(object) > 1;
+    if (any)
+        json_object_del(object, "what");
+    _cleanup_(freep) char *all = any ? json_dumps(object, JSON_COMPACT) : NULL;
+    words->failed |= any && !all;
+    text_add(words, all ? all : "", (all ? strlen(all) : 0) + 1);
+    json_decref(object);
+}
+
 static void fill(struct reader_change *changes, struct text *words, const json_t *list,
                  const struct reader_noted *noted, size_t n)
 {
     size_t n_listed = json_array_size(list);
     for (size_t i = 0; i < n_listed; i++) {
         const json_t *o = json_array_get(list, i);
-        changes[i] =
-            (struct reader_change){ reader_number_of(o, "time_ns"), reader_number_of(o, "launch"),
-                                    reader_number_of(o, "step"), NULL };
+        changes[i] = (struct reader_change){ .number = i,
+                                             .time_ns = reader_number_of(o, "time_ns"),
+                                             .launch = reader_number_of(o, "launch"),
+                                             .step = reader_number_of(o, "step") };
         add_words(words, o);
+        text_add(words, "", 1);
     }
     for (size_t i = 0; i < n; i++) {
         json_t *o = reader_parse_json(noted[i].json, noted[i].at.json_bytes);
-        changes[n_listed + i] = (struct reader_change){ noted[i].at.time_ns, noted[i].at.launch,
-                                                        noted[i].at.step, NULL };
+        changes[n_listed + i] = (struct reader_change){ .number = noted[i].at.number,
+                                                        .time_ns = noted[i].at.time_ns,
+                                                        .launch = noted[i].at.launch,
+                                                        .step = noted[i].at.step };
         add_words(words, o);
-        json_decref(o);
+        add_more(words, o);
     }
+}
+
+/* The text after this one. */
+static const char *next_text(const char *text)
+{
+    return text + strlen(text) + 1;
 }
 
 int reader_fill_changes(struct reader *r)
@@ -101,8 +123,11 @@ int reader_fill_changes(struct reader *r)
         return -ENOMEM;
     }
     const char *at = words.data;
-    for (size_t i = 0; i < n; at += strlen(at) + 1)
-        changes[i++].what = at;
+    for (size_t i = 0; i < n; i++, at = next_text(at)) {
+        changes[i].what = at;
+        at = next_text(at);
+        changes[i].more = *at ? at : NULL;
+    }
     reader_forget_changes(r);
     r->run.changes = changes;
     r->run.n_changes = n;

@@ -210,6 +210,8 @@ static int read_structure(struct err *err, struct reader *r)
         res = reader_fill_changes(r);
     if (!res && r->place.dir >= 0)
         res = reader_check_files(r);
+    if (!res && r->place.dir >= 0)
+        res = reader_take_edits(r);
     if (!res)
         res = reader_sum(r);
     if (!res && r->place.dir < 0)
@@ -293,6 +295,7 @@ static void forget_files(struct reader *r)
     free((void *)(uintptr_t)r->run.absent);
     free((void *)(uintptr_t)r->run.problems);
     reader_forget_changes(r);
+    reader_forget_edits(r);
     r->run.conventions = r->run.absent = NULL;
     r->run.problems = NULL;
 }

@@ -13,6 +13,7 @@
 #include "core/err.h"
 
 #include <dmi/counters.h>
+#include <dmi/edit_account.h>
 #include <dmi/format.h>
 #include <dmi/site.h>
 
@@ -111,8 +112,26 @@ struct reader_problem {
 
 /* Something was changed while the run was written. */
 struct reader_change {
+    uint64_t number;                /* in its run, from 0 */
     uint64_t time_ns, launch, step; /* as struct run_change has them */
     const char *what;
+    const char *more; /* a JSON object of what else is noted; NULL: nothing */
+};
+
+/* What became of the rows that an edit wants: an account of the file `edits`. */
+struct reader_edit_account {
+    const struct dmi_edit_account *at; /* checked: texts end, the state is known */
+    uint64_t missed;                   /* of all reasons */
+    uint64_t lost; /* neither written nor missed: lost_at_kill, or still under way */
+    bool holds;    /* written + missed (+ lost, where not closed) = due */
+};
+
+/* All of them; of joined runs those of each. */
+struct reader_edits {
+    bool known; /* there is such a file, and it can be read */
+    const struct reader_edit_account *accounts;
+    size_t n;
+    uint64_t ended, marked, in_force; /* as of struct dmi_edit_accounts */
 };
 
 enum reader_state {
@@ -142,6 +161,7 @@ struct reader_run {
     size_t n_problems;
     const struct reader_change *changes; /* as they came */
     size_t n_changes;
+    struct reader_edits edits;
     size_t n_runs;                   /* that are joined; 1: this is one run */
     const struct reader_rank *ranks; /* n_runs of them; NULL: this is one run */
     size_t n_segments;
@@ -318,6 +338,9 @@ int reader_decode(struct err *err, struct reader *reader, const struct reader_re
  * Reads the run anew; what it finds replaces the findings. Return: 0, or -errno if it could not go on.
  */
 int reader_verify(struct reader *reader);
+
+/* Whether @name is that of a file of edits in a run's folder: a note names it, and may be hostile. NULL: false. */
+bool reader_is_edits_file(const char *name);
 
 /* Findings so far: of the open, of selections, of reader_verify(). */
 size_t reader_n_findings(const struct reader *reader);

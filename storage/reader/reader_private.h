@@ -16,6 +16,7 @@
  *     account.c       sums
  *     reused_ids.c    ids that come again, as they are shown
  *     check.c         manifest, counters and spec against what is there
+ *     edits.c         what became of the rows that edits want, and what the edits were
  *     extents.c       in which chunks steps and outcomes lie
  *     steps.c         steps that a selection needs
  *     outcomes.c      what became of their rows
@@ -287,7 +288,8 @@ struct reader {
     struct reader_index index;
     char *change_words;            /* changes.c: what the run's changes say, one after the other */
     struct dmi_counters *counters; /* check.c */
-    struct dmi_tally *found;       /* account.c: per site */
+    struct dmi_edit_accounts *edits; /* edits.c */
+    struct dmi_tally *found;         /* account.c: per site */
     struct reader_selection selection;
     struct reader_names names;
     struct reader_decoder decoder;
@@ -505,6 +507,14 @@ int reader_sum(struct reader *reader);
 
 /* ---- check.c: notes what is wrong by itself. Return: 0 or -errno (memory). */
 int reader_check_files(struct reader *reader);
+
+/* ---- edits.c: notes what is wrong by itself. Return: 0 or -errno (memory). */
+
+/* The accounts of a run whose state is known, into the run. */
+int reader_take_edits(struct reader *reader);
+void reader_forget_edits(struct reader *reader);
+/* Are the files there that the notes of changes name, as they say? */
+int reader_check_packs(struct reader *reader);
 
 /* For qsort() of numbers. */
 static inline int reader_number_order(const void *pa, const void *pb)

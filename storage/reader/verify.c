@@ -155,7 +155,7 @@ static int verify_all(struct reader *r)
             res = verify_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k]);
     if (!res)
         verify_account(r);
-    return res;
+    return res ? res : reader_check_packs(r);
 }
 
 int reader_verify_one(struct reader *r)

@@ -14,6 +14,8 @@
  *     heads N                                    records of `put` that follow have that many heads, as a second dimension
  *     dp RANK SIZE                               of the steps that follow
  *     tags TEXT                                  of the spans of the steps that follow
+ *     flags N                                    of the steps that follow
+ *     change MEMBERS                             a change before the next step, and these members of its JSON object, a comma first
  *     accept ID NUMBER N
  *     end ID REASON
  *
@@ -228,6 +230,13 @@ static int put_line(struct writer *w, char *text)
         return 0;
     if (sscanf(text, "dp %d %d", &w->step.dp_rank, &w->step.dp_size) == 2)
         return 0;
+    if (sscanf(text, "flags %u", &w->step.flags) == 1)
+        return 0;
+    if (!strncmp(text, "change ", 7)) {
+        text[strcspn(text, "\n")] = 0;
+        return run_change(
+            w->run, &(struct run_change){ .step = w->n_steps, .what = "edits", .more = text + 7 });
+    }
     if (sscanf(text, "tags %255[^\n]", w->tags) == 1)
         return 0;
     if (sscanf(text, "launch %llu", &number) == 1) {

@@ -70,6 +70,18 @@ B = [*A, 15, 16]  # begins as A
 D = [*B, 17]
 OTHER = "are in no request with the same tokens"
 SALT = [f'tags {{"cache_salt": "{salt}"}}' for salt in ("x", "y")]
+SHARES = "flags 1"  # the engine says that it shares cached prefixes
+ALSO = {"off": ', "off": true', "ignore": ', "cache": "ignore"', "live": ', "live": true', "": ""}
+
+
+def change(also="", version=2):
+    """An edit comes into force."""
+    return f'change , "version": {version}, "edits": [{{"name": "e", "site": "resid_pre", "uid": 1, "hash": "0", "number": 0{ALSO[also]}}}]'
+
+
+OF_EDITS = 'tags {"cache_salt": "mine/dmi-0123456789abcdef"}'
+AB = [[Span("a", A)], [Span("b", B, 4, cached=4)]]
+NONE = ({"b": "----bb"}, f"positions 0 to 3 {OTHER}")
 CASES = {  # steps; what else; {request: whose row each of its positions has, - none}; what is said of the last one, if it is no sample
     "the request that computed them": ([[Span("a", A)], [Span("b", B, 4, cached=4)]], {}, {"b": "aaaabb"}, None),
     "the first of several": ([[Span("a", A)], [Span("b", A)], [Span("c", B, 4, cached=4)]], {}, {"c": "aaaacc"}, None),
@@ -98,6 +110,15 @@ CASES = {  # steps; what else; {request: whose row each of its positions has, - 
     "rejected rows": ([[Span("a", A[:3])], [Span("a", A, 3, phase=3)], "accept a 1 0", [Span("b", B, 4, cached=4)]], {}, {"b": "aaa-bb"},
                       f"positions 3 to 3 {OTHER}"),
     "a request that was preempted itself": ([[Span("b", B, 0, 4)], [Span("b", B, 4, cached=4)]], {}, {"b": "bbbbbb"}, None),
+    "edits, and requests without their salt": ([SHARES, change(), *AB], {}, {"b": "aaaabb"}, None),
+    "edits, and an engine that may not share": ([change(), *AB], {}, *NONE),
+    "edits, and a step that does not say it": ([SHARES, change(), AB[0], "flags 0", AB[1]], {}, *NONE),
+    "an edit that ignores caches": ([SHARES, change("ignore"), *AB], {}, *NONE),
+    "an edit that was one before": ([SHARES, change("ignore"), change(version=3), *AB], {}, *NONE),
+    "an edit that is off": ([change("off"), *AB], {}, {"b": "aaaabb"}, None),
+    "a salt of edits": ([SHARES, change(), OF_EDITS, *AB], {}, {"b": "aaaabb"}, None),
+    "edits changed between the requests": ([SHARES, change(), OF_EDITS, AB[0], change(version=3), AB[1]], {}, *NONE),
+    "an edit that changes within a request": ([SHARES, change("live"), OF_EDITS, *AB], {}, *NONE),
     "chunks of a prompt": ([[Span("a", A, 0, 2)], [Span("a", A, 2, 2)], [Span("b", B, 4, cached=4)]], {}, {"b": "aaaabb"}, None),
 }
 

@@ -161,6 +161,8 @@ int dump_diff(struct reader *reader, const struct options *o)
         return DUMP_USAGE;
     }
     int status = diff_report(&d, &report);
+    if (diff_edits(&d, &report))
+        return DUMP_USAGE;
     size_t n_damage = findings_of(reader) + findings_of(d.other.reader);
     return report_end(&report, n_damage && status == DUMP_OK ? DUMP_FAILED : status);
 }

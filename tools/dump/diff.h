@@ -59,6 +59,9 @@ int diff_rows(struct err *err, struct differ *differ);
 /* Does nothing of the tensor differ by more than the options allow? */
 bool difference_passes(const struct difference *difference, const struct options *options);
 
+/* Of runs whose edits differ: where they changed something first, and what they should have reached and did not. Return: an exit status. */
+int diff_edits(const struct differ *differ, struct report *report);
+
 /* Return: an exit status. */
 int diff_report(struct differ *differ, struct report *report);
 

@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "read/record.h"
 #include "read/layers.h"
+#include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -251,7 +252,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
 
 /* ------------------------------------------------------------------------- the command */
 
-static void list_facts(struct report *report, const struct reader *reader)
+static int list_facts(struct report *report, const struct reader *reader)
 {
     const struct reader_run *run = reader_run(reader);
     facts_run(report, reader);
@@ -261,7 +262,9 @@ static void list_facts(struct report *report, const struct reader *reader)
         facts_problems(report, run);
         facts_changes(report, run);
     }
+    int status = edits_summary(report, reader);
     report_line(report, "%s", "");
+    return status;
 }
 
 static void list_remarks(struct report *report, const struct reader_run *run)
@@ -284,7 +287,8 @@ int dump_list(struct reader *reader, const struct options *o)
     if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
         (o->requests && requests_add_costs(reader, &requests)))
         return no_memory();
-    list_facts(&report, reader);
+    if (list_facts(&report, reader))
+        return DUMP_USAGE;
     int r = 0;
     if (o->records)
         list_records(&report, reader, &requests, o);

@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 #include "tools/common/leftover.h"
 #include "tools/common/ticker.h"
+#include "tools/dump/edits.h"
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
@@ -17,6 +18,7 @@ static const struct command commands[] = {
     { "stats", dump_stats },
     { "verify", dump_verify, .reads_all = true, .aliases = true },
     { "diff", dump_diff, .takes_other = true, .by_itself = true, .aliases = true },
+    { "edits", dump_edits },
     { "export", dump_export, .selects = true, .takes_several = true },
     { "recover", dump_recover, .by_itself = true },
     { 0 },

@@ -36,6 +36,10 @@ static void complain_empty(const struct reader *reader, const struct sites *site
     }
     layers_sort(&layers);
     layers_add_text(&t, &layers);
+    if (reader_site(reader, first)->writes) {
+        complain("site %s is a place for edits, and is not captured", site->name);
+        return;
+    }
     char expected[32], dropped[32];
     if (layers.n)
         complain(

@@ -23,6 +23,7 @@ static const char usage_text[] =
     "dmi-dump diff   RUN OTHER            where two runs differ: site, layer, request, token\n"
     "dmi-dump export RUN --format F -o O  tensors in what others read; some formats take several "
     "runs\n"
+    "dmi-dump edits  RUN                  what edits were in force when, and who changed them\n"
     "dmi-dump recover RUN -o O            a new run of what a kill or damage has left\n"
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
@@ -74,6 +75,10 @@ static const char usage_text[] =
     "  --requests          list: every request: its state, its tokens computed, cached and "
     "rejected;\n"
     "                      stats: what each one's capture cost\n"
+    "  --edits             stats: of each edit the rows that were due, written and missed\n"
+    "  --export FILE       edits: write what was in force in the end, as a file of edits, with its "
+    "vectors in\n"
+    "                      a safetensors file beside it\n"
     "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3); diff: "
     "the "
     "same\n"
@@ -81,7 +86,8 @@ static const char usage_text[] =
     "  --row-tolerance X   verify, diff: the same of a single row (verify's default: 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export, recover: where to (default: RUN's name in the current folder)\n"
-    "  --force             export: replace a file that is there, or a folder that an export wrote\n"
+    "  --force             edits, export: replace a file that is there, or a folder that an export "
+    "wrote\n"
     "  --append            export: go on with a dataset that is there: what it has is not written "
     "twice\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
@@ -119,6 +125,8 @@ enum option_id {
     OPT_RECORDS,
     OPT_TENSORS,
     OPT_REQUESTS,
+    OPT_EDITS,
+    OPT_EXPORT,
     OPT_AGAINST,
     OPT_FROM,
     OPT_FORCE,
@@ -152,6 +160,8 @@ static const struct option long_options[] = {
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
+    { "edits", no_argument, NULL, OPT_EDITS },
+    { "export", required_argument, NULL, OPT_EXPORT },
     { "force", no_argument, NULL, OPT_FORCE },
     { "append", no_argument, NULL, OPT_APPEND },
     { "map", no_argument, NULL, OPT_MAP },
@@ -171,7 +181,7 @@ static const struct option long_options[] = {
     { 0 },
 };
 
-/* Which commands take an option, by their first letters but for stats, which is 't'; options that are not here go with all. */
+/* Which commands take an option, by their first letters but for stats and edits: 't' and 'i'; options that are not here go with all. */
 static const struct {
     int id;
     const char *commands;
@@ -191,7 +201,9 @@ static const struct {
     { OPT_TENSORS, "l" },
     { OPT_REQUESTS, "lt" },
     { OPT_AGAINST, "v" },
-    { OPT_FORCE, "e" },
+    { OPT_EDITS, "t" },
+    { OPT_EXPORT, "i" },
+    { OPT_FORCE, "ei" },
     { OPT_APPEND, "e" },
     { OPT_MAP, "s" },
     { OPT_NAMES, "e" },
@@ -306,6 +318,8 @@ static int take_option(int c, struct options *o)
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
+    case OPT_EDITS: o->edits = true; break;
+    case OPT_EXPORT: o->edits_to = optarg; break;
     case OPT_FORCE: o->force = true; break;
     case OPT_APPEND: o->append = true; break;
     case OPT_MAP: o->map = true; break;
@@ -337,7 +351,8 @@ static int take_words(int n, char **words, const struct command *commands, struc
         return hint();
     }
     if (!o->command) {
-        complain("'%s' is no command: list, show, stats, verify, diff, export, recover", words[0]);
+        complain("'%s' is no command: list, show, stats, verify, diff, edits, export, recover",
+                 words[0]);
         return hint();
     }
     int at = 1;
@@ -372,10 +387,16 @@ static int take_words(int n, char **words, const struct command *commands, struc
     return -1;
 }
 
+/* Of taken_by. */
+static char letter_of(const char *command)
+{
+    return !strcmp(command, "stats") ? 't' : !strcmp(command, "edits") ? 'i' : *command;
+}
+
 /* Whether the command takes each of the options that were given. */
 static bool are_taken(const struct options *o, uint32_t given)
 {
-    char letter = strcmp(o->command->name, "stats") ? *o->command->name : 't';
+    char letter = letter_of(o->command->name);
     for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++)
         if (given >> i & 1 && !strchr(taken_by[i].commands, letter)) {
             complain("%s does not take --%s", o->command->name, option_name(taken_by[i].id));

@@ -31,10 +31,11 @@ struct options {
     uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
     struct slices steps, forwards, rows;
-    bool json, all_values, records, tensors, requests, force, append, map;
+    bool json, all_values, records, tensors, requests, force, append, map, edits;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
+    const char *edits_to; /* edits --export */
     const char *names;
     const char *loss_mask; /* a file */
     bool last_queries;     /* --queries last */

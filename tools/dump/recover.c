@@ -61,6 +61,9 @@ static void add_lost(struct text *to, const struct recovery *x)
               "records are of a step that is lost, and without tokens");
     add_count(&t, x->n_not_fetched, "part of a row or step was not fetched",
               "parts of rows or steps were not fetched");
+    add_count(&t, l->n_edit_rows, "row that an edit wanted was on its way",
+              "rows that edits wanted were on their way");
+    add_count(&t, l->n_packs, "file of edits cannot be copied", "files of edits cannot be copied");
     if (l->unknown)
         text_printf(&t, "; what was expected and what was dropped is not known of all sites: the "
                         "counters cannot be read, or contradict what the run holds");
@@ -79,7 +82,7 @@ static bool lacks(const struct recovery *x)
 {
     const struct recover_lost *l = &x->lost;
     const struct reader_run *run = reader_run(x->reader);
-    bool damaged = x->n_undecoded || (l->unknown && !facts_is_segment(run));
+    bool damaged = x->n_undecoded || l->n_packs || (l->unknown && !facts_is_segment(run));
     for (size_t i = 0; i < reader_n_findings(x->reader); i++)
         damaged |= reader_finding(x->reader, i)->damage;
     return damaged || x->n_not_fetched || l->unread.records || l->n_stepless;
@@ -157,6 +160,8 @@ static int recover(struct err *err, struct recovery *x, struct place *place)
     if (r)
         return r;
     recover_count(x);
+    if (recover_edits(x))
+        return err_set_errno(err, ENOMEM, "cannot recover");
     note_origin(x);
     return publish(err, x, place);
 }

@@ -19,8 +19,10 @@ struct recover_lost {
     struct dmi_tally at_kill; /* on their way when it ended */
     uint64_t n_chunks;        /* that damage was found in */
     uint64_t n_steps;         /* that the process had noted */
-    uint64_t n_stepless; /* records whose step is one of them: they are there, without tokens */
-    bool unknown;        /* no counters that can be believed: what is lost is not known */
+    uint64_t n_stepless;  /* records whose step is one of them: they are there, without tokens */
+    uint64_t n_edit_rows; /* that edits wanted, and of which nothing is known */
+    uint64_t n_packs;     /* files of edits that cannot be copied */
+    bool unknown;         /* no counters that can be believed: what is lost is not known */
 };
 
 struct recovery {
@@ -47,6 +49,9 @@ int recover_copy(struct err *err, struct recovery *recovery);
 
 /* Sets the new run's counters so that they balance, and finds what was lost. */
 void recover_count(struct recovery *recovery);
+
+/* Copies accounts and files of edits. Return: 0 or -ENOMEM. */
+int recover_edits(struct recovery *recovery);
 
 /* Frees what is its own, not the reader. */
 void recover_deinit(struct recovery *recovery);

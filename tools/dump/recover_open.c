@@ -55,7 +55,16 @@ static void copy_changes(struct recovery *x, const struct reader_run *run)
 {
     for (size_t i = 0; i < run->n_changes; i++) {
         const struct reader_change *c = &run->changes[i];
-        run_change(x->run, &(struct run_change){ c->time_ns, c->launch, c->step, c->what });
+        _cleanup_(text_deinit) struct text more = { 0 };
+        size_t n = c->more ? strlen(c->more) : 0;
+        if (n > 2) /* the members alone, as run_change() has them */
+            text_printf(&more, ", %.*s", (int)(n - 2), c->more + 1);
+        run_change(x->run,
+                   &(struct run_change){ .time_ns = c->time_ns,
+                                         .launch = c->launch,
+                                         .step = c->step,
+                                         .what = c->what,
+                                         .more = more.n && !more.failed ? more.data : NULL });
     }
 }
 

@@ -6,6 +6,7 @@
 #include "core/words.h"
 #include "read/account.h"
 #include "read/layers.h"
+#include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
 
 #include <errno.h>
@@ -293,6 +294,8 @@ int dump_stats(struct reader *reader, const struct options *o)
         return DUMP_USAGE;
     if (report.json || o->requests)
         list_request_costs(&report, reader, &s.requests, &o->select);
+    if (o->edits && edits_table(&report, reader))
+        return DUMP_USAGE;
     facts_problems(&report, run);
     facts_changes(&report, run);
     const struct account *total = &s.accounts.total;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump verify: every checksum, every file, the accounting; and a comparison with reference activations. */
 #include "tools/dump/dump.h"
+#include "tools/dump/edits.h"
 
 #include "core/cleanup.h"
 #include "core/words.h"
@@ -43,11 +44,15 @@ int dump_verify(struct reader *reader, const struct options *o)
     verdict(&report, reader, n_damage);
     if (account(&report, reader, &balances))
         return DUMP_USAGE;
+    if (edits_summary(&report, reader))
+        return DUMP_USAGE;
     report_member(&report, "intact", json_boolean(!n_damage && balances));
     int status = n_damage || !balances ? DUMP_FAILED : DUMP_OK;
     if (o->against) {
         int compared = dump_compare(reader, o, &report);
         status = compared > status ? compared : status;
+        if (edits_remark(&report, reader))
+            return DUMP_USAGE;
     }
     return report_end(&report, status);
 }

@@ -99,6 +99,39 @@ static json_t *request_value(const struct view_request *q)
     return o;
 }
 
+static json_t *reasons_of(const struct view_edit *e)
+{
+    json_t *o = json_object();
+    for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
+        if (e->missed_by[k])
+            set_u64(o, dmi_edit_miss_name(k), e->missed_by[k]);
+    return o;
+}
+
+static json_t *edits_value(const struct view *v)
+{
+    const struct view_counts *c = &v->now, *b = &v->before;
+    json_t *o = json_object(), *list = json_array();
+    set_u64(o, "in_force", c->edits_in_force);
+    set_u64(o, "due", c->edit_rows_due);
+    set_u64(o, "written", c->edit_rows_written);
+    set_u64(o, "missed", c->edit_rows_missed);
+    set_double(o, "written_per_s", view_rate(v, c->edit_rows_written, b->edit_rows_written));
+    for (size_t i = 0; i < v->n_edits; i++) {
+        const struct view_edit *e = &v->edits[i];
+        json_t *one = json_object();
+        set(one, "edit", value_text(e->name));
+        set_u64(one, "due", e->due);
+        set_u64(one, "written", e->written);
+        set_u64(one, "missed", e->missed);
+        set(one, "missed_by_reason", reasons_of(e));
+        set_double(one, "written_per_s", view_rate(v, e->written, e->written_before));
+        json_array_append_new(list, one);
+    }
+    set(o, "edits", list);
+    return o;
+}
+
 static json_t *waits_value(const struct view *v)
 {
     json_t *o = json_object();
@@ -180,6 +213,7 @@ static void set_common(json_t *o, const struct view *v)
     for (size_t i = 0; i < v->n_rings; i++)
         json_array_append_new(rings, ring_value(&v->rings[i]));
     set(o, "rings", rings);
+    set(o, "edits", v->has_edits ? edits_value(v) : json_null());
     set_live(o, v);
 }
 

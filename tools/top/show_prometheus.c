@@ -12,10 +12,11 @@
 struct metric {
     const char *name;
     const char *help;
-    size_t at;    /* of a uint64_t in the struct that is shown */
-    bool gauge;   /* it may fall */
-    bool is_ns;   /* nanoseconds, shown as seconds */
-    bool of_live; /* only where there is the file `live` */
+    size_t at;     /* of a uint64_t in the struct that is shown */
+    bool gauge;    /* it may fall */
+    bool is_ns;    /* nanoseconds, shown as seconds */
+    bool of_live;  /* only where there is the file `live` */
+    bool of_edits; /* only where there is the file `edits` */
 };
 
 #define COUNT(member) offsetof(struct view_counts, member)
@@ -59,6 +60,8 @@ static const struct metric of_runs[] = {
     { "dmi_requests_shed_total", "Requests that were shed.", COUNT(requests_shed),
       .of_live = true },
     { "dmi_requests_total", "Requests that began.", COUNT(requests_seen), .of_live = true },
+    { "dmi_edits_in_force", "Edits that are in force and not off.", COUNT(edits_in_force),
+      .gauge = true, .of_edits = true },
 };
 
 static const struct metric of_sites[] = {
@@ -130,7 +133,7 @@ static void add_run_metric(struct text *to, const struct metric *m, const struct
 {
     begin(to, m);
     for (size_t i = 0; i < n; i++) {
-        if (m->of_live && !views[i].has_live)
+        if ((m->of_live && !views[i].has_live) || (m->of_edits && !views[i].has_edits))
             continue;
         begin_sample(to, m->name, &views[i]);
         end_sample(to, m, &views[i].now);
@@ -159,6 +162,53 @@ static void add_ring_metric(struct text *to, const struct metric *m, const struc
             text_printf(to, ",ring=\"%zu\",device=\"%" PRIu32 "\"", k, views[i].rings[k].device);
             end_sample(to, m, &views[i].rings[k]);
         }
+}
+
+static void add_edit_metric(struct text *to, const struct metric *m, const struct view *views,
+                            size_t n)
+{
+    begin(to, m);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < views[i].n_edits; k++) {
+            begin_sample(to, m->name, &views[i]);
+            add_label(to, ",edit", views[i].edits[k].name);
+            end_sample(to, m, &views[i].edits[k]);
+        }
+}
+
+/* Of each edit all reasons that it has. */
+static void add_missed(struct text *to, const struct view *views, size_t n)
+{
+    static const struct metric m = { "dmi_edit_rows_missed_total",
+                                     "Rows that edits did not write, by why." };
+    begin(to, &m);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < views[i].n_edits; k++)
+            for (uint32_t d = 0; d < DMI_EDIT_MISS_COUNT; d++) {
+                const uint64_t *missed = &views[i].edits[k].missed_by[d];
+                if (!*missed)
+                    continue;
+                begin_sample(to, m.name, &views[i]);
+                add_label(to, ",edit", views[i].edits[k].name);
+                text_printf(to, ",reason=\"%s\"", dmi_edit_miss_name(d));
+                end_sample(to, &m, missed);
+            }
+}
+
+static void add_edits(struct text *to, const struct view *views, size_t n)
+{
+    static const struct metric of_edits[] = {
+        { "dmi_edit_rows_due_total", "Rows that edits want.", offsetof(struct view_edit, due) },
+        { "dmi_edit_rows_written_total", "Rows that edits wrote.",
+          offsetof(struct view_edit, written) },
+    };
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || views[i].has_edits;
+    for (size_t i = 0; any && i < N_OF(of_edits); i++)
+        add_edit_metric(to, &of_edits[i], views, n);
+    if (any)
+        add_missed(to, views, n);
 }
 
 /* Of each site all reasons that it has. */
@@ -210,4 +260,5 @@ void show_prometheus(struct text *to, const struct view *views, size_t n)
         add_drops(to, &drops[i], views, n);
     for (size_t i = 0; i < N_OF(of_rings); i++)
         add_ring_metric(to, &of_rings[i], views, n);
+    add_edits(to, views, n);
 }

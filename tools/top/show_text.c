@@ -197,6 +197,40 @@ static void dropped_line(struct text *to, const struct view *v)
     text_printf(to, "%s\n", any ? "" : "  dropped: nothing");
 }
 
+static void edit_row(struct text *to, const struct view *v, const struct view_edit *e)
+{
+    bool any = false;
+    text_add(to, "  ", 2);
+    name_cell(to, e->name, strlen(e->name), NAME_WIDTH);
+    rate_cell(to, view_rate(v, e->written, e->written_before), 10);
+    count_cell(to, e->due, 13);
+    count_cell(to, e->written, 13);
+    count_cell(to, e->missed, 11);
+    for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++) {
+        if (e->missed_by[k])
+            text_printf(to, "%s %s %" PRIu64, any ? "," : " ", dmi_edit_miss_name(k),
+                        e->missed_by[k]);
+        any = any || e->missed_by[k];
+    }
+    text_add(to, "\n", 1);
+}
+
+static void edits_table(struct text *to, const struct view *v)
+{
+    const struct view_counts *c = &v->now;
+    if (!v->has_edits)
+        return;
+    text_printf(to,
+                "  edits: %" PRIu64 " in force; %" PRIu64 " rows due, %" PRIu64 " written, %" PRIu64
+                " missed\n",
+                c->edits_in_force, c->edit_rows_due, c->edit_rows_written, c->edit_rows_missed);
+    if (v->n_edits)
+        text_printf(to, "  %-*s %10s %13s %13s %11s\n", NAME_WIDTH, "EDIT", "WRITTEN/S", "DUE",
+                    "WRITTEN", "MISSED");
+    for (size_t i = 0; i < v->n_edits; i++)
+        edit_row(to, v, &v->edits[i]);
+}
+
 /* Whatever folders and files are called: no line of its own. */
 static void add_name(struct text *to, const char *s)
 {
@@ -234,11 +268,11 @@ static void live_lines(struct text *to, const struct view *v)
     if (v->has_live) {
         disk_lines(to, v);
         overload_line(to, v);
-    } else if (v->run && v->run->live_refused.code) {
-        refused_line(to, &v->run->live_refused);
-    } else if (v->run && v->run->now.state == TOP_RUNNING) {
-        text_printf(to, "  no file live: ring, encoder, disk and requests are not known\n");
     }
+    if (v->run && v->run->live_refused.code)
+        refused_line(to, &v->run->live_refused);
+    else if (v->run && !v->has_live && v->run->now.state == TOP_RUNNING)
+        text_printf(to, "  no file live: ring, encoder, disk and requests are not known\n");
 }
 
 static void block(struct text *to, const struct view *v)
@@ -250,6 +284,7 @@ static void block(struct text *to, const struct view *v)
     waits_line(to, v);
     dropped_line(to, v);
     sites_table(to, v);
+    edits_table(to, v);
     if (v->run)
         requests_table(to, v);
 }

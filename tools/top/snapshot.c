@@ -191,7 +191,56 @@ static int take_live(struct err *err, const struct snapshot_of *of, struct snaps
     return 0;
 }
 
-/* ------------------------------------------------------------------------- both */
+/* ------------------------------------------------------------------------- edits */
+
+static const char *edits_wrong(const struct dmi_edit_accounts *e, size_t n,
+                               const struct snapshot_of *of)
+{
+    if (n < sizeof *e || e->magic != DMI_EDIT_ACCOUNTS_MAGIC)
+        return "is no file of edits' accounts";
+    if (e->version != DMI_EDIT_ACCOUNTS_VERSION)
+        return "is of another version";
+    if (n != sizeof *e + (uint64_t)e->n * sizeof e->accounts[0])
+        return "has another size than its accounts take";
+    if (memcmp(e->run_uuid, of->uuid, sizeof of->uuid))
+        return "is of another run";
+    for (uint32_t i = 0; i < e->n; i++)
+        if (!memchr(e->accounts[i].edit, 0, sizeof e->accounts[i].edit))
+            return "has an edit whose name does not end";
+    return NULL;
+}
+
+/* Return: as load_live(). */
+static int load_edits(struct err *err, const struct snapshot_of *of, struct dmi_edit_accounts **out)
+{
+    _cleanup_(freep) void *data = NULL;
+    size_t n;
+    int r = snapshot_load(err, of->dir, of->path, "edits", DMI_MAX_JSON, &data, &n);
+    if (r)
+        return r;
+    const char *wrong = edits_wrong(data, n, of);
+    if (wrong)
+        return err_set(err, -EBADMSG, "%s/edits: %s", of->path, wrong);
+    *out = steal_ptr(data);
+    return 0;
+}
+
+/* Two readings: what is due is counted first, so it comes from the later one. */
+static void take_edits(struct err *err, const struct snapshot_of *of, struct snapshot *s)
+{
+    _cleanup_(freep) struct dmi_edit_accounts *after = NULL;
+    if (load_edits(err, of, &s->edits) || load_edits(err, of, &after))
+        return;
+    for (uint32_t i = 0; i < s->edits->n && i < after->n; i++) {
+        struct dmi_edit_account *to = &s->edits->accounts[i];
+        const struct dmi_edit_account *from = &after->accounts[i];
+        if (to->uid == from->uid && to->state == from->state &&
+            !memcmp(to->request, from->request, sizeof to->request))
+            to->due = from->due;
+    }
+}
+
+/* ------------------------------------------------------------------------- all of it */
 
 int snapshot_take(struct err *err, struct err *live_err, const struct snapshot_of *of,
                   struct snapshot *out)
@@ -202,6 +251,8 @@ int snapshot_take(struct err *err, struct err *live_err, const struct snapshot_o
     if (!r && s.state != TOP_CLOSED)
         take_live(live_err, of,
                   &s); /* what is wrong with it stands there; nothing: it is missing */
+    if (!r)
+        take_edits(live_err->code ? &(struct err){ 0 } : live_err, of, &s);
     if (r)
         snapshot_deinit(&s);
     *out = s;
@@ -213,5 +264,6 @@ void snapshot_deinit(struct snapshot *s)
     free(s->counters);
     free(s->live);
     free(s->whole);
+    free(s->edits);
     *s = (struct snapshot){ 0 };
 }

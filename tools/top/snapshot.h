@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of a run that a process writes into, read once: `counters` and `live`. They are read, not mapped, and only where
+ * The files of a run that a process writes into, read once: `counters`, `live` and `edits`. They are read, not mapped, and only where
  * they belong to whoever looks; nothing in them is believed before it was checked. A program of one thread. Source:
  * docs/format.md 10.
  */
@@ -11,6 +11,7 @@
 #include "storage/alive.h"
 
 #include <dmi/counters.h>
+#include <dmi/edit_account.h>
 #include <dmi/live.h>
 
 #include <stdbool.h>
@@ -27,9 +28,10 @@ enum top_state {
 struct snapshot {
     uint64_t mono_ns; /* when */
     enum top_state state;
-    struct dmi_counters *counters; /* NULL: none */
-    struct dmi_live *live;         /* NULL: there is no such file, or it was refused */
-    bool *whole;                   /* per entry of live->requests: it is of one moment */
+    struct dmi_counters *counters;   /* NULL: none */
+    struct dmi_live *live;           /* NULL: there is no such file, or it was refused */
+    struct dmi_edit_accounts *edits; /* likewise; texts of its accounts end */
+    bool *whole;                     /* per entry of live->requests: it is of one moment */
 };
 
 /* Which run it must be of. */
@@ -43,7 +45,7 @@ struct snapshot_of {
 
 /**
  * snapshot_take() - the numbers as they are now
- * @live_err: says why `live` was refused; then the rest is there
+ * @live_err: says why `live`, or else `edits`, was refused; then the rest is there
  * Return: 0; -errno with a sentence in @err that names the file: there is no snapshot.
  */
 int snapshot_take(struct err *err, struct err *live_err, const struct snapshot_of *of,

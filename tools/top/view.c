@@ -2,6 +2,7 @@
 #include "tools/top/view.h"
 
 #include "core/cleanup.h"
+#include "tools/top/view_edits.h"
 #include "storage/codec/rung.h"
 
 #include <errno.h>
@@ -306,7 +307,7 @@ int view_of(const struct top_run *run, struct view *out)
     out->seconds = seconds_of(run);
     add_run(out, run);
     settle(out);
-    return 0;
+    return view_add_edits(out, run);
 }
 
 static bool is_part(const struct top_run *run)
@@ -329,6 +330,9 @@ int view_sum(const struct top_runs *runs, struct view *out)
         if (is_part(runs->list[i]))
             add_run(out, runs->list[i]);
     settle(out);
+    for (size_t i = 0; i < runs->n; i++)
+        if (is_part(runs->list[i]) && view_add_edits(out, runs->list[i]))
+            return -ENOMEM;
     return 0;
 }
 
@@ -337,5 +341,6 @@ void view_deinit(struct view *v)
     free(v->sites);
     free(v->rings);
     free(v->requests);
+    free(v->edits);
     *v = (struct view){ 0 };
 }

@@ -35,12 +35,21 @@ struct view_request {
     double rows_s, bytes_s;
 };
 
+/* All accounts of edits with one name. */
+struct view_edit {
+    const char *name;
+    uint64_t due, written, missed; /* rows */
+    uint64_t missed_by[DMI_EDIT_MISS_ROOM];
+    uint64_t written_before;
+};
+
 /* What counters and the header of `live` count; of several runs their sums. */
 struct view_counts {
     uint64_t forwards, steps, steps_refused, launches, waits, waits_over, wait_ns;
     uint64_t raw_bytes, stored_bytes, encode_ns;
     uint64_t written_bytes, writes, write_failures, write_ns, syncs, sync_failures, sync_ns;
     uint64_t link_bytes_s, step_requests, step_kept, requests_shed, requests_seen, stray_rows;
+    uint64_t edits_in_force, edit_rows_due, edit_rows_written, edit_rows_missed;
 };
 
 struct view {
@@ -55,6 +64,9 @@ struct view {
     size_t n_rings;
     struct view_request *requests; /* latest step first */
     size_t n_requests;
+    bool has_edits;          /* some of the runs have places for edits */
+    struct view_edit *edits; /* as they come */
+    size_t n_edits, edits_room;
     struct view_counts now, before;
 };
 

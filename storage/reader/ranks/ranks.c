@@ -269,6 +269,28 @@ static int merge_changes(struct reader *r)
     return all ? 0 : -ENOMEM;
 }
 
+static int merge_edits(struct reader *r)
+{
+    const struct reader_ranks *k = r->ranks;
+    size_t n = 0;
+    for (size_t i = 0; i < k->n; i++)
+        n += k->runs[i]->run.edits.n;
+    free((void *)(uintptr_t)r->run.edits.accounts);
+    struct reader_edit_account *all = calloc(n + 1, sizeof *all);
+    r->run.edits = (struct reader_edits){ .accounts = all };
+    for (size_t i = 0; all && i < k->n; i++) {
+        const struct reader_edits *e = &k->runs[i]->run.edits;
+        struct reader_edits *to = &r->run.edits;
+        for (size_t a = 0; a < e->n; a++)
+            all[to->n++] = e->accounts[a];
+        to->known = to->known || e->known;
+        to->ended += e->ended;
+        to->marked += e->marked;
+        to->in_force = e->in_force > to->in_force ? e->in_force : to->in_force;
+    }
+    return all ? 0 : -ENOMEM;
+}
+
 /* What is said of the runs as they stand. */
 static int merge_run(struct reader *r)
 {
@@ -278,10 +300,12 @@ static int merge_run(struct reader *r)
         first++;
     const struct reader_problem *problems = r->run.problems;
     const struct reader_change *changes = r->run.changes;
+    struct reader_edits edits = r->run.edits;
     r->run = k->runs[first]->run;
     r->run.path = r->place.path;
     r->run.problems = problems;
     r->run.changes = changes;
+    r->run.edits = edits;
     r->run.n_runs = k->n;
     r->run.ranks = k->about;
     r->run.n_segments = 0;
@@ -300,6 +324,8 @@ static int merge_run(struct reader *r)
     int res = merge_problems(r);
     if (!res)
         res = merge_changes(r);
+    if (!res)
+        res = merge_edits(r);
     if (!res)
         res = merge_found(r);
     return res ? res : merge_counters(r);
