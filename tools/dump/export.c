@@ -572,9 +572,7 @@ static int export_all(struct all *all, struct reader *reader)
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct all all = { .options = *o,
-                       .format = formats_find(o->format),
-                       .dataset = { .fd = -1 } };
+    struct all all = { .options = *o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
     if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
