@@ -203,8 +203,9 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     item->operand = operand;
     if (session_site(item->site)->action == SPEC_EDIT) {
         item->layer = RUN_NO_LAYER;
-        if (drop == DROP_NONE)
-            drop = doubt_or_layer(item);
+        int doubt =
+            doubt_or_layer(item); /* the layer says which edits want the rows, missed ones too */
+        drop = drop == DROP_NONE ? doubt : drop;
         admission_expect_edit(l, item, drop);
         return;
     }

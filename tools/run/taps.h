@@ -4,11 +4,14 @@
 #define TOOLS_RUN_TAPS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* As given, borrowed; NULL: not given. */
 struct taps_options {
     const char *names, *preset, *layers;
     const char *attach; /* what dmi.torch.attach() is to tap in a program in Python */
+    const char *
+        write; /* into which of the taps edits may write; without @names and @preset they are attached, too */
     char *
         all; /* every tap that is to be stored, separated by commas; owned. NULL: a HookSpec says it */
 };
@@ -19,6 +22,12 @@ struct taps_options {
  * Return: false if they cannot be, which is said.
  */
 bool taps_complete(struct taps_options *taps, bool has_spec);
+
+/* Are there taps in place of a HookSpec? */
+static inline bool taps_named(const struct taps_options *taps)
+{
+    return taps->all || taps->write;
+}
 
 /* Sets the variables by which the library and Python learn of it. Return: false: said why. */
 bool taps_set(const struct taps_options *taps);

@@ -22,7 +22,7 @@ else:
     def tap(tensor, name, layer=None, rows=None, n_layers=None):
         """Nothing to tap without PyTorch."""
 
-    def attach(model, sites="residuals", layers=None, sink=None):
+    def attach(model, sites=None, layers=None, sink=None, write=None):
         """Nothing to attach to without PyTorch."""
         raise ImportError("dmi.torch.attach() needs PyTorch, which is not installed")
 
