@@ -13,8 +13,8 @@ PER_LAYER = ("resid_pre", "ln1", "q", "k", "v", "q_rot", "k_rot", "z", "attn_out
 ONCE = ("token_ids", "embed", "resid_final", "final_ln", "final_logits")
 NAMES = PER_LAYER + ONCE
 
-# What modules that come later read from the very tensor that is tapped, which this forward computed.
-WRITABLE = ("embed", "ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "resid_post", "final_ln", "final_logits")
+# What modules that come later read from the very tensor that is tapped, which this forward computed; with a row for each of its tokens.
+WRITABLE = ("embed", "ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "resid_post", "final_ln")
 
 # name: (its names, the layers that go with it). As dmi-run's groups.
 PRESETS = {
