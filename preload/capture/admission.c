@@ -18,6 +18,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
     item->range = NULL;
+    item->edits_due = false;
     item->doubtful = c->sites[site].doubtful;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;

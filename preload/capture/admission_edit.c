@@ -137,6 +137,8 @@ void admission_miss_edit(const struct admission_launch *l, struct admission *ite
 void admission_take_back_edit(const struct admission_launch *l, struct admission *item)
 {
     int why = item->state == ADMISSION_DROPPED ? (int)miss_of(item->reason) : EDIT_NO_MISS;
+    if (item->state == ADMISSION_NONE)
+        return; /* it was not counted: nothing else of it is set */
     if (item->edits_due && item->state != ADMISSION_LAUNCHED)
         account(l, item, -1, why);
     item->edits_due = false;
