@@ -24,14 +24,20 @@ static struct wanted find_wanted(const struct admission_launch *l)
     return w;
 }
 
+/* What its lists come from: the step or, where there is none, the version of edits, numbered from the other end. */
+static uint64_t said_by(const struct admission_launch *l)
+{
+    return l->step ? l->step->sequence : UINT64_MAX - l->edits->number;
+}
+
 /* Its rows, as kernels read them. Under the lock. Return: DROP_NONE or why not. */
 static int place(struct admission_launch *l, struct admission *item)
 {
     struct unslotted *all = &l->context->unslotted;
     const struct select_pick *p = &item->pick;
-    if (p->rows && (l->unslotted == UNSLOTTED_NONE ||
-                    row_lists_place(&all->lists, all->tail, l->step->sequence, p->rows, p->n_list,
-                                    &item->rows_list)))
+    if (p->rows &&
+        (l->unslotted == UNSLOTTED_NONE ||
+         row_lists_place(&all->lists, all->tail, said_by(l), p->rows, p->n_list, &item->rows_list)))
         return DMI_DROP_NO_MEMORY;
     if (p->rows)
         row_lists_use(&all->lists, item->rows_list, l->unslotted);

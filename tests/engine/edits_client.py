@@ -191,6 +191,25 @@ def printed(folder, device, model):
                    "dmi.edit: vector-32 at resid_post: 0 rows written of 0 due: no request began in the block, or its layers are others"], "what a block prints", said)
 
 
+def without_steps(folder, device, model):
+    """Where no step is said an edit of all requests and tokens writes every row, and one of some misses them all."""
+    path, v = vector_of(folder, model.config.hidden_size)
+    ids, found = torch.tensor([PROMPTS[ROW], PROMPTS[ROW][::-1]]), {}
+    with contextlib.ExitStack() as hooks:
+        for row in range(2):
+            hooks.enter_context(Hooks(model, "resid_post", (1,), lambda x: x + v, row=row))
+        wanted = model(ids).logits
+    plain = model(ids).logits
+    for requests in (None, "b"):
+        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, site="resid_post", requests=requests) as done:
+            device.on = True
+            logits = model(ids).logits
+            device.on = False
+        found[requests] = logits, done.rows["vector-32"]
+    check(torch.equal(found[None][0], wanted) and found[None][1].written == 14, "without steps all rows", found[None][1])
+    check(torch.equal(found["b"][0], plain) and found["b"][1].missed == {"no_step": found["b"][1].due}, "and none of one request", found["b"][1])
+
+
 def compiled(folder, device, model):
     """In a graph of the compiler's nothing is written, and a line says so."""
     path, _ = vector_of(folder, model.config.hidden_size)
@@ -265,6 +284,7 @@ def main():
     model = small(torch.float32)
     refused(folder, device, model)
     printed(folder, device, model)
+    without_steps(folder, device, model)
     example(folder, device, model)
     compiled(folder, device, model)
     saved(folder, small(torch.float32))

@@ -302,6 +302,18 @@ def places(c):
         ok(cu.cuGraphLaunch(graph, s))
 
 
+def places_without_steps(c):
+    """Two forwards of which no step is said, the second after a step has ended."""
+    s = c.streams[0]
+    for seed in (1, 2):
+        for layer in range(2):
+            c.launch("block", s, 0, 32, seed)
+            c.tap("x", 0, s, layer, counts=(8, 4), dtype=F32, flags=WRITABLE)
+            c.tap("y", 0, s, layer, counts=(8, 4))
+        dmi.step_begin(seed, [dmi.Span("a", 0, 8, 0)], 8, caches=False)
+        dmi.step_end()
+
+
 def main():
     c = Tapper()
     globals()[sys.argv[1]](c)

@@ -55,6 +55,21 @@ def test_taps_as_places(bench):
     bench.check(not run.balance(), "records balance", run.balance())
 
 
+@pytest.mark.parametrize("names", [("all", "some"), ("some",)], ids="-".join)
+def test_without_steps(bench, names):
+    """An edit of all requests and tokens writes every row; one of some rows misses them."""
+    edits, of = bench.folder / "edits", {"all": "layers: '0'", "some": "layers: '1', tokens: generated"}
+    edits.write_bytes(pack("editspec: 1\nedits:\n" + "".join(f"  - {{name: {name}, site: x, do: [{{set: 7}}], {of[name]}}}\n" for name in names)))
+    result = bench.run([], spec(SITES), command=[sys.executable, CLIENT, "places_without_steps"], timeout=120, DMI_EDITS=edits)
+    bench.check(result.code == 0 and result.folders, "the program runs", result.stderr[-1500:])
+    accounts = Accounts(result.folders[0] / "edits")
+    found = [(r.layer, r.words) for r in result.run().records]
+    kernels = [tuple(seed << 16 | i for i in range(32)) for seed in (1, 2)]
+    of_all = [(SEVEN,) * 32] * 2 if "all" in names else kernels
+    bench.check(found == [(0, of_all[0]), (1, kernels[0]), (0, of_all[1]), (1, kernels[1])], "rows", found)
+    bench.check(accounts.of("all") == ((16, 16, {}) if "all" in names else (0, 0, {})) and accounts.of("some") == (16, 0, {"no_step": 16}), "accounts", accounts.all)
+
+
 @pytest.mark.parametrize("only", sorted(SAID))
 def test_what_no_place_is_named(bench, only):
     """One line a site says why."""
