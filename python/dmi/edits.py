@@ -5,9 +5,8 @@
         model.generate(**batch)
     # dmi.edit: calm at resid_post: 640 rows written of 640 due
 
-The program is started with places, such as `dmi-run --write resid_post -- python your_script.py`. The process's own run is asked through its
-control socket, or where it has none the runs of the command's other processes (vLLM computes in one of its own). dmi-ctl, a process, reads
-the vectors.
+The program is started with places, such as `dmi-run --write resid_post -- python your_script.py`. All processes of the command that capture are
+asked, through the control sockets of their runs (vLLM computes in a process of its own). dmi-ctl, a process, reads the vectors.
 """
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ class edit:
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
     tokens    "all", "prompt", "generated", "last_prompt", "A:B"; None: all
     As the block ends stderr has what was written, and `rows` {name: Rows}. Raises RuntimeError where the process has no place for edits, and ValueError
-    where the edits have errors: then nothing is in force.
+    where the edits have errors: then nothing is in force. Also RuntimeError at the block's end where an edit cannot be taken out.
     """
 
     def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, site: str | None = None, requests: str | None = None,
@@ -95,10 +94,12 @@ class edit:
     def __exit__(self, kind: Any, *_: Any) -> None:
         try:
             self._settle(time.monotonic() + (WAIT_S if kind is None else 0))
-        finally:
-            self._remove()
+        except RuntimeError as error:
+            print(f"dmi.edit: what was written is not known: {error}", file=sys.stderr)
         for rows in self.rows.values():
             print(f"dmi.edit: {rows}", file=sys.stderr)
+        if (left := self._remove()) and kind is None:
+            raise RuntimeError(f"still in force is {left[0]}")
 
     def _add(self, run: pathlib.Path) -> None:
         before = _ask(run, "edit list")
@@ -142,11 +143,17 @@ class edit:
         for reason, n in one["missed"].items():
             rows.missed[reason] = rows.missed.get(reason, 0) + n
 
-    def _remove(self) -> None:
+    def _remove(self) -> list[str]:
+        """What could not be removed, with the reason."""
+        left = []
         for run, names in self._runs.items():
             for name in names:
-                _ask(run, f"edit remove {name}")
+                try:
+                    _ask(run, f"edit remove {name}")
+                except RuntimeError as error:
+                    left.append(f"the edit {name}: {error}")
         self._runs = {}
+        return left
 
 
 def salt(request: str, tags: dict | str | None = None) -> str | None:
@@ -165,9 +172,9 @@ def salt(request: str, tags: dict | str | None = None) -> str | None:
 
 
 def _runs() -> list[pathlib.Path]:
-    """Runs that can be asked: this process's own, or the command's others. RuntimeError: there is none."""
+    """Runs that can be asked: this process's own, and those of the command's other processes. RuntimeError: there is none."""
     own, others = sources._runs()
-    if found := [run for run in own or others if (run / "control").is_socket()]:
+    if found := [run for run in [*own, *others] if _listens(run)]:
         return found
     program = sys.argv[0] if sys.argv[0] not in ("", "-c", "-m") else "prog.py"
     command = f"start the program with `dmi-run --write resid_post -- python {program}`"
@@ -178,22 +185,39 @@ def _runs() -> list[pathlib.Path]:
     raise RuntimeError(f"{sources.out()} has no run of this program yet: a process has one once it uses CUDA; bring the model to its device first, or {command}")
 
 
+def _connected(run: pathlib.Path) -> socket.socket:
+    folder, to = os.open(run, os.O_PATH | os.O_DIRECTORY), socket.socket(socket.AF_UNIX)
+    try:
+        to.settimeout(WAIT_S)
+        to.connect(f"/proc/self/fd/{folder}/control")  # the path may be longer than an address has room for
+        return to
+    except BaseException:
+        to.close()
+        raise
+    finally:
+        os.close(folder)
+
+
+def _listens(run: pathlib.Path) -> bool:
+    """Not once the process has ended."""
+    try:
+        _connected(run).close()
+        return True
+    except OSError:
+        return False
+
+
 def _ask(run: pathlib.Path, line: str) -> dict:
     """The answer to a line; RuntimeError where it is a refusal."""
     if "\n" in line or "\r" in line:
         raise ValueError(f"{line!r}: a line of its own is expected")
-    folder = os.open(run, os.O_PATH | os.O_DIRECTORY)
     try:
-        with socket.socket(socket.AF_UNIX) as to:
-            to.settimeout(WAIT_S)
-            to.connect(f"/proc/self/fd/{folder}/control")  # the path may be longer than an address has room for
+        with _connected(run) as to:
             to.sendall(line.encode() + b"\n")
             with to.makefile(encoding="utf-8") as answers:
                 answer = json.loads(answers.readline() or '{"error": "ended without an answer"}')
     except OSError as error:
         raise RuntimeError(f"{run}: its process cannot be asked: {error}") from error
-    finally:
-        os.close(folder)
     if not answer.get("ok"):
         raise RuntimeError(f"{run}: {answer.get('error')}")
     return answer
