@@ -44,7 +44,7 @@ class Writing(Device):
         assert self.cuda.cuMemAlloc_v2(ctypes.byref(at), n_bytes) == 0
         assert self.cuda.cuMemcpyHtoD_v2(at, ctypes.c_void_p(there.data_ptr()), n_bytes) == 0
         status = library.send(name, at.value, 0, library.DTYPES[str(tensor.dtype)[6:]], there.shape, there.stride(), there.element_size(),
-                              taps.mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers, library.WRITABLE)
+                              taps.mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers or 0, library.WRITABLE)
         assert status == 0 and self.cuda.cuCtxSynchronize() == 0, status
         assert self.cuda.cuMemcpyDtoH_v2(ctypes.c_void_p(there.data_ptr()), at, n_bytes) == 0
         self.cuda.cuMemFree_v2(at)
@@ -210,6 +210,19 @@ def without_steps(folder, device, model):
     check(torch.equal(found["b"][0], plain) and found["b"][1].missed == {"no_step": found["b"][1].due}, "and none of one request", found["b"][1])
 
 
+def of_ones_own(folder, device):
+    """A program that taps by itself, with gradients or without."""
+    path, v = vector_of(folder, 32)
+    for grad in (False, True):
+        weight = torch.ones(32, requires_grad=True)
+        with torch.set_grad_enabled(grad), taps.redirect(device), dmi.edit(path, site="resid_post"):
+            device.on, x, seen = True, weight * torch.zeros(3, 32), torch.zeros(3, 32)
+            dmi.torch.tap(x, "resid_post", 0, writable=True)
+            dmi.torch.tap(seen, "resid_post", 1)
+            device.on = False
+        check(torch.equal(x, v.expand(3, 32)) and not seen.any(), "a tap of one's own, where it says so", (x, seen))
+
+
 def compiled(folder, device, model):
     """In a graph of the compiler's nothing is written, and a line says so."""
     path, _ = vector_of(folder, model.config.hidden_size)
@@ -285,6 +298,7 @@ def main():
     refused(folder, device, model)
     printed(folder, device, model)
     without_steps(folder, device, model)
+    of_ones_own(folder, device)
     example(folder, device, model)
     compiled(folder, device, model)
     saved(folder, small(torch.float32))

@@ -19,7 +19,7 @@ if importlib.util.find_spec("torch") is not None:
         found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
         return found
 else:
-    def tap(tensor, name, layer=None, rows=None, n_layers=None):
+    def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
         """Nothing to tap without PyTorch."""
 
     def attach(model, sites=None, layers=None, sink=None, write=None):

@@ -61,13 +61,15 @@ class redirect:
         _sink = self.before
 
 
-def tap(tensor, name, layer=None, rows=None, n_layers=None):
+def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
     """Point out @tensor, on the stream that is current for its device: it is read as it is now.
 
     name      letters, digits, and _ - .
     layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
     rows      dimensions that count tokens, one or two: row = first * count[second] + second. By default (0,) of
               [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
+    writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. Not in
+              graphs of the compiler
     Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
     """
     sink = _sink
@@ -77,7 +79,12 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None):
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
                           mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
-        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False)
+        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False, **_marked(writable))
+
+
+def _marked(writable):
+    """What a sink is given besides: sinks that only read need not know of it."""
+    return {"writable": True} if writable else {}
 
 
 # Of the autograd pass that this thread is in, -1: in none. Gradient checkpointing computes a part of the forward again there.
@@ -177,7 +184,7 @@ def tap_of(module, tensor, name, rows=None):
             torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         owner = module.__dict__[OWNER]
-        deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows, **({"writable": True} if name in owner.writes else {}))
+        deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows, **_marked(name in owner.writes))
 
 
 # ---------------------------------------------------------------------------------------- the operator
