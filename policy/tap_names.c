@@ -114,7 +114,7 @@ static bool is_listed(const char *names, const char *end, const char *name, size
 /* Is the name of @n bytes in a list of names and patterns? */
 static bool is_taken(const char *names, const char *name, size_t n)
 {
-    char word[128], pattern[128];
+    char word[160], pattern[160]; /* a name has at most 128 characters */
     if (n >= sizeof word)
         return false;
     snprintf(word, sizeof word, "%.*s", (int)n, name);

@@ -2,6 +2,7 @@
 """dmi.edit() and dmi.edits.salt(): edit_client.py edits what it computes, or another process of the same command."""
 import json
 import sys
+from types import SimpleNamespace as Some
 
 import pytest
 
@@ -22,3 +23,15 @@ def test_blocks(check, tmp_path, what):
     check(found, "the client checked something", done.stderr)
     for holds, what_, detail in found:
         check(holds, what_, detail)
+
+
+@pytest.mark.parametrize("keys, fields, tags", [
+    ({}, {"calm": 2, "cache_salt": "a guess"}, {"calm": 2}),
+    ({"extra_key": "dmi-1"}, {"calm": 2, "cache_salt": "a guess"}, {"calm": 2, "cache_salt": "dmi-1", "dmi.cache": {"extra_key": "dmi-1"}}),
+    ({"extra_key": "a", "cache_salt": "dmi-1"}, None, {"cache_salt": "a dmi-1", "dmi.cache": {"extra_key": "a", "cache_salt": "dmi-1"}}),
+    ({"extra_key": None}, {}, None)])
+def test_salt_of_sglang(keys, fields, tags):
+    """The tag that edits look at has what SGLang's cache is keyed by, whatever the client says of it."""
+    from dmi import sglang
+    text = sglang._tags(Some(sampling_params=Some(custom_params=fields), **keys))
+    assert (text and json.loads(text)) == tags
