@@ -203,6 +203,8 @@ static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t 
     KEY("forward", false, kind, kind, NULL)                                                        \
     PART("layers", false, layers)                                                                  \
     PART("shard", false, shard)                                                                    \
+    PART("write", false, write)                                                                    \
+    PART("capture", false, capture)                                                                \
     SPEC_WANTED_KEYS(KEY, PART)
 
 /* A way in which a forward begins; occurrences count from there. */
@@ -341,6 +343,9 @@ struct spec_match {
  */
 bool spec_match_kernel(const struct spec *spec, const char *name, const char *demangled,
                        struct spec_match *match);
+
+/* Can edits write elements of the type? */
+bool spec_edits_dtype(uint32_t dtype);
 
 /* The same for a tap: sites whose tap has this name. Cheap enough for each call. Return: true if there is one. */
 bool spec_match_tap(const struct spec *spec, const char *name, struct spec_match *match);

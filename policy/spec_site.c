@@ -413,7 +413,7 @@ static void read_entry(struct loader *l, const struct tree_node *list, const str
         read_readings(l, node);
     /* one after the other, the first errors are enough */
     for (; l->tap < l->n_taps && l->report.n_lines == before; l->tap++)
-        read_one(l, node);
+        read_readings(l, node);
 }
 
 /* How many sites an entry stands for. */
@@ -422,7 +422,7 @@ static size_t n_sites_of(const struct tree_node *list, const struct tree_node *n
     const char *taps[TAP_NAMES_MAX];
     bool as_place[2];
     size_t n;
-    return taps_of(list, node, taps, &n) ? n : write_readings(node, as_place);
+    return (taps_of(list, node, taps, &n) ? n : 1) * write_readings(node, as_place);
 }
 
 bool section_sites(struct loader *l, const struct tree_node *node, void *into, const void *arg)

@@ -60,12 +60,17 @@ size_t write_readings(const struct tree_node *node, bool as_place[2])
     return writes && !says_capture(node, "none") ? 2 : 1;
 }
 
+bool spec_edits_dtype(uint32_t dtype)
+{
+    return dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F16 || dtype == DMI_DTYPE_BF16;
+}
+
 /* Why edits cannot write into such a site, NULL: they can. @key: of the entry, that the sentence is about. */
 static const char *objection(const struct spec_site *site, const char **key)
 {
     uint32_t dtype = site->about.dtype;
     *key = "dtype";
-    if (dtype && dtype != DMI_DTYPE_F32 && dtype != DMI_DTYPE_F16 && dtype != DMI_DTYPE_BF16)
+    if (dtype && !spec_edits_dtype(dtype))
         return "found a place for edits of another type; expected f32, f16 or bf16";
     *key = "row";
     if (site->about.row != DMI_ROW_TOKEN)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/tap_names.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,32 +111,65 @@ static bool is_listed(const char *names, const char *end, const char *name, size
     return false;
 }
 
-static void put_taps(FILE *out, const char *names, const char *layers)
+/* Is the name of @n bytes in a list of names and patterns? */
+static bool is_taken(const char *names, const char *name, size_t n)
 {
+    char word[160], pattern[160]; /* a name has at most 128 characters */
+    if (n >= sizeof word)
+        return false;
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
     for (const char *p = names; *p; p += strspn(p, ", ")) {
+        size_t length = strcspn(p, ", ");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)length, p);
+        if (length < sizeof pattern && !fnmatch(pattern, word, 0))
+            return true;
+        p += length;
+    }
+    return false;
+}
+
+static void put_tap(FILE *out, const char *name, size_t n, const char *layers, const char *more)
+{
+    fputs("  - {tap: ", out);
+    put_quoted(out, name, n);
+    if (layers && *layers) {
+        fputs(", layers: ", out);
+        put_quoted(out, layers, strlen(layers));
+    }
+    fprintf(out, "%s}\n", more);
+}
+
+/* Each name of @list once. @writes: into which of them edits may write, NULL: all; @names: what is captured */
+static void put_taps(FILE *out, const char *list, const char *writes, const char *names,
+                     const char *layers)
+{
+    for (const char *p = list; *p; p += strspn(p, ", ")) {
         size_t n = strcspn(p, ", ");
-        if (n && !is_listed(names, p, p, n)) {
-            fputs("  - {tap: ", out);
-            put_quoted(out, p, n);
-            if (layers && *layers) {
-                fputs(", layers: ", out);
-                put_quoted(out, layers, strlen(layers));
-            }
-            fputs("}\n", out);
-        }
+        bool again = !n || is_listed(list, p, p, n);
+        bool place = !writes || is_listed(writes, writes + strlen(writes), p, n);
+        bool taken = is_taken(names, p, n);
+        /* what is written is an entry of the second list */
+        if (!again && (!writes || !place))
+            put_tap(out, p, n, layers,
+                    !place  ? ""
+                    : taken ? ", write: {}"
+                            : ", write: {}, capture: none");
         p += n;
     }
 }
 
-char *tap_spec(const char *names, const char *layers)
+char *tap_spec(const char *names, const char *write, const char *layers)
 {
     char *text = NULL;
     size_t n;
     FILE *out = open_memstream(&text, &n);
     if (!out)
         return NULL;
+    names = names ? names : "";
+    write = write ? write : "";
     fputs("hookspec: 1\nname: taps\nsites:\n", out);
-    put_taps(out, names, layers);
+    put_taps(out, names, write, names, layers);
+    put_taps(out, write, NULL, names, layers);
     bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);

@@ -34,9 +34,11 @@ void tap_preset_names(char *buffer, size_t n_buffer);
 
 /**
  * tap_spec() - the HookSpec that captures taps by their names alone
- * @names: separated by commas, each a name or a shell's pattern; @layers: as `layers:` takes them, NULL: all
+ * @names: separated by commas, each a name or a shell's pattern; NULL: none
+ * @write: names of those into which edits may write, separated by commas; one that is not among @names is not captured; NULL: none
+ * @layers: as `layers:` takes them, NULL: all
  * Return: its text, to be freed; NULL without memory. What is wrong in it, spec_parse() says.
  */
-char *tap_spec(const char *names, const char *layers);
+char *tap_spec(const char *names, const char *write, const char *layers);
 
 #endif

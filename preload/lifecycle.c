@@ -64,10 +64,10 @@ static void say_no_memory(void)
 static int read_spec(const char *path, const char *const *vars, size_t n_vars,
                      struct spec_errors *errors, struct spec **spec)
 {
-    const char *taps = getenv("DMI_TAP");
     if (path && *path)
         return spec_load(path, vars, n_vars, errors, spec);
-    _cleanup_(freep) char *text = tap_spec(taps, getenv("DMI_TAP_LAYERS"));
+    _cleanup_(freep) char *text =
+        tap_spec(getenv("DMI_TAP"), getenv("DMI_TAP_WRITE"), getenv("DMI_TAP_LAYERS"));
     return text ? spec_parse("DMI_TAP", text, strlen(text), vars, n_vars, errors, spec) : -ENOMEM;
 }
 
@@ -218,15 +218,22 @@ static void open_first_run(void)
     session_leave(&call);
 }
 
+static bool is_said(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
 /* Once. Under the session's lock. */
 static struct spec *find_spec(void)
 {
-    const char *path = getenv("DMI_SPEC"), *taps = getenv("DMI_TAP");
+    const char *path = getenv("DMI_SPEC");
     if (lifecycle.looked)
         return lifecycle.spec;
     log_init(getenv("DMI_LOG"));
     lifecycle.looked = true;
-    lifecycle.spec = (path && *path) || (taps && *taps) ? load_spec(path) : NULL;
+    bool any = is_said("DMI_SPEC") || is_said("DMI_TAP") || is_said("DMI_TAP_WRITE");
+    lifecycle.spec = any ? load_spec(path) : NULL;
     if (lifecycle.spec && spec_has_nvtx(lifecycle.spec))
         nvtx_names_use(lifecycle.spec);
     return lifecycle.spec;

@@ -157,6 +157,15 @@ int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted);
  */
 int dmi_request_end(const char *request_id, uint32_t reason);
 
+/* enum dmi_tap_flags */
+enum dmi_tap_flags {
+    /*
+     * What reads the tensor later on the stream reads this memory, and nothing has read it yet: edits may write here, at a site with
+     * `write`. The elements must not lie over one another.
+     */
+    DMI_TAP_WRITABLE = 1 << 0,
+};
+
 /* A tensor in device memory that an engine, or a plugin of one, points out. */
 struct dmi_tap {
     uint32_t size;    /* sizeof(struct dmi_tap) of the caller */
@@ -173,7 +182,7 @@ struct dmi_tap {
      * [batch, token, ...] or [batch, head, token, d], element (b, t) is row b * count[t's dimension] + t.
      */
     uint32_t row_dims;
-    uint32_t flags;               /* 0 */
+    uint32_t flags;               /* enum dmi_tap_flags */
     uint64_t count[DMI_TAP_DIMS]; /* elements along each dimension */
     int64_t stride[DMI_TAP_DIMS]; /* bytes from one to the next */
 };

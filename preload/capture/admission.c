@@ -18,6 +18,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
     item->range = NULL;
+    item->edits_due = false;
     item->doubtful = c->sites[site].doubtful;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
@@ -204,8 +205,9 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     item->edits_due = false;
     if (session_site(item->site)->action == SPEC_EDIT) {
         item->layer = RUN_NO_LAYER;
-        if (drop == DROP_NONE)
-            drop = doubt_or_layer(item);
+        int doubt =
+            doubt_or_layer(item); /* the layer says which edits want the rows, missed ones too */
+        drop = drop == DROP_NONE ? doubt : drop;
         admission_expect_edit(l, item, drop);
         return;
     }

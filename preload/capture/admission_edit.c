@@ -101,6 +101,14 @@ static void miss_rows(const struct admission_launch *l, const struct admission *
     account(l, item, 1, (int)miss_of(drop));
 }
 
+/* How many of a tensor's rows the lists name; none where all that edits want is missed. */
+static uint32_t n_written(const struct edit_rows *rows, uint32_t n_rows)
+{
+    if (!rows->n_words)
+        return 0;
+    return rows->every ? n_rows : edit_rows_below(rows, n_rows);
+}
+
 void admission_expect_edit(const struct admission_launch *l, struct admission *item, int drop)
 {
     const struct edit_rows *rows = rows_of(l);
@@ -110,13 +118,9 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
     if (!account(l, item, 1, EDIT_NO_MISS))
         return; /* no edit does anything in this layer */
     item->edits_due = true;
-    item->pick =
-        (struct select_pick){ .n = !rows->n_words ? 0
-                                   : rows->every
-                                       ? item->operand->view.dims[0]
-                                       : edit_rows_below(rows, item->operand->view.dims[0]),
-                              .rows = rows->words,
-                              .n_list = rows->n_words };
+    item->pick = (struct select_pick){ .n = n_written(rows, item->operand->view.dims[0]),
+                                       .rows = rows->words,
+                                       .n_list = rows->n_words };
     item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);
     if (drop == DROP_NONE && !l->context->edits.region)
         drop = DMI_DROP_UNSUPPORTED;
@@ -138,6 +142,8 @@ void admission_miss_edit(const struct admission_launch *l, struct admission *ite
 void admission_take_back_edit(const struct admission_launch *l, struct admission *item)
 {
     int why = item->state == ADMISSION_DROPPED ? (int)miss_of(item->reason) : EDIT_NO_MISS;
+    if (item->state == ADMISSION_NONE)
+        return; /* it was not counted: nothing else of it is set */
     if (item->edits_due && item->state != ADMISSION_LAUNCHED)
         account(l, item, -1, why);
     item->edits_due = false;

@@ -8,6 +8,8 @@
 #include "preload/capture/params.h"
 #include "preload/capture/regions.h"
 
+#include <dmi/dtype.h>
+
 #include <errno.h>
 #include <string.h>
 
@@ -67,14 +69,68 @@ void operand_of_site(uint32_t site, const struct expr_env *env, struct operand *
     operand->drop = (int)failure->drop;
 }
 
-void operand_of_tap(uint32_t site, const struct dmi_tap *tap, struct operand *operand)
+static uint64_t step_of(const struct dmi_tap *tap, uint32_t d)
+{
+    return (uint64_t)(tap->stride[d] < 0 ? -tap->stride[d] : tap->stride[d]);
+}
+
+/* May two elements lie in one place, as those of an expanded tensor do? Dimensions one around the other have room for all. */
+static bool overlaps(const struct dmi_tap *tap)
+{
+    uint64_t extent = dmi_dtype_bytes(tap->dtype);
+    for (uint32_t seen = 0;;) {
+        uint32_t least = tap->n_dims;
+        for (uint32_t d = 0; d < tap->n_dims; d++)
+            if (!(seen >> d & 1) && tap->count[d] > 1 &&
+                (least == tap->n_dims || step_of(tap, d) < step_of(tap, least)))
+                least = d;
+        if (least == tap->n_dims)
+            return false;
+        if (step_of(tap, least) < extent)
+            return true;
+        extent += (tap->count[least] - 1) * step_of(tap, least);
+        seen |= 1u << least;
+    }
+}
+
+/* Why edits cannot write what is tapped, NULL: they can. */
+static const char *no_place(const struct dmi_tap *tap, bool captured)
+{
+    if (!(tap->flags & DMI_TAP_WRITABLE))
+        return "plain taps are no places, as nobody says that what is tapped is read again: "
+               "DMI_TAP_WRITABLE says so";
+    if (captured)
+        return "its stream is being captured, and taps in graphs are no places yet";
+    if (!spec_edits_dtype(tap->dtype))
+        return "its type is none of f32, f16 and bf16";
+    if (overlaps(tap))
+        return "its elements lie over one another";
+    return NULL;
+}
+
+/* Edits write nothing into what is no place for them. */
+static void check_place(uint32_t site, const struct dmi_tap *tap, bool captured,
+                        struct operand *operand)
+{
+    const char *why = session_site(site)->action == SPEC_EDIT ? no_place(tap, captured) : NULL;
+    if (!why)
+        return;
+    operand->drop = (int)DMI_DROP_UNSUPPORTED;
+    session_problem(site, PROBLEM_UNSUPPORTED, "tapped in layer %d: edits write nothing here: %s",
+                    (int)tap->layer, why);
+}
+
+void operand_of_tap(uint32_t site, const struct dmi_tap *tap, bool captured,
+                    struct operand *operand)
 {
     operand->site = site;
     operand->layer = tap->layer;
     operand->drop = DROP_NONE;
     int r = view_of_tap(tap, &operand->view);
-    if (!r)
+    if (!r) {
+        check_place(site, tap, captured, operand);
         return;
+    }
     const struct failure *failure = failure_of(r, true);
     session_problem(site, failure->problem, "tapped in layer %d: %s", (int)tap->layer,
                     r == VIEW_E_EXPR ? "its strides overflow" : failure->text);

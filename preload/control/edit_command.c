@@ -127,6 +127,27 @@ static void add_use(struct text *t, const struct edit_use *use)
     text_printf(t, "}}");
 }
 
+/* Is the site a place, and the first of its name? */
+static bool is_new_place(const struct spec *spec, uint32_t site)
+{
+    for (uint32_t i = 0; i < site; i++)
+        if (spec->sites[i].action == SPEC_EDIT &&
+            !strcmp(spec->sites[i].about.name, spec->sites[site].about.name))
+            return false;
+    return spec->sites[site].action == SPEC_EDIT;
+}
+
+static void add_places(struct text *t)
+{
+    text_printf(t, "\"places\": [");
+    for (uint32_t i = 0, n = 0; i < session.spec->n_sites; i++)
+        if (is_new_place(session.spec, i)) {
+            text_printf(t, "%s", n++ ? ", " : "");
+            text_json(t, session.spec->sites[i].about.name);
+        }
+    text_printf(t, "]");
+}
+
 static void list(struct text *answer)
 {
     struct edit_version *v = edits_hold();
@@ -135,7 +156,9 @@ static void list(struct text *answer)
         text_printf(answer, "%s", i ? ", " : "");
         add_use(answer, &v->uses[i]);
     }
-    text_printf(answer, "]}\n");
+    text_printf(answer, "], ");
+    add_places(answer);
+    text_printf(answer, "}\n");
     version_release(v);
 }
 

@@ -246,10 +246,30 @@ bool edits_reach_place(uint32_t place)
     return reach;
 }
 
+/* What became of an edit that is in force to the end. */
+static void report(const struct edit_use *use)
+{
+    uint64_t due = 0, written = 0, missed[DMI_EDIT_MISS_COUNT] = { 0 };
+    char reasons[256] = "";
+    size_t n = 0;
+    accounts_sum(use->uid, &due, &written, missed);
+    for (uint32_t i = 0; i < DMI_EDIT_MISS_COUNT && n < sizeof reasons; i++)
+        if (missed[i])
+            n += (size_t)snprintf(reasons + n, sizeof reasons - n, "%s %" PRIu64 " %s",
+                                  n ? "," : "; missed:", missed[i], dmi_edit_miss_name(i));
+    log_line("edit \"%s\" at %s: %" PRIu64 " rows written of %" PRIu64 " due%s", use->edit->name,
+             use->edit->site, written, due, reasons);
+}
+
 void edits_finish(void)
 {
-    if (session.spec->n_places)
-        accounts_finish();
+    if (!session.spec->n_places)
+        return;
+    accounts_finish();
+    struct edit_version *now = edits_hold();
+    for (uint32_t i = 0; now && i < now->n; i++)
+        report(&now->uses[i]);
+    version_release(now);
 }
 
 void edits_reset(void)

@@ -102,15 +102,18 @@ def open(path):  # pylint: disable=redefined-builtin
 
 
 def __getattr__(name):
-    """dmi.collect, dmi.collecting, dmi.export, dmi.reading, dmi.several and dmi.tables, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.collect, dmi.collecting, dmi.edit, dmi.edits, dmi.export, dmi.reading, dmi.several and dmi.tables, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
-    if name in ("collecting", "export", "reading", "several", "tables"):
+    if name in ("collecting", "edits", "export", "reading", "several", "tables"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "collect":
         from .collecting import collect
         return collect
+    if name == "edit":
+        from .edits import edit
+        return edit
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

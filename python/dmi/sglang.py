@@ -169,9 +169,10 @@ def _note(forward_batch, batch):
 
 
 def _tags(request):
-    """What its client sent along, and what SGLang's cache is keyed by beside token ids."""
+    """What its client sent along, and what SGLang's cache is keyed by beside token ids: in the tag `cache_salt`, too, where edits look for their salt."""
     key = {name: value for name in ("extra_key", "cache_salt") if (value := getattr(request, name, None)) is not None}
-    return adapters.marks(adapters.text_of_tags(_plain(request.sampling_params.custom_params)), key)
+    own = {name: value for name, value in _plain(request.sampling_params.custom_params).items() if name != "cache_salt"}
+    return adapters.marks(adapters.text_of_tags(own | ({"cache_salt": " ".join(map(str, key.values()))} if key else {})), key)
 
 
 def _plain(fields):

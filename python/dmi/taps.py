@@ -5,6 +5,7 @@ import struct
 import threading
 
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
+WRITABLE = 1 << 0  # enum dmi_tap_flags
 
 # enum dmi_dtype (include/dmi/dtype.h), by PyTorch's names.
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8, "uint8": 9,
@@ -36,19 +37,20 @@ def loaded():
     return _function is not None
 
 
-def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers):
+def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags=0):
     """Point a tensor out to the library: dmi_tap().
 
     data, stream    addresses, as integers
     dtype           number of DTYPES
     shape, strides  1 to 4 dimensions, in elements; n_bytes: of an element
     row_dims        bit d: dimension d is a row dimension
+    flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory
     Returns what dmi_tap() returns.
     """
     if (text := _names.get(name)) is None:
         memory = ctypes.create_string_buffer(name.encode())
         text = _names[name] = memory, ctypes.addressof(memory)
     n, mine = len(shape), _mine
-    _FORM.pack_into(mine.bytes, 0, _FORM.size, VERSION, text[1], data, stream, layer, n_layers, dtype, n, row_dims, 0, *shape,
+    _FORM.pack_into(mine.bytes, 0, _FORM.size, VERSION, text[1], data, stream, layer, n_layers, dtype, n, row_dims, flags, *shape,
                     *_PADDING[n], *[stride * n_bytes for stride in strides], *_PADDING[n])
     return _function(mine.address)

@@ -281,6 +281,8 @@ def _accept(step, drafts, output):
 def _attach(runner):
     """Taps on the model that was loaded, and a mark for vLLM's compile cache: a graph without them, or with others, is not taken."""
     sites, layers = os.environ.get("DMI_ATTACH"), os.environ.get("DMI_ATTACH_LAYERS") or None
+    if os.environ.get("DMI_ATTACH_WRITE"):
+        _adapter.warn("--write: edits by taps are not supported in vLLM yet: edits there are by sites of kernels, in a HookSpec")
     if not sites:
         return
     more = runner.vllm_config.additional_config

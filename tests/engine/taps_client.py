@@ -94,7 +94,8 @@ def to_library():
     dmi.torch.tap(OnCuda(), "q", 3, n_layers=12)
     current[0] = 0
     dmi.torch.tap(OnCuda(), "embed", rows=(1,))
-    check(entered == [3], "the tensor's device is the current one", entered)
+    taps.deliver(taps.to_library, OnCuda(), "resid_post", 1, 12, None, writable=True)
+    check(entered == [3, 3], "the tensor's device is the current one", entered)
 
 
 def never_raises():

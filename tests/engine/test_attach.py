@@ -153,7 +153,8 @@ def test_what_the_library_gets(check, torch):
     check_all(check, result)
     got = [line for line in result.stdout.splitlines() if line.startswith("120")]
     check(got == ["120 1 q 7000 903 layer 3 of 12 dtype 3 rows 3 flags 0 2/140 5/28 7/4",
-                  "120 1 embed 7000 903 layer -1 of 0 dtype 3 rows 2 flags 0 2/140 5/28 7/4"],
+                  "120 1 embed 7000 903 layer -1 of 0 dtype 3 rows 2 flags 0 2/140 5/28 7/4",
+                  "120 1 resid_post 7000 903 layer 1 of 12 dtype 3 rows 3 flags 1 2/140 5/28 7/4"],
           "a tensor on a device arrives with its stream, one on the CPU does not", got)
 
 

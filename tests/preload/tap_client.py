@@ -12,7 +12,8 @@ from cuda.bindings import driver as cu
 import dmi
 from graph_client import BYTES, Client, by_hand, ok
 
-U32, F32 = 11, 1
+U32, F32, F16, BF16 = 11, 1, 2, 3
+WRITABLE = 1  # enum dmi_tap_flags
 ROOM = 4 * BYTES
 
 
@@ -220,7 +221,7 @@ def bad(c):
         c.tap("q", 0, s, 0, data=int(freed)), c.tap("q", 0, s, 0, counts=(1 << 62,)), c.tap("q", 0, s, 0, counts=(1 << 31, 8)),
         c.tap("q", 0, s, 0, counts=(8, 8), strides=(1 << 62, 4)), c.tap("q", 0, s, 0, dtype=99), c.tap("q", 0, s, 0, rows=0),
         c.tap("q", 0, s, 0, rows=2), c.tap("q", 0, s, 0, counts=(2, 2, 2), rows=7), c.tap("q", 0, s, 0, n_dims=5),
-        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=1), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
+        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=2), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
         c.tap("no name", 0, s, 0), c.tap("", 0, s, 0), c.tap("x" * 129, 0, s, 0), c.tap("q", 0, s, 0, size=8), c.tap("q", 0, s, 0, version=2),
         c.tap("qq", 0, s, 0), c.tap_fn(None) if c.tap_fn else None]
     if c.tap_fn:
@@ -277,6 +278,40 @@ def both(c):
     exe = c.replay(c.capture(body), 3)
     c.launch("first", c.streams[0], 0, 8, 9)
     ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def places(c):
+    """A tap that may be written, one that nobody says so of, and others that cannot be; then what a later tap finds there. Row 2 is of request a."""
+    s = c.streams[0]
+
+    def one(s, layer, **more):
+        c.launch("block", s, 0, 32, layer + 1)
+        c.tap("x", 0, s, layer, **{"dtype": F32, "flags": WRITABLE, "counts": (8, 4), **more})
+        c.tap("y", 0, s, layer, counts=(8, 4))
+        c.launch("other", s, 0, 64, 100)
+    graph = ok(cu.cuGraphInstantiate(c.capture(lambda s: one(s, 7)), 0))
+    for step in range(2):
+        dmi.step_begin(step, [dmi.Span("b", 2 * step, 2, 0), dmi.Span("a", step, 1, 2)], 8, caches=False)
+        one(s, 0)
+        one(s, 1, flags=0)
+        one(s, 2, dtype=U32)
+        one(s, 3, strides=(0, 4))
+        one(s, 4, dtype=F16, strides=(16, 2))
+        one(s, 5, dtype=BF16, strides=(16, 4))
+        one(s, 6, counts=(2, 4, 4), rows=0b011)
+        ok(cu.cuGraphLaunch(graph, s))
+
+
+def places_without_steps(c):
+    """Two forwards of which no step is said, the second after a step has ended."""
+    s = c.streams[0]
+    for seed in (1, 2):
+        for layer in range(2):
+            c.launch("block", s, 0, 32, seed)
+            c.tap("x", 0, s, layer, counts=(8, 4), dtype=F32, flags=WRITABLE)
+            c.tap("y", 0, s, layer, counts=(8, 4))
+        dmi.step_begin(seed, [dmi.Span("a", 0, 8, 0)], 8, caches=False)
+        dmi.step_end()
 
 
 def main():

@@ -96,6 +96,8 @@ def test_version_is_printed(case):
     pytest.param(["--strict", "--tap", "q", "--layers", "1:3", "true"], "'1:3' is written 1-2", id="layers as positions are written"),
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
     pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
+    pytest.param(["--write", "resid_*", "true"], "names of taps", id="a pattern of places"),
+    pytest.param(["--write", "q", "--spec", "good.yaml", "true"], "--write", id="places beside a HookSpec"),
     pytest.param(["--tap", "resd_pre*", "--check"], "did you mean", id="a pattern of no tap"),
     pytest.param(["--ring-bytes", "12X", "--spec", "good.yaml", "true"], "12X", id="a ring size that is none"),
     pytest.param(["--ring-bytes", "0", "--spec", "good.yaml", "true"], "--ring-bytes 0", id="a ring size of 0"),
@@ -151,6 +153,22 @@ def test_attach(case, args, attach, taps):
     assert (said["DMI_ATTACH_LAYERS"], said.get("DMI_TAP_LAYERS")) == (("3,last", "3,last") if taps else ("", None))
     start, package, mine = said["PYTHONPATH"].split(":")
     assert pathlib.Path(start, "sitecustomize.py").is_file() and pathlib.Path(package, "dmi", "__init__.py").is_file() and mine == "/mine"
+
+
+@pytest.mark.parametrize("args, attach, taps, write, layers", [
+    (["--write", "resid_post,mlp_out", "--layers", "3"], "", "", "resid_post,mlp_out", "3"),
+    (["--attach", "q", "--write", "mlp_out"], "q", "q", "mlp_out", ""),
+    (["--tap", "q", "--write", "q"], None, "q", "q", ""),
+    (["--steer", "v.npy", "--layers", "1"], "", "", "resid_post", ""),
+    (["--steer", "v.npy", "--write", "mlp_out"], "", "", "mlp_out", "")])
+def test_places(case, args, attach, taps, write, layers):
+    """Where there are places dmi-ctl, and dmi.edit, may change what is written; Python attaches them unless the program taps itself."""
+    (case.folder / "v.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n" + bytes(4))
+    said, stderr = case.environment(*args)
+    assert stderr == "" and said["DMI_CONTROL"] == "1" and said["DMI_SPEC"] == ""
+    assert (said["DMI_TAP"], said["DMI_TAP_WRITE"], said["DMI_TAP_LAYERS"]) == (taps, write, layers)
+    assert (said.get("DMI_ATTACH"), said.get("DMI_ATTACH_WRITE")) == (attach, write if attach is not None else None)
+    assert ("DMI_EDITS" in said) == ("--steer" in args)
 
 
 def test_arming(says, case):

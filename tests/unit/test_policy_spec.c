@@ -653,6 +653,32 @@ START_TEST(patterns_of_taps_are_sites_of_their_own)
 }
 END_TEST
 
+START_TEST(taps_that_may_be_written)
+{
+    static const struct {
+        const char *name;
+        enum spec_action action;
+    } rows[] = { { "resid_pre", SPEC_EDIT },  { "resid_pre", SPEC_CAPTURE },
+                 { "resid_post", SPEC_EDIT }, { "resid_post", SPEC_CAPTURE },
+                 { "mine", SPEC_EDIT },       { "resid_mid", SPEC_CAPTURE },
+                 { "resid_mid", SPEC_EDIT } };
+    const char *text = HEAD "- {tap: 'resid_p*', layers: 3-9, write: {reach: [mine]}}\n"
+                            "- {tap: mine, write: {}, capture: none}\n"
+                            "- {tap: resid_mid, write: {}, capture: before}\n";
+    struct spec_errors errors = { 0 };
+    struct spec *spec;
+    ck_assert_int_eq(spec_parse("t", text, strlen(text), NULL, 0, &errors, &spec), 0);
+    ck_assert_int_eq(spec->n_sites, 7);
+    ck_assert_int_eq(spec->n_places, 4);
+    for (uint32_t i = 0; i < spec->n_sites; i++) {
+        ck_assert_str_eq(spec->sites[i].about.name, rows[i].name);
+        ck_assert_int_eq(spec->sites[i].action, rows[i].action);
+        ck_assert(spec->sites[i].layers.n == (i < 4));
+    }
+    spec_free(spec);
+}
+END_TEST
+
 START_TEST(layers_of_a_tap)
 {
     static const struct {
@@ -719,17 +745,23 @@ END_TEST
 START_TEST(a_spec_of_names_alone)
 {
     static const struct {
-        const char *names, *layers, *text;
+        const char *names, *write, *layers, *text;
     } rows[] = {
-        { "q,resid_*", "1,last",
+        { "q,resid_*", NULL, "1,last",
           "  - {tap: 'q', layers: '1,last'}\n  - {tap: 'resid_*', layers: '1,last'}\n" },
-        { " q, q ,,k", NULL, "  - {tap: 'q'}\n  - {tap: 'k'}\n" },
-        { "a'b", "'\n", "  - {tap: 'a''b', layers: ''' '}\n" },
-        { "", "", "" },
+        { " q, q ,,k", "", NULL, "  - {tap: 'q'}\n  - {tap: 'k'}\n" },
+        { "a'b", NULL, "'\n", "  - {tap: 'a''b', layers: ''' '}\n" },
+        { "", NULL, "", "" },
+        { NULL, "q", NULL, "  - {tap: 'q', write: {}, capture: none}\n" },
+        { "k,q", "q,v,q", "3",
+          "  - {tap: 'k', layers: '3'}\n  - {tap: 'q', layers: '3', write: {}}\n"
+          "  - {tap: 'v', layers: '3', write: {}, capture: none}\n" },
+        { "resid_*", "resid_post", NULL,
+          "  - {tap: 'resid_*'}\n  - {tap: 'resid_post', write: {}}\n" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char want[256];
-        char *text = tap_spec(rows[i].names, rows[i].layers);
+        char *text = tap_spec(rows[i].names, rows[i].write, rows[i].layers);
         snprintf(want, sizeof want, "hookspec: 1\nname: taps\nsites:\n%s", rows[i].text);
         ck_assert_str_eq(text, want);
         free(text);
@@ -1136,6 +1168,7 @@ int main(void)
     tcase_add_test(tc, everything_that_a_spec_says_is_in_the_struct);
     tcase_add_loop_test(tc, right_spec_is_accepted, 0, ROWS(good_texts));
     tcase_add_test(tc, patterns_of_taps_are_sites_of_their_own);
+    tcase_add_test(tc, taps_that_may_be_written);
     tcase_add_test(tc, layers_of_a_tap);
     tcase_add_test(tc, positions_of_a_site);
     tcase_add_test(tc, a_spec_of_names_alone);

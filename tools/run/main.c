@@ -27,7 +27,7 @@
 
 struct options {
     const char *spec;
-    struct taps_options taps; /* in place of @spec where @taps.all is there */
+    struct taps_options taps; /* in place of @spec where taps_named() */
     struct edits_options edits;
     const char *out;
     const char *log;
@@ -36,13 +36,15 @@ struct options {
     const char *vars[SPEC_MAX_VARS];
     size_t n_vars;
     bool check, strict, control;
-    char **command; /* NULL-terminated, borrowed from argv */
+    bool has_places; /* the spec has sites into which edits may write */
+    char **command;  /* NULL-terminated, borrowed from argv */
 };
 
 static const char usage[] =
     "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --tap NAME[,NAME]... [OPTION]... [--] COMMAND [ARGUMENT]...\n"
-    "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps.\n"
+    "       dmi-run --steer FILE [--times N] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps; or edit them.\n"
     "\n"
     "  --spec FILE        the HookSpec (else $DMI_SPEC)\n"
     "  --tap NAMES        names of taps, or patterns of them, separated by commas, in place of a\n"
@@ -51,15 +53,20 @@ static const char usage[] =
     "  --layers LIST      of which layers they are stored, as 3,7-12,last (else all)\n"
     "  --attach SITES     COMMAND is a program in Python: models of Hugging Face's are tapped\n"
     "                     there, by name or module:PATTERN:in|out, and the taps stored\n"
+    "  --write SITES      edits may write into these taps, as resid_post,mlp_out; without --tap "
+    "and\n"
+    "                     --preset models of Hugging Face's are tapped there\n"
     "  --edits FILE       edits that are in force from the first step on (docs/edits.md)\n"
     "  --steer FILE       add the vector of FILE at each site that is a place for edits, in the\n"
-    "                     layers of --layers (else in all that FILE has)\n"
+    "                     layers of --layers (else in all that FILE has); without a HookSpec and\n"
+    "                     --write at resid_post of models of Hugging Face's\n"
     "  --times N          with --steer: N times the vector (else 1)\n"
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
     "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
-    "  --control          dmi-ctl may change what is captured while COMMAND runs\n"
+    "  --control          dmi-ctl may change what is captured while COMMAND runs; edits it may\n"
+    "                     change where there are places for them, without this option, too\n"
     "  --check            only check the spec; run nothing\n"
     "  --strict           do not run COMMAND if the capture cannot work\n"
     "  --help, --version\n"
@@ -81,6 +88,7 @@ static int read_options(int argc, char **argv, struct options *o)
         PRESET,
         LAYERS,
         ATTACH,
+        WRITE,
         EDITS,
         STEER,
         TIMES,
@@ -98,6 +106,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { "preset", required_argument, NULL, PRESET },
         { "layers", required_argument, NULL, LAYERS },
         { "attach", required_argument, NULL, ATTACH },
+        { "write", required_argument, NULL, WRITE },
         { "edits", required_argument, NULL, EDITS },
         { "steer", required_argument, NULL, STEER },
         { "times", required_argument, NULL, TIMES },
@@ -120,8 +129,10 @@ static int read_options(int argc, char **argv, struct options *o)
         case TAP:
         case LAYERS:
         case ATTACH:
+        case WRITE:
             if (taps_add(c == TAP      ? &o->taps.names
                          : c == LAYERS ? &o->taps.layers
+                         : c == WRITE  ? &o->taps.write
                                        : &o->taps.attach,
                          optarg))
                 break;
@@ -169,9 +180,14 @@ static int read_options(int argc, char **argv, struct options *o)
 /* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
 static int complete_options(struct options *o)
 {
-    bool taps = o->taps.names || o->taps.preset;
-    if (!o->spec && !taps && !o->taps.attach)
+    bool taps = o->taps.names || o->taps.preset || o->taps.attach || o->taps.write;
+    if (!o->spec && !taps)
         o->spec = getenv("DMI_SPEC");
+    bool to_default = o->edits.steer && !(o->spec && *o->spec) && !o->taps.write;
+    if (to_default && !taps_add(&o->taps.write, "resid_post")) {
+        command_say("no memory");
+        return EXIT_USAGE;
+    }
     if (o->edits.steer) {
         o->edits.layers = o->taps.layers;
         o->taps.layers = NULL;
@@ -180,18 +196,21 @@ static int complete_options(struct options *o)
         fputs("Try: dmi-run --help\n", stderr);
         return EXIT_USAGE;
     }
-    if (o->taps.all)
-        o->spec = "--tap";
+    if (taps_named(&o->taps))
+        o->spec = o->taps.all ? "--tap" : "--write";
     if (!o->out)
         o->out = getenv("DMI_OUT");
     if (!o->out || !*o->out)
         o->out = "dmi-out";
     if (!o->spec || !*o->spec) {
-        command_say("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME or "
-                    "--attach SITES");
+        command_say("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
+                    "--attach SITES, --write SITES or --steer FILE");
     } else if (!*o->command && !o->check) {
         command_say("no command: expected dmi-run %s %s -- COMMAND",
-                    o->taps.all ? "--tap" : "--spec", o->taps.all ? o->taps.all : o->spec);
+                    taps_named(&o->taps) ? o->spec : "--spec",
+                    o->taps.all     ? o->taps.all
+                    : o->taps.write ? o->taps.write
+                                    : o->spec);
     } else if (*o->command && o->check) {
         command_say("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
@@ -206,7 +225,8 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
-    _cleanup_(freep) char *text = o->taps.all ? tap_spec(o->taps.all, o->taps.layers) : NULL;
+    _cleanup_(freep) char *text =
+        taps_named(&o->taps) ? tap_spec(o->taps.all, o->taps.write, o->taps.layers) : NULL;
     int rc = text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, &errors, &spec)
                   : spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
@@ -223,6 +243,7 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
     bool good = rc == 0 && (!edits_wanted(&o->edits) || edits_read(&o->edits, spec, o->check));
+    o->has_places = good && spec->n_places;
     spec_free(spec);
     return good;
 }
@@ -296,7 +317,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     if (!library)
         return false;
     /* the command may change its folder before it starts CUDA */
-    _cleanup_(freep) char *spec = o->taps.all ? strdup("") : realpath(o->spec, NULL);
+    _cleanup_(freep) char *spec = taps_named(&o->taps) ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
         command_say("%s: %s", spec ? o->out : o->spec, strerror(errno));
@@ -311,7 +332,8 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() ||
         (o->edits.read && !edits_set(&o->edits, out)) ||
-        !command_set("DMI_CONTROL", o->control ? "1" : NULL) || !command_preload(library))
+        !command_set("DMI_CONTROL", o->control || o->has_places ? "1" : NULL) ||
+        !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
     return true;

@@ -49,11 +49,16 @@ static const char *objection(const struct taps_options *t, const struct tap_pres
 {
     if (has_spec && (t->names || t->preset))
         return "--spec beside --tap or --preset: expected one; a HookSpec may name taps, too";
-    if (t->layers && !t->names && !t->preset && !t->attach)
-        return "--layers without --tap, --preset or --attach: a HookSpec says layers itself";
-    if (preset && preset->layers && (t->names || t->layers || t->attach))
-        return "a preset that has layers of its own: expected neither --tap, --layers nor --attach "
-               "beside it";
+    if (has_spec && t->write)
+        return "--spec beside --write: expected one; a HookSpec says \"write\" at its sites";
+    if (t->layers && !t->names && !t->preset && !t->attach && !t->write)
+        return "--layers without --tap, --preset, --attach or --write: a HookSpec says layers "
+               "itself";
+    if (preset && preset->layers && (t->names || t->layers || t->attach || t->write))
+        return "a preset that has layers of its own: expected neither --tap, --layers, --attach "
+               "nor --write beside it";
+    if (t->write && (!*t->write || tap_is_pattern(t->write) || strchr(t->write, ':')))
+        return "--write: expected names of taps, as resid_post,mlp_out";
     return NULL;
 }
 
@@ -77,7 +82,7 @@ bool taps_complete(struct taps_options *t, bool has_spec)
         command_say("no memory");
         return false;
     }
-    if (t->attach && !has_spec && !t->all) {
+    if (t->attach && !has_spec && !taps_named(t)) {
         command_say(
             "--attach %s: taps of modules are stored by their names: expected --tap NAME, as "
             "mlp.act_fn.out",
@@ -96,16 +101,20 @@ static bool set_attach(const struct taps_options *t)
     return python &&
            asprintf(&path, "%s/dmi/torch/start:%s%s%s", python, python, old && *old ? ":" : "",
                     old ? old : "") >= 0 &&
-           command_set("PYTHONPATH", path) && command_set("DMI_ATTACH", t->attach) &&
+           command_set("PYTHONPATH", path) &&
+           command_set("DMI_ATTACH", t->attach ? t->attach : "") &&
+           command_set("DMI_ATTACH_WRITE", t->write ? t->write : "") &&
            command_set("DMI_ATTACH_LAYERS", t->layers ? t->layers : "");
 }
 
 bool taps_set(const struct taps_options *t)
 {
-    if (t->all && (!command_set("DMI_TAP", t->all) ||
-                   !command_set("DMI_TAP_LAYERS", t->layers ? t->layers : "")))
+    if (taps_named(t) && (!command_set("DMI_TAP", t->all ? t->all : "") ||
+                          !command_set("DMI_TAP_WRITE", t->write ? t->write : "") ||
+                          !command_set("DMI_TAP_LAYERS", t->layers ? t->layers : "")))
         return false;
-    return !t->attach || set_attach(t);
+    bool attaches = t->attach || (t->write && !t->names && !t->preset);
+    return !attaches || set_attach(t);
 }
 
 void taps_deinit(struct taps_options *t)
@@ -113,6 +122,7 @@ void taps_deinit(struct taps_options *t)
     free(t->names);
     free(t->layers);
     free(t->attach);
+    free(t->write);
     free(t->all);
     *t = (struct taps_options){ 0 };
 }

@@ -4,12 +4,15 @@
 #define TOOLS_RUN_TAPS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* As given; NULL: not given. */
 struct taps_options {
     const char *preset;   /* borrowed */
     char *names, *layers; /* owned: all that the options said, separated by commas */
     char *attach;         /* likewise: what dmi.torch.attach() is to tap in a program in Python */
+    char *
+        write; /* likewise: into which of the taps edits may write; without @names and @preset they are attached, too */
     char *
         all; /* every tap that is to be stored, separated by commas; owned. NULL: a HookSpec says it */
 };
@@ -23,6 +26,12 @@ bool taps_add(char **list, const char *more);
  * Return: false if they cannot be, which is said.
  */
 bool taps_complete(struct taps_options *taps, bool has_spec);
+
+/* Are there taps in place of a HookSpec? */
+static inline bool taps_named(const struct taps_options *taps)
+{
+    return taps->all || taps->write;
+}
 
 /* Sets the variables by which the library and Python learn of it. Return: false: said why. */
 bool taps_set(const struct taps_options *taps);

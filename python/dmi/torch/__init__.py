@@ -19,10 +19,10 @@ if importlib.util.find_spec("torch") is not None:
         found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
         return found
 else:
-    def tap(tensor, name, layer=None, rows=None, n_layers=None):
+    def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
         """Nothing to tap without PyTorch."""
 
-    def attach(model, sites="residuals", layers=None, sink=None):
+    def attach(model, sites=None, layers=None, sink=None, write=None):
         """Nothing to attach to without PyTorch."""
         raise ImportError("dmi.torch.attach() needs PyTorch, which is not installed")
 

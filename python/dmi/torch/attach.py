@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m dmi.torch.attach --sites SITES [--layers LAYERS] SCRIPT [ARGUMENT ...]
+"""python -m dmi.torch.attach [--sites SITES] [--write SITES] [--layers LAYERS] SCRIPT [ARGUMENT ...]
 
 Runs SCRIPT, unchanged, with every model of Hugging Face's attached at its first forward. A program only: in other programs
 dmi.torch.attach is the function.

@@ -46,23 +46,33 @@ def family_of(model):
     return found and getattr(getattr(found[0], "config", None), "model_type", type(found[0]).__name__)
 
 
-def attach(model, sites="residuals", layers=None, sink=None):
+def attach(model, sites=None, layers=None, sink=None, write=None):
     """Tap @model's tensors by name: before it is compiled, if it is.
 
     model   a module, or what holds one in an attribute: a pipeline, PEFT's wrapper, one of your own
     sites   names, patterns (resid_*), groups (residuals, attention, mlp, logits, eagle3, all), TransformerLens's names, and
-            module:PATTERN:in or :out for any module by its path; a text with commas, or a list of texts
+            module:PATTERN:in or :out for any module by its path; a text with commas, or a list of texts; None: residuals,
+            or nothing beside @write
     layers  "3,7-12,middle,last-2", a number, or several; None: all
-    sink    function(tensor, name, layer, n_layers, rows) that gets the tensors instead of the library, from any device
+    sink    function(tensor, name, layer, n_layers, rows) that gets the tensors instead of the library, from any device; those of
+            @write with writable=True
+    write   names, as of @sites, of tensors that are tapped as places for edits (docs/edits.md): names.WRITABLE. Edits write into
+            the memory that the next modules read, in a model that runs eagerly
     Returns an Attached, by which to detach. Raises ValueError where a name means nothing, no tensor is found, or the model is
     compiled already. Without the library and without a sink the model stays as it is.
     """
-    wishes = names.parse_sites(sites)
+    places = names.parse_places(write) if write else []
+    wishes = names.parse_sites(sites or "residuals") if sites or not places else []
     model = _module_in(model)
     _refuse(model)
+    if places and _is_vllms(model):
+        raise ValueError(f"{type(model).__name__}: its layers pass the residual stream on in two tensors, where edits by taps are not supported yet: "
+                         "edits there are by sites of kernels (docs/edits.md)")
     plan = _Plan(model)
     for wish in wishes:
         plan.add(wish, layers)
+    for wish in places:
+        plan.add_place(wish, layers)
     if not plan.modules:
         raise ValueError("nothing to tap: " + "; ".join(f"{missing.name}: {missing.reason}" for missing in plan.missing))
     return Attached(plan, sink)
@@ -172,7 +182,7 @@ class _Plan:
     """All that is to be tapped of a model."""
 
     def __init__(self, model):
-        self.model, self.modules, self.found, self.missing, self.picks = model, {}, {}, [], {}
+        self.model, self.modules, self.found, self.missing, self.picks, self.writes = model, {}, {}, [], {}, {}
         self.backbone, self.family, self.path = _backbone(model) or (None, None, "")
         self.blocks = list(getattr(self.backbone, self.family.blocks)) if self.family else []
         self.block_path = _joined(self.path, self.family.blocks) if self.family else None
@@ -194,6 +204,14 @@ class _Plan:
                 self._add_in_blocks(name, chosen)
             elif reason := self._add_once(name):
                 self._lacks(name, None, reason)
+
+    def add_place(self, wish, layers):
+        """As add(); edits may write there. writes: {layer, or None: names}"""
+        self.add(wish, layers)
+        chosen = names.parse_layers(wish.layers or layers, len(self.blocks))
+        for name in wish.names:
+            for layer in chosen if name in names.PER_LAYER else (None,):
+                self.writes.setdefault(layer, set()).add(name)
 
     def _add_in_blocks(self, name, layers):
         lacking = {}
@@ -486,7 +504,7 @@ class Attached:
         owners, hooks = {}, {}
         for entry in entries:
             n_layers = len(entry.among) or len(plan.blocks)
-            owner = owners.setdefault((entry.layer, n_layers), taps.Owner(entry.layer, n_layers, sink))
+            owner = owners.setdefault((entry.layer, n_layers), taps.Owner(entry.layer, n_layers, sink, frozenset(plan.writes.get(entry.layer, ()))))
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
             sides = {side: tuple(points) for side, points in entry.points.items()}

@@ -13,6 +13,9 @@ PER_LAYER = ("resid_pre", "ln1", "q", "k", "v", "q_rot", "k_rot", "z", "attn_out
 ONCE = ("token_ids", "embed", "resid_final", "final_ln", "final_logits")
 NAMES = PER_LAYER + ONCE
 
+# What modules that come later read from the very tensor that is tapped, which this forward computed; with a row for each of its tokens.
+WRITABLE = ("embed", "ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "resid_post", "final_ln")
+
 # name: (its names, the layers that go with it). As dmi-run's groups.
 PRESETS = {
     "residuals": ("resid_pre,resid_mid,resid_final", None),
@@ -64,6 +67,15 @@ def parse_sites(sites):
     wishes = [_wish(word) for word in words if word]
     if not wishes:
         raise ValueError("no sites are named")
+    return wishes
+
+
+def parse_places(write):
+    """[Wish] of places for edits, as of parse_sites(); ValueError where one of them is none."""
+    wishes = parse_sites(write)
+    for wish in wishes:
+        if wrong := [wish.text] if wish.module else [name for name in wish.names if name not in WRITABLE]:
+            raise ValueError(f"{wrong[0]!r} is no place for edits; there are: {', '.join(WRITABLE)}")
     return wishes
 
 

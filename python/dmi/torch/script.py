@@ -14,16 +14,19 @@ from dmi.torch import names
 MODELS = "transformers.modeling_utils"
 
 
-def watch(sites, layers=None, sink=None):
-    """Attach each model that this process uses from now on. Raises ValueError where @sites or @layers means nothing."""
-    names.parse_sites(sites)
+def watch(sites, layers=None, sink=None, write=None):
+    """Attach each model that this process uses from now on. Raises ValueError where @sites, @write or @layers means nothing."""
+    if sites or not write:
+        names.parse_sites(sites)
+    if write:
+        names.parse_places(write)
     if layers:
         names.layer_words(layers)
-    wanted = functools.partial(attach_first, sites, layers, sink)
+    wanted = functools.partial(attach_first, sites, layers, sink, write=write)
     adapters.when_imported(MODELS, lambda module: _change(module, wanted))
 
 
-def attach_first(sites, layers, sink, model):
+def attach_first(sites, layers, sink, model, write=None):
     """Attach @model, unless it is, or is a part of one that is. Never raises."""
     from dmi.torch import hooks, taps
     try:
@@ -32,7 +35,7 @@ def attach_first(sites, layers, sink, model):
         for module in model.modules():
             if hasattr(module, "get_output_embeddings"):
                 module.__dict__["_dmi_seen"] = True
-        attached = hooks.attach(model, sites, layers, sink)
+        attached = hooks.attach(model, sites, layers, sink, **({"write": write} if write else {}))
         for missing in attached.missing:
             taps.complain(f"{type(model).__name__} has no {missing.name}: {missing.reason}")
     except Exception as error:
@@ -74,12 +77,12 @@ def _announce_requests():
 
 
 def main(words):
-    """python -m dmi.torch.attach --sites SITES [--layers LAYERS] SCRIPT [ARGUMENT ...]"""
-    options = {}
-    while words and words[0] in ("--sites", "--layers") and len(words) > 1:
+    """python -m dmi.torch.attach [--sites SITES] [--write SITES] [--layers LAYERS] SCRIPT [ARGUMENT ...]"""
+    options = {"sites": None}
+    while words and words[0] in ("--sites", "--layers", "--write") and len(words) > 1:
         options[words[0][2:]] = ",".join([*filter(None, [options.get(words[0][2:])]), words[1]])
         words = words[2:]
-    if "sites" not in options or not words or words[0].startswith("-"):
+    if not (options["sites"] or options.get("write")) or not words or words[0].startswith("-"):
         raise SystemExit(main.__doc__)
     try:
         watch(**options)

@@ -23,8 +23,9 @@ _DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def to_library(tensor, name, layer, n_layers, rows):
-    """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is not on a CUDA device."""
+def to_library(tensor, name, layer, n_layers, rows, writable=False):
+    """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is not on a CUDA device.
+    @writable: edits may write into it."""
     if not tensor.is_cuda or not library.loaded():
         return
     if type(tensor) not in _PLAIN or not (dtype := _DTYPES.get(tensor.dtype)):
@@ -33,7 +34,7 @@ def to_library(tensor, name, layer, n_layers, rows):
         raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
     index = tensor.device.index
     given = (name, tensor.data_ptr(), torch._C._cuda_getCurrentRawStream(index), dtype, tensor.shape, tensor.stride(), tensor.element_size(),
-             mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers or 0)
+             mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers or 0, library.WRITABLE if writable else 0)
     if index == torch._C._cuda_getDevice():
         library.send(*given)
     else:  # the library takes the current context to be the stream's
@@ -60,13 +61,15 @@ class redirect:
         _sink = self.before
 
 
-def tap(tensor, name, layer=None, rows=None, n_layers=None):
+def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
     """Point out @tensor, on the stream that is current for its device: it is read as it is now.
 
     name      letters, digits, and _ - .
     layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
     rows      dimensions that count tokens, one or two: row = first * count[second] + second. By default (0,) of
               [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
+    writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. Not in
+              graphs of the compiler
     Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
     """
     sink = _sink
@@ -76,23 +79,28 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None):
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
                           mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
-        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False)
+        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False, **_marked(writable))
+
+
+def _marked(writable):
+    """What a sink is given besides: sinks that only read need not know of it."""
+    return {"writable": True} if writable else {}
 
 
 # Of the autograd pass that this thread is in, -1: in none. Gradient checkpointing computes a part of the forward again there.
 _backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
-def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True):
+def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True, **more):
     """Call @sink, which may fail: the program goes on. A tap in a recomputation was seen in the forward. What tap() is given in a backward
-    pass may also be a gradient (@of_module: it is not): these come without a graph of their own.
+    pass may also be a gradient (@of_module: it is not): these come without a graph of their own. @more: what the sink is given besides.
     """
     if _backward() != -1 and (of_module or torch.is_grad_enabled()):
         return
     try:
         if tensor.dim() == 0:
             tensor = tensor.reshape(1)
-        sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)))
+        sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)), **more)
     except Exception as error:
         complain(f"{name}: {error!r}")
 
@@ -130,11 +138,12 @@ class Owner:
     layer, n_layers  of the module; None, or a number
     sink             where they go
     everywhere       of tensors on any device?
+    writes           names of those into which edits may write
     """
-    __slots__ = ("layer", "n_layers", "sink", "everywhere")
+    __slots__ = ("layer", "n_layers", "sink", "everywhere", "writes")
 
-    def __init__(self, layer, n_layers, sink):
-        self.layer, self.n_layers, self.sink, self.everywhere = layer, n_layers, sink, sink is not to_library
+    def __init__(self, layer, n_layers, sink, writes=frozenset()):
+        self.layer, self.n_layers, self.sink, self.everywhere, self.writes = layer, n_layers, sink, sink is not to_library, writes
 
 
 _attached = weakref.WeakSet()  # modules that have a place
@@ -175,7 +184,7 @@ def tap_of(module, tensor, name, rows=None):
             torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         owner = module.__dict__[OWNER]
-        deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows)
+        deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows, **_marked(name in owner.writes))
 
 
 # ---------------------------------------------------------------------------------------- the operator
@@ -200,6 +209,8 @@ def _run(x, token, place, name, layer, n_layers, rows):
         sink, layer = _sink, None if layer < 0 else layer
     elif (owner := _owner_at(place.data_ptr())) is not None:
         sink, layer, n_layers = owner.sink, owner.layer, owner.n_layers
+        if name in owner.writes:
+            complain(f"{name}: the model was compiled, and nothing reads what edits would write there: edits need a model that runs eagerly")
     else:
         return  # detached, and the graph is still there
     if sink is not None:

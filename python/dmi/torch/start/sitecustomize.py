@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaches to the models of a program that knows nothing of DMI, where DMI_ATTACH says what to tap.
+"""Attaches to the models of a program that knows nothing of DMI, where DMI_ATTACH says what to tap, or DMI_ATTACH_WRITE where edits may write.
 
 Python imports a module of this name when it starts, if its folder is in PYTHONPATH. The one that would have been found
 without this folder is imported, too.
@@ -12,10 +12,11 @@ def _start():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     own = sys.modules.pop("sitecustomize", None)
-    if os.environ.get("DMI_ATTACH"):
+    sites, write = os.environ.get("DMI_ATTACH"), os.environ.get("DMI_ATTACH_WRITE")
+    if sites or write:
         try:
             from dmi.torch.script import watch
-            watch(os.environ["DMI_ATTACH"], os.environ.get("DMI_ATTACH_LAYERS"))
+            watch(sites, os.environ.get("DMI_ATTACH_LAYERS") or None, write=write)
         except Exception as error:
             print(f"dmi.torch: no models will be attached: {error!r}", file=sys.stderr)
     try:

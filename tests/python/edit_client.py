@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program that edits what it, or a process of its own, computes: edit_client.py WHAT. Each function below is a WHAT; it prints lines of JSON: [holds, what, detail]."""
+import ctypes
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+import dmi
+from collect_client import check, raised
+from dmi import taps
+from model_runners import Device
+
+WIDTH, LAYERS = 4, 3
+
+
+class Engine:
+    """Requests of zeros: what a row holds in the end is what was written into it."""
+
+    def __init__(self):
+        self.device, self.n_steps, self.lock = Device(), 0, threading.Lock()
+
+    def written(self, layer, n):
+        """@n rows at resid_post, as a later module would read them."""
+        cuda, at, rows = self.device.cuda, ctypes.c_uint64(), np.zeros((n, WIDTH), np.float32)
+        cuda.cuCtxSetCurrent(self.device.context)
+        assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(rows.nbytes)) == 0
+        assert cuda.cuMemcpyHtoD_v2(at, ctypes.c_void_p(rows.ctypes.data), ctypes.c_size_t(rows.nbytes)) == 0
+        status = taps.send("resid_post", at.value, 0, taps.DTYPES["float32"], rows.shape, (WIDTH, 1), 4, 1, layer, LAYERS, taps.WRITABLE)
+        assert status == 0 and cuda.cuCtxSynchronize() == 0, status
+        assert cuda.cuMemcpyDtoH_v2(ctypes.c_void_p(rows.ctypes.data), at, ctypes.c_size_t(rows.nbytes)) == 0
+        cuda.cuMemFree_v2(at)
+        return rows
+
+    def generate(self, name, n=3, tags=None):
+        """{layer: what each row has in its first element}, of a prompt of two tokens and @n more."""
+        found = {layer: [] for layer in range(LAYERS)}
+        with self.lock:
+            for first, rows in [(0, 2), *((2 + i, 1) for i in range(n))]:
+                assert dmi.step_begin(self.n_steps, [dmi.Span(name, first, rows, n_prompt=2, tags=tags)], caches=False) == 0
+                self.n_steps += 1
+                for layer in found:
+                    found[layer] += self.written(layer, rows)[:, 0].tolist()
+                dmi.step_end()
+            dmi.request_end(name, dmi.End.LENGTH)
+        return found
+
+
+def vector(name="ones", layers=None):
+    """One of ones, or of the layer's number + 1 in each layer."""
+    path = pathlib.Path(f"{name}.npy").absolute()
+    np.save(path, np.ones(WIDTH, np.float32) if layers is None else np.repeat(np.arange(1, layers + 1, dtype=np.float32)[:, None], WIDTH, 1))
+    return path
+
+
+NOTHING = [0.0] * 5
+
+
+def block():
+    engine = Engine()
+    check(engine.generate("before") == dict.fromkeys(range(LAYERS), NOTHING), "before a block nothing is written")
+    with dmi.edit(vector(), times=2, layers="1-2") as done:
+        check(engine.generate("a") == {0: NOTHING, 1: [2.0] * 5, 2: [2.0] * 5}, "in it the edit is in force, in its layers")
+    check(str(done.rows["ones"]) == "ones at resid_post: 10 rows written of 10 due", "what was written is known", done.rows)
+    check(engine.generate("after") == dict.fromkeys(range(LAYERS), NOTHING), "after it no more")
+    with dmi.edit(vector("each", layers=2), times={0: 4, 2: 0}, tokens="generated"), dmi.edit(vector(), requests="b*", site="resid_post"), dmi.edit(vector()) as third:
+        found = engine.generate("b"), engine.generate("c")
+    check(list(third.rows) == ["ones-2"], "names that are taken get a number", third.rows)
+    check(found[0] == {0: [2, 2, 6, 4, 2], 1: [2, 2, 10, 6, 2], 2: [2] * 5} and found[1][2] == [1] * 5, "blocks in blocks; a row a layer; by generated token", found)
+
+    def body():
+        with dmi.edit(vector(), layers=0):
+            engine.generate("d")
+            raise ZeroDivisionError("the body's own")
+    check(raised(ZeroDivisionError, body) == "the body's own" and engine.generate("e")[0] == NOTHING, "what a block raises goes on, and the edit ends with it")
+    said = raised(RuntimeError, lambda: dmi.edits._ask(dmi.edits._runs()[0], "edit remove none"))
+    check("no edit is called" in said, "a refusal has the process's words", said)
+    with dmi.edit(vector(), times="tag:much"):
+        check(engine.generate("f", tags='{"much": 3}')[0] == [3.0] * 5 and engine.generate("g")[0] == NOTHING, "by tag")
+        salts = [dmi.edits.salt("f", tags) for tags in ({"much": 3}, '{"much": 3}', {"much": 4})]
+    check(salts[0] == salts[1] != salts[2] and dmi.edits.salt("f") is None, "salts; without edits there is none", salts)
+
+
+def busy():
+    """A thread computes while blocks begin and end: nobody waits for the other for ever."""
+    engine, stop, seen = Engine(), threading.Event(), []
+
+    def serve():
+        while not stop.is_set():
+            found = engine.generate(f"request-{len(seen)}")
+            seen.append({tuple(rows) for rows in found.values()})
+    thread = threading.Thread(target=serve)
+    thread.start()
+    for i in range(4):
+        with dmi.edit(vector(), times=i + 1):
+            rows = engine.generate(f"mine-{i}")[0]
+        check(rows == [i + 1.0] * 5, "the block's own request has its edit", rows)
+    stop.set()
+    thread.join()
+    check(len(seen) > 2 and all(len(one) == 1 for one in seen), "each other request has one version from its first row to its last", seen[:4])
+
+
+def serve():
+    engine = Engine()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(engine.generate(line.strip())), flush=True)
+
+
+def other_process():
+    """One that computes for this one, which has no run; another of the same command has ended."""
+    def started():
+        process = subprocess.Popen([sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        return process
+    killed, process = started(), started()
+    killed.kill()
+    killed.wait()
+
+    def generate(name):
+        process.stdin.write(name + "\n")
+        process.stdin.flush()
+        return {int(layer): rows for layer, rows in json.loads(process.stdout.readline()).items()}
+    with dmi.edit(vector(), layers=1) as done:
+        check(generate("a") == {0: NOTHING, 1: [1.0] * 5, 2: NOTHING}, "the other process's request has the edit")
+    check(done.rows["ones"].written == 5 and generate("b")[1] == NOTHING, "and it ends with the block", done.rows)
+    process.stdin.close()
+    process.wait()
+
+
+def none():
+    said = raised(RuntimeError, dmi.edit(vector()).__enter__)
+    check("no run of this program yet" in said and "dmi-run --write" in said, "no CUDA, no run", said)
+
+
+def no_places():
+    Engine()
+    said = raised(RuntimeError, dmi.edit(vector()).__enter__)
+    check("has no control socket: start the program with `dmi-run --write resid_post -- python " in said, "no place", said)
+
+
+def no_library():
+    said = raised(RuntimeError, dmi.edit(vector()).__enter__)
+    check("libdmi_preload.so is not in this process" in said, "without the library the command is named", said)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.edit() and dmi.edits.salt(): edit_client.py edits what it computes, or another process of the same command."""
+import json
+import sys
+from types import SimpleNamespace as Some
+
+import pytest
+
+import harness
+from harness import BUILD, DMI_RUN, PRELOAD, ROOT, STANDIN
+
+HERE = ROOT / "tests" / "python"
+pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
+
+
+@pytest.mark.parametrize("what", ["block", "busy", "other_process", "none", "no_places", "no_library"])
+def test_blocks(check, tmp_path, what):
+    env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
+    options = ["--tap", "resid_post"] if what == "no_places" else ["--tap", "none", "--write", "resid_post"]
+    start = [] if what == "no_library" else [DMI_RUN, *options, "--out", tmp_path / "RUN", "--"]
+    done = harness.run([*start, sys.executable, HERE / "edit_client.py", what], env=env, cwd=tmp_path, timeout=60)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    check(found, "the client checked something", done.stderr)
+    for holds, what_, detail in found:
+        check(holds, what_, detail)
+
+
+@pytest.mark.parametrize("keys, fields, tags", [
+    ({}, {"calm": 2, "cache_salt": "a guess"}, {"calm": 2}),
+    ({"extra_key": "dmi-1"}, {"calm": 2, "cache_salt": "a guess"}, {"calm": 2, "cache_salt": "dmi-1", "dmi.cache": {"extra_key": "dmi-1"}}),
+    ({"extra_key": "a", "cache_salt": "dmi-1"}, None, {"cache_salt": "a dmi-1", "dmi.cache": {"extra_key": "a", "cache_salt": "dmi-1"}}),
+    ({"extra_key": None}, {}, None)])
+def test_salt_of_sglang(keys, fields, tags):
+    """The tag that edits look at has what SGLang's cache is keyed by, whatever the client says of it."""
+    from dmi import sglang
+    text = sglang._tags(Some(sampling_params=Some(custom_params=fields), **keys))
+    assert (text and json.loads(text)) == tags
