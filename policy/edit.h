@@ -62,6 +62,7 @@ struct edit {
     bool any_cache;    /* `cache: ignore` */
     bool live;         /* follows changes in the middle of a request */
     bool aborts;       /* `on_miss: abort` */
+    bool partial;      /* `partial: allow`: graphs in which nothing can be written stay as they are */
     uint32_t *columns; /* or heads, ascending */
     uint32_t n_columns;
     bool of_heads;
@@ -183,6 +184,10 @@ void edit_table_deinit(struct edit_table *table);
 /* The parts of a place (its number) in a layer, -1: none. Any thread. */
 const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uint32_t place,
                                              int32_t layer, uint32_t *n);
+
+/* Do its vectors, columns and heads suit rows of @n elements, heads of @head? As kernels/edit.cu finds it. */
+bool edit_part_suits(const struct edit_table *table, const struct dmi_edit_part *part, uint32_t n,
+                     uint32_t head);
 
 /* ------------------------------------------------------------------------- for a step; edit_rows.c */
 

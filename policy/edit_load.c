@@ -192,6 +192,7 @@ static const struct key edit_keys[] = {
     { "cache", false, edit_word, offsetof(struct edit, any_cache), WORDS("salted", "ignore") },
     { "live", false, value_bool, offsetof(struct edit, live), NULL },
     { "on_miss", false, edit_word, offsetof(struct edit, aborts), WORDS("mark", "abort") },
+    { "partial", false, edit_word, offsetof(struct edit, partial), WORDS("refuse", "allow") },
 };
 
 /* ------------------------------------------------------------------------- the text */

@@ -264,3 +264,15 @@ const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uin
     *n = entry->n;
     return (const struct dmi_edit_part *)(base + (size_t)t->parts * DMI_EDIT_ALIGN) + entry->first;
 }
+
+bool edit_part_suits(const struct edit_table *table, const struct dmi_edit_part *p, uint32_t n,
+                     uint32_t head)
+{
+    const uint32_t *list =
+        (const uint32_t *)((const char *)table->bytes + (size_t)p->columns * DMI_EDIT_ALIGN);
+    uint32_t most = p->of_heads ? n / head : n;
+    if (p->n_columns && list[p->n_columns - 1] >= most)
+        return false;
+    return !p->width || p->width == n ||
+           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
+}

@@ -2,24 +2,12 @@
 /* The part of admission.h that is about places for edits: what is due at a launch, and what becomes of it. */
 #include "preload/capture/admission_private.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/places.h"
 
 /* What edits do in the launch's step, or without one. */
 static const struct edit_rows *rows_of(const struct admission_launch *l)
 {
     return l->step ? &l->step->edits.rows : l->edits ? &l->edits->every : NULL;
-}
-
-/* Do the vectors, columns and heads of the part suit the tensor? As kernels/edit.cu finds it. */
-static bool suits(const struct edit_table *table, const struct dmi_edit_part *p, uint32_t n,
-                  uint32_t head)
-{
-    const uint32_t *list =
-        (const uint32_t *)((const char *)table->bytes + (size_t)p->columns * DMI_EDIT_ALIGN);
-    uint32_t most = p->of_heads ? n / head : n;
-    if (p->n_columns && list[p->n_columns - 1] >= most)
-        return false;
-    return !p->width || p->width == n ||
-           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
 }
 
 /* A tensor of other vectors than the edit's. */
@@ -69,7 +57,7 @@ static bool account(const struct admission_launch *l, const struct admission *it
         int64_t n_rows =
             sign * (int64_t)(rows->every ? item->operand->view.dims[0] : share->n_rows);
         int miss = share->miss != EDIT_NO_MISS ? share->miss : why;
-        bool fits = !n || suits(table, p, n, head);
+        bool fits = !n || edit_part_suits(table, p, n, head);
         if (!fits && sign > 0)
             report_width(share, item, p, n);
         if (share->miss == EDIT_NO_MISS && !fits)
@@ -113,6 +101,8 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
 {
     const struct edit_rows *rows = rows_of(l);
     item->has_record = false;
+    places_saw(item->site, item->layer, view_elements(&item->operand->view),
+               view_head(&item->operand->view));
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, EDIT_NO_MISS))

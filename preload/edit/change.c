@@ -5,6 +5,7 @@
 #include "preload/context/edit_region.h"
 #include "preload/edit/accounts.h"
 #include "preload/edit/edits.h"
+#include "preload/edit/places.h"
 #include "preload/session/session.h"
 #include "storage/codec/hash.h"
 #include "storage/text.h"
@@ -152,7 +153,7 @@ static int prepare(struct err *err, struct edits *edits, struct edit_version **o
         return r;
     }
     struct edit_version *v = version_new(err, now, UINT32_MAX, edits);
-    r = v ? finish(err, v) : err->code;
+    r = v ? places_check(err, v, now ? now->n : 0) : err->code;
     if (r)
         version_release(v);
     else
@@ -183,6 +184,8 @@ int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint
     int r = prepare(err, edits, &v);
     if (!r && what.failed)
         r = err_set(err, -ENOMEM, "no memory");
+    if (!r)
+        r = finish(err, v);
     if (!r)
         r = keep_pack(err, pack, n, &more);
     if (!r)

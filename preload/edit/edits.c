@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/context/edit_region.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/places.h"
 #include "preload/edit/requests.h"
 #include "preload/session/session.h"
 
@@ -281,4 +282,5 @@ void edits_reset(void)
     requests_reset();
     edit_region_reset();
     accounts_reset();
+    places_reset();
 }

@@ -9,6 +9,7 @@
 #include "preload/base/handles.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
+#include "preload/edit/places.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
 
@@ -228,10 +229,42 @@ static void drop_actions(struct exec *x, const char *why)
     graph_plan_without_actions(&x->plan, DMI_DROP_UNSUPPORTED);
 }
 
+/* A place for edits that its kernels have. Kernels of bodies have no actions. Return: can edits write there? */
+static bool has_open_place(const struct graph_plan *plan, uint32_t site, bool *found)
+{
+    bool open = true;
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        const struct graph_kernel *kernel = &plan->kernels[i];
+        for (uint32_t s = 0; kernel->in_body && s < kernel->func->match.n_sites; s++)
+            if (kernel->func->match.sites[s] == site)
+                *found = true, open = false;
+        for (EACH_ACTION(plan, kernel, c)) {
+            const struct graph_action *action = &plan->actions[c];
+            if (action->site != site || action->dead)
+                continue;
+            *found = true;
+            open = open && action->number != PLAN_NONE && action->left == DROP_NONE &&
+                   action->drop == DROP_NONE;
+        }
+    }
+    return open;
+}
+
+static void count_places(const struct graph_plan *plan)
+{
+    for (uint32_t s = 0; session.spec->n_places && s < session.spec->n_sites; s++) {
+        bool found = false;
+        bool open = session_site(s)->action == SPEC_EDIT && has_open_place(plan, s, &found);
+        if (found)
+            places_in_graph(s, open);
+    }
+}
+
 /* It is found by its handle from here on. Return: false without memory. */
 static bool exec_register(struct exec *x, CUgraphExec handle)
 {
     x->handle = handle;
+    count_places(&x->plan);
     struct exec *before = handles_set(&execs, handle, x);
     if (before == x)
         return false;

@@ -3,7 +3,8 @@
 """A program that says whose tokens its rows are, and then launches: rows_client.py PLAN, a JSON list of steps.
 
 Each step has the arguments of dmi.step_begin() (or null: it ends the step before) and launches: [kernel, rows, seed, graph],
-of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
+of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed; the graph "memory"
+is another each time, with memory nodes, which no library can clone. A step may
 have "pause", seconds until the next one, "ends", requests that end after it, "commands" for dmi-ctl before it, whose answers
 are appended to the file ANSWERS names, and "take": descriptors of sockets are closed, and their numbers used for files.
 rows_client.py PLAN GATE has all in segments in the end, makes the file GATE.reached, and waits until the file GATE is there.
@@ -35,6 +36,13 @@ class Rows(Client):
         exe, node = self.graphs[kernel, rows]
         ok(cu.cuGraphExecKernelNodeSetParams(exe, node, self.params(kernel, 0, rows * WIDTH, seed)))
         ok(cu.cuGraphLaunch(exe, self.streams[0]))
+
+    def with_memory(self, kernel, rows, seed):
+        def body(stream):
+            memory = ok(cu.cuMemAllocAsync(256, stream))
+            self.launch(kernel, stream, 0, rows * WIDTH, seed)
+            ok(cu.cuMemFreeAsync(memory, stream))
+        ok(cu.cuGraphLaunch(ok(cu.cuGraphInstantiate(self.capture(body), 0)), self.streams[0]))
 
 
 def control(words):
@@ -97,7 +105,9 @@ def main():
             taken = take_sockets()
         begin(step)
         for kernel, rows, seed, graph in step["launches"]:
-            if graph:
+            if graph == "memory":
+                c.with_memory(kernel, rows, seed)
+            elif graph:
                 c.replay(kernel, rows, seed)
             else:
                 c.launch(kernel, c.streams[0], 0, rows * WIDTH, seed)

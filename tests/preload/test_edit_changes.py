@@ -81,10 +81,10 @@ class Accounts:
 
 
 class Served:
-    def __init__(self, bench, plan, head=HEAD, balances=True, **env):
+    def __init__(self, bench, plan, head=HEAD, balances=True, place=PLACE, **env):
         path, answers = bench.folder / "plan.json", bench.folder / "answers"
         path.write_text(json.dumps(plan))
-        self.result = bench.run([], spec(PLACE.rstrip("\n"), head=head), command=[sys.executable, CLIENT, path], timeout=120, PYTHONPATH=ROOT / "python",
+        self.result = bench.run([], spec(place.rstrip("\n"), head=head), command=[sys.executable, CLIENT, path], timeout=120, PYTHONPATH=ROOT / "python",
                                 DMI_CONTROL="1", CTL=CTL, ANSWERS=answers, **env)
         bench.check(self.result.code == 0 and self.result.folders, "the program runs, and a run is written", self.result.stderr[-1500:])
         self.run = self.result.run()
@@ -168,6 +168,36 @@ def test_coefficients(bench):
     k = "kernel"
     bench.check(out.rows() == {1: [2.5, k, k, 3.0], 2: [k, 8.0, 6.0, 4.0, 3.0], 3: [3.0, 5.0]}, "rows", (out.rows(), out.answers))
     bench.check(out.accounts.of("tagged") == (2, 1, {"bad_tag": 1}), "a tag that is no number is missed; none is not due", out.accounts.all)
+
+
+def test_edits_that_do_not_suit(bench):
+    """What launches and graphs have shown of a place refuses an edit that could write nothing there, and changes nothing."""
+    add = [["edit", "add", edits(bench.folder, name, SET.format(name, what, "*", more), {"v": [7.0] * 8} if what == "v" else ())]
+           for name, what, more in [("wide", "v", ", partial: allow"), ("beyond", 7, ", partial: allow, columns: '4'"), ("layer", 7, ", partial: allow, layers: '3'"),
+                                    ("closed", 7, ""), ("partial", 7, ", partial: allow")]]
+    step = step_of(1, {"a": (0, 1)}, False, commands=[["edit", "check", add[0][2]]])
+    step["launches"] += [["block", 2, 1, True], ["block", 2, 1, "memory"]]
+    out = Served(bench, [step, step_of(2, {"a": (1, 1)}, False), step_of(3, {"b": (0, 1)}, False, commands=add), step_of(4, {"c": (0, 1)}, "memory"),
+                         step_of(5, {"d": (0, 1)}, True)])
+    said = [answer.get("error", "") if isinstance(answer, dict) else answer for _, answer in out.answers]
+    bench.check(out.answers[0][0] == 0, "before anything was launched nobody can tell", out.answers[0])
+    bench.check([code for code, _ in out.answers[1:]] == [1, 1, 1, 1, 0], "refused, and taken", out.answers)
+    bench.check("rows of 4 elements" in said[1] and "vectors of 8 elements" in said[1] and "rows of 4 elements" in said[2], "rows", said)
+    bench.check("x is in no layer" in said[3] and "1 of 2 graphs" in said[4] and "partial: allow" in said[4], "layers and graphs", said)
+    bench.check(out.rows() == {1: ["kernel"], 2: ["kernel"], 3: [7.0], 5: [7.0]}, "rows that are written", out.rows())
+    bench.check(out.accounts.of("partial") == (3, 2, {"unsupported": 1}) and len({a[0] for a in out.accounts.all}) == 1, "accounts", out.accounts.all)
+
+
+def test_layers_that_are_not_there(bench):
+    """An edit of a layer beyond those of a step that is over is refused."""
+    place = PLACE.replace("    pointer:", "    layer: occ\n    pointer:")
+    paths = [edits(bench.folder, name, SET.format(name, 7, "*", f", layers: '{layers}'")) for name, layers in (("beyond", "1-2"), ("there", "1"))]
+    step = step_of(1, {"a": (0, 1)}, False)
+    step["launches"] *= 2
+    later = step_of(3, {"b": (0, 1)}, False, commands=[["edit", "add", path] for path in paths])
+    out = Served(bench, [step, step_of(2, {"a": (1, 1)}, False), later], place=place)
+    bench.check([code for code, _ in out.answers] == [1, 0] and "x has no layer 2: forwards had it in layers up to 1" in out.answers[0][1]["error"], "answers",
+                out.answers)
 
 
 def test_prefix_caches(bench):

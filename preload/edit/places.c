@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/edit/places.h"
+
+#include "core/atomic.h"
+#include "preload/session/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define N_LAYERS ((int32_t)1023) /* that DMI_EDIT_AT() can say; -1 is none */
+
+/* By number of the place. */
+static struct place {
+    uint64_t rows[N_LAYERS + 1]; /* by layer + 1: elements << 32 | of a head; 0: not seen */
+    uint64_t step; /* the one after that in which it was seen first; 0: the engine says none */
+    uint64_t n_graphs, n_closed; /* execs that have it; of these: where nothing can be written */
+} places[SPEC_MAX_PLACES];
+
+static struct place *place_of(uint32_t site)
+{
+    return &places[session_site(site)->write.place];
+}
+
+void places_saw(uint32_t site, int32_t layer, uint32_t n, uint32_t head)
+{
+    struct place *p = place_of(site);
+    uint64_t rows = (uint64_t)n << 32 | head;
+    if (!n || layer >= N_LAYERS || atomic_load_relaxed(&p->rows[layer + 1]) == rows)
+        return;
+    atomic_store_relaxed(&p->rows[layer + 1], rows);
+    if (!atomic_load_relaxed(&p->step))
+        atomic_store_release(&p->step, atomic_load_relaxed(&session.next_step));
+}
+
+void places_in_graph(uint32_t site, bool writable)
+{
+    struct place *p = place_of(site);
+    atomic_add_relaxed(&p->n_graphs, 1);
+    if (!writable)
+        atomic_add_relaxed(&p->n_closed, 1);
+}
+
+/* ------------------------------------------------------------------------- does an edit suit */
+
+static int check_graphs(struct err *err, const struct edit *edit, const struct place *p)
+{
+    uint64_t closed = atomic_load_relaxed(&p->n_closed), all = atomic_load_relaxed(&p->n_graphs);
+    if (!closed || edit->partial)
+        return 0;
+    return err_set(err, -EINVAL,
+                   "the edit \"%s\": nothing can be written at %s in %" PRIu64 " of %" PRIu64
+                   " graphs (the log says why): with \"partial: allow\" it writes in the others",
+                   edit->name, edit->site, closed, all);
+}
+
+static int refuse_rows(struct err *err, const struct edit *edit, const struct dmi_edit_part *part,
+                       uint64_t rows, int32_t layer)
+{
+    char in_layer[32] = "";
+    if (layer >= 0)
+        snprintf(in_layer, sizeof in_layer, " in layer %d", layer);
+    return err_set(err, -EINVAL,
+                   "the edit \"%s\": %s has rows of %u elements%s, heads of %u; vectors of %u "
+                   "elements, or its columns or heads, do not suit them",
+                   edit->name, edit->site, (uint32_t)(rows >> 32), in_layer, (uint32_t)rows,
+                   part->width);
+}
+
+/* Its parts in the layers that were seen have vectors, columns and heads for such rows. */
+static int check_rows(struct err *err, const struct edit_version *v, uint32_t number,
+                      uint32_t place)
+{
+    const struct edit *edit = v->uses[number].edit;
+    const struct edit_table *table = version_table(v);
+    for (int32_t layer = -1; layer < N_LAYERS; layer++) {
+        uint64_t rows = atomic_load_relaxed(&places[place].rows[layer + 1]);
+        uint32_t n_parts = 0, n = (uint32_t)(rows >> 32);
+        const struct dmi_edit_part *p =
+            rows ? edit_table_parts(table, place, layer, &n_parts) : NULL;
+        for (uint32_t i = 0; i < n_parts; i++)
+            if (p[i].edit == number && !edit_part_suits(table, &p[i], n, (uint32_t)rows))
+                return refuse_rows(err, edit, &p[i], rows, layer);
+    }
+    return 0;
+}
+
+/* The layers that it names are there. Known once the step that showed the place first is over. */
+static int check_layers(struct err *err, const struct edit *edit, const struct place *p)
+{
+    uint64_t step = atomic_load_acquire(&p->step);
+    int32_t last = -1, lacks = -1;
+    if (!edit->layers.n || !step || atomic_load_relaxed(&session.next_step) <= step)
+        return 0;
+    for (int32_t layer = N_LAYERS - 1; layer >= 0; layer--) {
+        bool seen = atomic_load_relaxed(&p->rows[layer + 1]);
+        if (seen && last < 0)
+            last = layer;
+        if (!seen && spec_takes_layer(&edit->layers, layer, 0))
+            lacks = layer;
+    }
+    if (lacks < 0)
+        return 0;
+    if (last < 0)
+        return err_set(err, -EINVAL, "the edit \"%s\": %s is in no layer: leave \"layers\" out",
+                       edit->name, edit->site);
+    return err_set(err, -EINVAL,
+                   "the edit \"%s\": %s has no layer %d: forwards had it in layers up to %d",
+                   edit->name, edit->site, lacks, last);
+}
+
+int places_check(struct err *err, const struct edit_version *v, uint32_t first)
+{
+    int r = 0;
+    for (uint32_t i = first; i < v->n && !r; i++)
+        for (uint32_t s = 0; s < session.spec->n_sites && !r; s++) {
+            const struct spec_site *site = session_site(s);
+            const struct edit *edit = v->uses[i].edit;
+            if (site->action != SPEC_EDIT || strcmp(site->about.name, edit->site))
+                continue;
+            r = check_graphs(err, edit, place_of(s));
+            if (!r)
+                r = check_rows(err, v, i, site->write.place);
+            if (!r)
+                r = check_layers(err, edit, place_of(s));
+        }
+    return r;
+}
+
+void places_reset(void)
+{
+    memset(places, 0, sizeof places);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What launches and graphs have shown of the places for edits: how wide their tensors are in each layer, and in how many graphs nothing can be
+ * written there. A change that asks for what cannot be is refused by it. Thread: any.
+ */
+#ifndef PRELOAD_EDIT_PLACES_H
+#define PRELOAD_EDIT_PLACES_H
+
+#include "core/err.h"
+#include "preload/edit/version.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A launch writes, or could, at the place of the site, in a layer (-1: none), in rows of @n elements and heads of @head. Waits for nobody. */
+void places_saw(uint32_t site, int32_t layer, uint32_t n, uint32_t head);
+
+/* A graph exec is there that has the place of the site. @writable: edits can write there wherever it has it. */
+void places_in_graph(uint32_t site, bool writable);
+
+/*
+ * Do the edits of @version from number @first on suit what was shown? Return: 0, or -EINVAL and @err says which does not, and what to do. What
+ * was not shown yet suits.
+ */
+int places_check(struct err *err, const struct edit_version *version, uint32_t first);
+
+/* After fork, in the child. */
+void places_reset(void);
+
+#endif
