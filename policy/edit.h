@@ -62,7 +62,7 @@ struct edit {
     bool any_cache;    /* `cache: ignore` */
     bool live;         /* follows changes in the middle of a request */
     bool aborts;       /* `on_miss: abort` */
-    bool partial;      /* `partial: allow`: graphs in which nothing can be written stay as they are */
+    bool partial; /* `partial: allow`: graphs in which nothing can be written stay as they are */
     uint32_t *columns; /* or heads, ascending */
     uint32_t n_columns;
     bool of_heads;
