@@ -169,10 +169,11 @@ static void arm(struct spec *spec, enum session_work what)
     session.at_exit = lifecycle_finish;
     session.pid = getpid();
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
+    session.sentences = calloc(spec->n_sites + 1, sizeof *session.sentences);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
     session.spec = spec;
     session_set_overload(&spec->overload);
-    bool good = session.reported && session.off && taps_init(spec);
+    bool good = session.reported && session.sentences && session.off && taps_init(spec);
     if (spec->has_taps)
         functions_expect(); /* a tap may come at any time: its ring is built before */
     if (!good)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/session/session.h"
 
+#include "core/atomic.h"
 #include "core/log.h"
 
 #include <errno.h>
@@ -133,6 +134,29 @@ static void defer(struct session_deferred *d, uint32_t site, enum problem proble
     compose(d->sentence, sizeof d->sentence, site, fmt, ap);
 }
 
+/* The other site of the entry, where edits write what is captured, too; @site: there is none. */
+static uint32_t other_of_entry(uint32_t site)
+{
+    const struct spec_site *s = session_site(site);
+    for (uint32_t i = site ? site - 1 : 1; i <= site + 1 && i < session.spec->n_sites; i++)
+        if (i != site && session_site(i)->line == s->line &&
+            !strcmp(session_site(i)->about.name, s->about.name))
+            return i;
+    return site;
+}
+
+/* Was the same said of the entry's other site? It is one entry to whoever reads it. */
+static bool said_of_entry(uint32_t site, enum problem problem, const char *sentence)
+{
+    uint32_t other = other_of_entry(site);
+    if (other == site)
+        return false;
+    const char *said = atomic_load_acquire(&session.sentences[other]);
+    atomic_store_release(&session.sentences[site],
+                         strdup(sentence)); /* for good: another thread may read the one before */
+    return said && session_reported(other, problem) && !strcmp(said, sentence);
+}
+
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
     const struct spec_site *s = session_site(site);
@@ -147,9 +171,10 @@ static void problem(uint32_t site, enum problem problem, const char *fmt, va_lis
     int saved = errno;
     char sentence[512];
     compose(sentence, sizeof sentence, site, fmt, ap);
-    if (!session_thread.unlogged)
+    bool said = said_of_entry(site, problem, sentence);
+    if (!said && !session_thread.unlogged)
         log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
-    struct run *run = session_run();
+    struct run *run = said ? NULL : session_run();
     if (run)
         run_problem(run, s->about.name, problem_names[problem], sentence);
     errno = saved;

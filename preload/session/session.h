@@ -55,8 +55,10 @@ struct session {
     struct dmi_live *live;         /* likewise; NULL: the run has none */
     pthread_mutex_t lock;          /* arming, opening the run */
     uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */
-    uint8_t *off;                  /* per site: enum site_switch; atomic */
-    uint64_t switches;             /* rises after each change of @off; any thread */
+    char **
+        sentences; /* per site: what was reported of it last, where an entry is two sites; atomic */
+    uint8_t *off;  /* per site: enum site_switch; atomic */
+    uint64_t switches;        /* rises after each change of @off; any thread */
     uint64_t write_errors[4]; /* bit N: a write that failed with errno N was reported; atomic */
 };
 

@@ -4,9 +4,12 @@
 failing_calls.c says to the stand-in which calls are its own, so that the same call can be refused with and without the
 library: then the program must see the same results and the same outputs. Calls of the library's may fail without the
 program seeing anything. In both cases every launch of the site is expected and accounted for, or the site is off by name.
+An edit writes once more what each kernel has written: a row that it wrote half would be seen.
 """
 import collections
 import itertools
+import re
+import struct
 
 import pytest
 
@@ -17,7 +20,8 @@ from standin_log import Log
 
 CLIENT = BUILD / "tests" / "preload" / "failing_calls"
 pytestmark = [pytest.mark.built(CLIENT, harness.DMI_DUMP), pytest.mark.since(12000, "libraries and graph execs as the program makes them")]
-TEXT = spec(site("block", layer="occ"), site("before", when="before"), head="ring: {bytes: 1M, slots: 512}\n")
+TEXT = spec(site("block", layer="occ"), site("before", when="before"), site("place", dtype="f32", write="{}"), head="ring: {bytes: 1M, slots: 512}\n")
+EDITS = b"editspec: 1\nedits: [{name: same, site: place, do: [{scale: 1}]}]\n"
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # Of each of the program's calls, of each of the library's, and of those that both make: how many occurrences in the quick form.
 QUICK_OWN, QUICK_OTHERS, QUICK_SHARED = 1, 2, 12
@@ -34,7 +38,8 @@ class Outcome:
         path = bench.folder / "calls"
         path.unlink(missing_ok=True)
         more = {"DMI_STANDIN_FAIL": fail} if fail else {}
-        self.result = bench.run([], TEXT, command=[CLIENT], preload=preload, DMI_STANDIN_LOG=path, **more)
+        (bench.folder / "edits").write_bytes(b"DMIEDIT1" + struct.pack("<IIQ", 0, len(EDITS), 0) + EDITS)  # as edits_pack() makes them
+        self.result = bench.run([], TEXT, command=[CLIENT], preload=preload, DMI_STANDIN_LOG=path, DMI_EDITS=bench.folder / "edits", **more)
         log = Log(path)
         self.own = {call["own"]: call["name"] for call in log.calls if "own" in call}
         self.counts = collections.Counter(call["name"] for call in log.calls)
@@ -110,6 +115,8 @@ def test_the_librarys_calls(bench, long):
     bench.check(captured.said == clean.said and not unaccounted(captured, False), "nothing fails: the program sees the same, all is accounted for",
                 difference(captured, clean) + unaccounted(captured, False))
     bench.check(captured.result.run().counters.captured[0].records > 10, "the program is captured", captured.result.run().counters.captured)
+    said = re.search(r'edit "same" at place: (\d+) rows written of (\d+) due', captured.result.stderr)
+    bench.check(said and int(said[1]) > 100, "and rows are written", captured.result.stderr[-800:])
     for name, count in sorted(captured.others.items()):
         numbers = range(1, count + 1)
         for n, code in itertools.product(numbers if long else spread(numbers, QUICK_OTHERS), codes(long)):

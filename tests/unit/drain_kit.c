@@ -135,15 +135,18 @@ void kit_reset(uint32_t n_sites)
     session.counters =
         calloc(1, sizeof *session.counters + n_sites * sizeof session.counters->sites[0]);
     session.reported = calloc(n_sites + 1, sizeof *session.reported);
-    ck_assert(session.counters && session.reported);
+    session.sentences = calloc(n_sites + 1, sizeof *session.sentences);
+    ck_assert(session.counters && session.reported && session.sentences);
 }
 
 void kit_free(void)
 {
     free(session.counters);
     free(session.reported);
+    free(session.sentences);
     session.counters = NULL;
     session.reported = NULL;
+    session.sentences = NULL;
 }
 
 /* ------------------------------------------------------------------------- in the library's place */

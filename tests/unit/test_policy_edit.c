@@ -250,7 +250,6 @@ static const struct {
     { PLACE("dtype: f32, write: {}, capture: later"),
       "3:118",
       { "found \"later\"; expected one of after, before, none" } },
-    { "hookspec: 1\nsites: [{tap: q, write: {}}]\n", "2:18", { "write" } },
     { "hookspec: 1\nedits: {bytes: 1X}\nsites: [{tap: q}]\n", "2:16", { "found \"1X\"" } },
 };
 
