@@ -300,11 +300,48 @@ def test_hostile_clients(bench):
     bench.check(process.returncode == 0, "the program ends as ever", stderr[-800:])
 
 
+def memory_of(process):
+    """Resident KiB."""
+    return int(pathlib.Path(f"/proc/{process.pid}/status").read_text().partition("VmRSS:")[2].split()[0])
+
+
+@pytest.mark.long
+def test_memory_of_very_many_changes(bench):
+    """50,000 changes while steps are launched: what is in force takes as much memory as after the first 5,000, and each is noted."""
+    steps = [step_of(i, {f"r{i % 7}": (i // 7, 1)}, bool(i % 2), pause=0.001) for i in range(1, 20001)]
+    (bench.folder / "plan.json").write_text(json.dumps(steps))
+    (bench.folder / "spec.yaml").write_text(spec(PLACE.rstrip("\n"), head=HEAD + "edits: {bytes: 65536}\n"))
+    env = environment(DMI_SPEC=bench.folder / "spec.yaml", DMI_OUT=bench.folder / "out", DMI_CONTROL="1", PYTHONPATH=ROOT / "python", LD_PRELOAD=PRELOAD)
+    with open(bench.folder / "stderr", "w+", encoding="utf-8") as log, \
+            subprocess.Popen([sys.executable, CLIENT, bench.folder / "plan.json", bench.folder / "gate"], env=env, stderr=log, stdout=log) as process:
+        until = time.monotonic() + 60
+        while not (found := [path for path in (bench.folder / "out").glob("*") if (path / "control").exists()]) and time.monotonic() < until:
+            time.sleep(0.01)
+        with socket.socket(socket.AF_UNIX) as s:
+            folder = os.open(found[0], os.O_PATH)
+            s.connect(f"/proc/self/fd/{folder}/control")
+            os.close(folder)
+            answers, fd, kib = s.makefile(), sealed(pack(GOOD.replace("zero", "{scale: 2}"))), {}
+            for i in range(50000):
+                line = ("edit add", "edit set e times=3", "edit off e", "edit remove e")[i % 4]
+                socket.send_fds(s, [line.encode() + b"\n"], [fd] if not i % 4 else [])
+                answer = json.loads(answers.readline())
+                assert answer["ok"], (i, line, answer)
+                if i % 5000 == 4999:
+                    kib[i + 1] = memory_of(process)
+            os.close(fd)
+        (bench.folder / "gate").touch()
+        bench.check(process.wait(timeout=300) == 0, "the program ends as ever", "see stderr")
+    bench.check(kib[50000] < kib[5000] + 4096, "memory stays as it is", kib)
+    changes = dump_json("edits", found[0])["changes"]
+    bench.check(len(changes) == 50000, "each change is noted", len(changes))
+
+
 def test_many_changes(bench):
     """Memory stays as it is: versions go when no step and no kernel in flight has them."""
     paths = [edits(bench.folder, f"e{i}", SET.format(f"e{i % 2}", i, "*", "")) for i in range(2)]
     changes = []
-    for i in range(60):
+    for i in range(50000):
         changes += [["edit", "add", paths[i % 2]], ["edit", "set", f"e{i % 2}", "times=2"], ["edit", "remove", f"e{i % 2}"]]
     plan = [step_of(i + 1, {f"r{i}": (0, 1)}, bool(i % 2), commands=changes[9 * i:9 * i + 9], ends=[f"r{i}"]) for i in range(20)]
     out = Served(bench, plan, head=HEAD + "edits: {bytes: 65536}\n")
