@@ -79,6 +79,7 @@ struct stretch {
     const struct dmi_edit_part *part;
     const struct dmi_edit_op *ops;
     const float *coefficients;
+    dmi_u32 vector_row; /* of vectors that have several */
     const char *region;
     const dmi_u32 *columns; /* NULL: all */
     dmi_u32 n;              /* elements that the edit takes */
@@ -146,19 +147,21 @@ static __device__ __forceinline__ float number_of(const struct stretch *s,
                                                   const struct dmi_edit_op *op, dmi_u32 i)
 {
     const float *v = (const float *)(s->region + (dmi_u64)op->vector * DMI_EDIT_ALIGN);
+    if (op->n_rows > 1)
+        v += (dmi_u64)s->vector_row * op->n_vector;
     return v[op->n_vector == s->e->n ? s->first + column_of(s, i) : i];
 }
 
 static __device__ __forceinline__ bool has_sum(const struct dmi_edit_op *op)
 {
-    return op->kind >= DMI_EDIT_PROJECT_OUT;
+    return op->kind >= DMI_EDIT_PROJECT_OUT && op->kind <= DMI_EDIT_KEEP_NORM;
 }
 
 /* Does the operation leave everything as it is? Then nothing is written for it, not even what x + 0 would change. */
 static __device__ __forceinline__ bool is_idle(const struct dmi_edit_op *op, float c)
 {
-    bool adds =
-        op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+    bool adds = op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_PROJECT_OUT ||
+                op->kind == DMI_EDIT_LIMIT || op->kind == DMI_EDIT_PATCH;
     return (adds && c == 0.0f) || (op->kind == DMI_EDIT_SCALE && c == 1.0f);
 }
 
@@ -188,6 +191,13 @@ static __device__ __forceinline__ float applied(const struct stretch *s,
     case DMI_EDIT_ADD: {
         float v = rounded(s, number_of(s, op, i));
         return rounded(s, __fadd_rn(x, rounded(s, __fmul_rn(v, c))));
+    }
+    case DMI_EDIT_PATCH: {
+        float v = rounded(s, number_of(s, op, i));
+        if (c == 1.0f) /* x may be an infinity */
+            return v;
+        return rounded(s, __fadd_rn(rounded(s, __fmul_rn(x, __fsub_rn(1.0f, c))),
+                                    rounded(s, __fmul_rn(v, c))));
     }
     case DMI_EDIT_SCALE: return rounded(s, __fmul_rn(x, c));
     case DMI_EDIT_SET: return rounded(s, op->vector ? number_of(s, op, i) : op->a);
@@ -322,7 +332,8 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             s.part = p;
             s.ops =
                 (const struct dmi_edit_op *)(base + (dmi_u64)t->ops * DMI_EDIT_ALIGN) + p->first_op;
-            s.coefficients = (const float *)(entry + 2);
+            s.vector_row = entry[2];
+            s.coefficients = (const float *)(entry + DMI_EDIT_BEFORE_OPS);
             s.region = base;
             s.row = row;
             /* the next edit may take the same elements with other threads */
@@ -332,7 +343,7 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             if (threadIdx.x == 0 && wild)
                 atomicAdd((dmi_u64 *)e->counters + e->n_counters + entry[1], 1ull);
         }
-        entry += 2 + (entry[0] >> 16);
+        entry += DMI_EDIT_BEFORE_OPS + (entry[0] >> 16);
     }
     return entry;
 }

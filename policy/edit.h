@@ -78,9 +78,12 @@ struct edit_numbers {
 
 struct edit_vector {
     char *name;
-    char *file;
-    char *tensor; /* "{layer}" may stand in it; NULL: the only one of the file */
-    bool unit;    /* `norm: unit`: brought to length 1 */
+    char *file;                 /* NULL: it is rows of a run */
+    char *tensor;               /* "{layer}" may stand in it; NULL: the only one of the file */
+    char *run, *request, *site; /* of the donor */
+    int64_t first;              /* its first position there; below 0: from the end of the prompt */
+    uint32_t n_rows;            /* that lie one after the other in its numbers; 0: one vector */
+    bool unit;                  /* `norm: unit`: brought to length 1 */
     uint32_t line;
 };
 
@@ -112,11 +115,18 @@ int edits_parse(const char *path, const char *text, size_t n_text, const struct 
 /* Accepts NULL. */
 void edits_free(struct edits *edits);
 
+/* How many rows lie in its numbers, of one layer. */
+static inline uint32_t edit_vector_rows(const struct edit_vector *vector)
+{
+    return vector->n_rows ? vector->n_rows : 1;
+}
+
 /* ------------------------------------------------------------------------- vectors; edit_file.c */
 
 /**
  * edits_add_numbers() - numbers of a vector, in a layer or EDIT_ANY_LAYER
- * To be called in the order of vectors and layers. Return: 0; -EINVAL: some are not finite, or the vector is to have length 1 and is 0;
+ * To be called in the order of vectors and layers. Return: 0; -EINVAL: some are not finite, the vector is to have length 1 and is 0, or
+ * its rows are not all as long;
  * -E2BIG, -ENOMEM.
  */
 int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const float *numbers,

@@ -63,8 +63,8 @@ int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const
 {
     const struct edit_numbers *last =
         edits->n_tensors ? &edits->tensors[edits->n_tensors - 1] : NULL;
-    if (vector >= edits->n_vectors || !n || !all_finite(numbers, n) || layer < EDIT_ANY_LAYER ||
-        layer > SPEC_MAX_PLACE_LAYER ||
+    if (vector >= edits->n_vectors || !n || n % edit_vector_rows(&edits->vectors[vector]) ||
+        !all_finite(numbers, n) || layer < EDIT_ANY_LAYER || layer > SPEC_MAX_PLACE_LAYER ||
         (last && (last->vector > vector || (last->vector == vector && last->layer >= layer))))
         return -EINVAL;
     double length = edits_length(numbers, n);

@@ -203,9 +203,13 @@ static bool vector_unit(struct loader *l, const struct tree_node *node, void *in
 }
 
 static const struct key vector_keys[] = {
-    { "file", true, value_string, offsetof(struct edit_vector, file), NULL },
+    { "file", false, value_string, offsetof(struct edit_vector, file), NULL },
     { "tensor", false, value_string, offsetof(struct edit_vector, tensor), NULL },
     { "norm", false, vector_unit, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
+    { "run", false, value_string, offsetof(struct edit_vector, run), NULL },
+    { "request", false, value_string, offsetof(struct edit_vector, request), NULL },
+    { "site", false, value_string, offsetof(struct edit_vector, site), NULL },
+    { "tokens", false, edit_vector_tokens, 0, NULL },
 };
 
 static bool vector_name(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -242,7 +246,7 @@ static bool section_vectors(struct loader *l, const struct tree_node *node, void
         v->line = node->items[i]->line;
         good = vector_name(l, node->items[i], &v->name, arg) &&
                keys_read(l, node->items[i + 1], "a vector", vector_keys, N_OF(vector_keys), v) &&
-               good;
+               edit_vector_check(l, node->items[i + 1], v) && good;
     }
     return good;
 }
@@ -261,7 +265,8 @@ static bool section_list(struct loader *l, const struct tree_node *node, void *i
     for (size_t i = 0; i < node->n_items; i++) {
         struct edit *edit = &edits->list[edits->n++];
         edit->line = node->items[i]->line;
-        good = keys_read(l, node->items[i], "an edit", edit_keys, N_OF(edit_keys), edit) && good;
+        good = keys_read(l, node->items[i], "an edit", edit_keys, N_OF(edit_keys), edit) &&
+               edit_check_rows(l, node->items[i], edit) && good;
     }
     return good;
 }
@@ -345,6 +350,9 @@ void edits_free(struct edits *edits)
         free(edits->vectors[i].name);
         free(edits->vectors[i].file);
         free(edits->vectors[i].tensor);
+        free(edits->vectors[i].run);
+        free(edits->vectors[i].request);
+        free(edits->vectors[i].site);
     }
     free(edits->list);
     free(edits->vectors);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What edit_load.c and edit_ops.c share; no other file includes it. */
+/* What edit_load.c, edit_ops.c and edit_source.c share; no other file includes it. */
 #ifndef POLICY_EDIT_LOAD_H
 #define POLICY_EDIT_LOAD_H
 
@@ -21,5 +21,13 @@ static inline struct edit_loader *edit_loader_of(struct loader *l)
 
 /* A key_reader, in edit_ops.c: the list of an edit's operations. @into: the struct edit. */
 key_reader edit_operations;
+
+/* In edit_source.c. A key_reader: which rows of a run a vector is. @into: the struct edit_vector. */
+key_reader edit_vector_tokens;
+/* Is it a file, or rows of a run, and all said that it needs? */
+bool edit_vector_check(struct loader *l, const struct tree_node *node,
+                       const struct edit_vector *vector);
+/* Has the edit a position for each row of its vectors? */
+bool edit_check_rows(struct loader *l, const struct tree_node *node, const struct edit *edit);
 
 #endif

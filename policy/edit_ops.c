@@ -154,10 +154,11 @@ static const struct operation {
     { "adjust_rs", DMI_EDIT_ADJUST, read_vector_op, false, "to" },
     { "limit_along", DMI_EDIT_LIMIT, read_vector_op, true, "between" },
     { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, false, NULL },
+    { "patch", DMI_EDIT_PATCH, read_vector_op, true, NULL },
 };
 
 /* What the second part of the grammar will have; named here, so that nobody looks for a typing error. */
-static const char *const later[] = { "patch", "feature", "save" };
+static const char *const later[] = { "feature", "save" };
 
 static const struct operation *operation_of(const char *word)
 {

@@ -104,7 +104,8 @@ static enum said number_of_tag(const struct tree *tags, const char *key, float *
 bool edit_op_has_times(const struct edit_op *op)
 {
     return op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_SCALE ||
-           op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+           op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT ||
+           op->kind == DMI_EDIT_PATCH;
 }
 
 static const struct edit_coefficient *coefficient_of(const struct edit_use *use, uint32_t op)
@@ -113,11 +114,23 @@ static const struct edit_coefficient *coefficient_of(const struct edit_use *use,
     return use->times && edit_op_has_times(o) ? use->times : &o->times;
 }
 
+/* Has each position of the edit a row of its own? */
+static bool has_rows(const struct edit_use *use)
+{
+    for (uint32_t k = 0; k < use->edit->n_ops; k++) {
+        uint32_t vector = use->edit->ops[k].vector;
+        if (vector != EDIT_NO_VECTOR && edit_vector_rows(&use->of->vectors[vector]) > 1)
+            return true;
+    }
+    return false;
+}
+
 /* The coefficients that do not depend on the position. Return: the worst that a tag said. */
 static enum said take_coefficients(const struct edit_use *use, const struct tree *tags,
                                    struct want *want)
 {
     enum said worst = SAID_NUMBER;
+    want->moves = has_rows(use);
     for (uint32_t k = 0; k < use->edit->n_ops; k++) {
         const struct edit_coefficient *c = coefficient_of(use, k);
         want->coefficients[k] = c->number;
@@ -245,12 +258,23 @@ static bool same_as_before(const struct builder *b, int64_t position)
     return true;
 }
 
-static int add_entry(struct builder *b, const struct want *w, int64_t token)
+/* Which row of its vectors a position has. They have as many as the edit has positions. */
+static uint32_t row_of(const struct want *w, int64_t position, int64_t n_prompt)
 {
+    const struct select *who = &w->use->edit->who;
+    return has_rows(w->use) ? (uint32_t)(position - who->first - (who->first < 0 ? n_prompt : 0))
+                            : 0;
+}
+
+static int add_entry(struct builder *b, const struct want *w, int64_t position, int64_t n_prompt)
+{
+    int64_t token = position - n_prompt;
     uint32_t n_ops = w->use->edit->n_ops;
     int r = add_word(b, DMI_EDIT_HEAD(w->edit, n_ops));
     if (!r)
         r = add_word(b, w->counter);
+    if (!r)
+        r = add_word(b, row_of(w, position, n_prompt));
     for (uint32_t k = 0; k < n_ops && !r; k++) {
         const struct edit_coefficient *c = coefficient_of(w->use, k);
         float value = c->from == EDIT_POINTS ? at_point(c, token) : w->coefficients[k];
@@ -274,7 +298,7 @@ static int add_section(struct builder *b, uint32_t section, int64_t position, in
         r = add_word(b, n);
     for (size_t i = 0; i < b->n_wants && !r; i++)
         if (b->wants[i].section == section && takes(&b->wants[i], position))
-            r = add_entry(b, &b->wants[i], position - n_prompt);
+            r = add_entry(b, &b->wants[i], position, n_prompt);
     return r;
 }
 

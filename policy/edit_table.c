@@ -127,12 +127,14 @@ static void put_op(struct builder *b, const struct edits *of, const struct edit_
         return;
     out->kind = op->kind;
     out->vector = at;
-    out->n_vector = t ? (uint32_t)t->n : 0;
     out->a = op->a;
     out->b = op->b;
-    if (t)
-        *width =
-            *width && *width != t->n ? UINT32_MAX : (uint32_t)t->n; /* no tensor has both widths */
+    if (!t)
+        return;
+    out->n_rows = edit_vector_rows(&of->vectors[op->vector]);
+    out->n_vector = (uint32_t)(t->n / out->n_rows);
+    /* no tensor has two widths */
+    *width = *width && *width != out->n_vector ? UINT32_MAX : out->n_vector;
 }
 
 static void put_part(struct builder *b, uint32_t number, int32_t layer)

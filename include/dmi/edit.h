@@ -21,16 +21,18 @@
 #define DMI_EDIT_ADJUST      6u /* x + (a - x.v) v */
 #define DMI_EDIT_LIMIT       7u /* x + c (clamp(x.u, a, b) - x.u) u */
 #define DMI_EDIT_KEEP_NORM   8u /* x |x before the edit| / |x| */
-#define DMI_EDIT_KINDS       9u
+#define DMI_EDIT_PATCH       9u /* (1 - c) x + c v */
+#define DMI_EDIT_KINDS       10u
 
 #define DMI_EDIT_MAX_OPS 16u /* of one edit */
 
 struct dmi_edit_op {
     dmi_u32 kind;
     dmi_u32 vector;   /* offset of its numbers, f32; 0: it has none */
-    dmi_u32 n_vector; /* of them */
+    dmi_u32 n_vector; /* of them, in a row */
     float a, b;
-    dmi_u32 reserved[3];
+    dmi_u32 n_rows; /* of DMI_EDIT_PATCH: rows of the vector, of which a program says one */
+    dmi_u32 reserved[2];
 };
 
 /* One edit at one place in one layer. */
@@ -72,10 +74,12 @@ struct dmi_edit_table {
  * Which rows are written, and by what: u32 words. A pair for each row: its number, ascending, and where its program begins, in
  * words from the first pair. Where the first word is DMI_EDIT_EVERY, the second says the program of every row. A program is a
  * sequence of sections, then 0. A section is the offset of its table, a number of edits, and for each: DMI_EDIT_HEAD(), the
- * number of its counter, and a coefficient (f32) for each of its operations. Edits of a section ascend by number.
+ * number of its counter, the row of its vectors that have several, and a coefficient (f32) for each of its operations. Edits of a
+ * section ascend by number.
  */
 #define DMI_EDIT_EVERY             0xffffffffu
 #define DMI_EDIT_HEAD(edit, n_ops) ((dmi_u32)(edit) | (dmi_u32)(n_ops) << 16)
+#define DMI_EDIT_BEFORE_OPS        3u /* words of an edit before its coefficients */
 
 #define DMI_EDIT_F32  0u
 #define DMI_EDIT_F16  1u

@@ -44,6 +44,7 @@ WAYS = {
     "add, one request of eight": (spec(True), edits({"add": "noise", "times": 0.1}, "r3")),
     "add, all": (spec(True), edits({"add": "noise", "times": 0.1})),
     CHANGED: (spec(True), edits({"add": "noise", "times": 0.1})),
+    "patch, one request of eight": (spec(True), edits({"patch": "noise", "times": 0.1}, "r3")),
     "project_out, all": (spec(True), edits({"project_out": "noise"})),
 }
 

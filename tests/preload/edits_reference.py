@@ -36,7 +36,7 @@ def direction(v):
 def elementwise(x, op, v, c, dtype):
     """One operation without a sum on float32 that the type holds."""
     kind, value = op
-    if (kind, c) in (("add", 0), ("scale", 1)):
+    if (kind, c) in (("add", 0), ("scale", 1), ("patch", 0)):
         return x
     c = np.float32(c)
     with np.errstate(all="ignore"):
@@ -46,6 +46,10 @@ def elementwise(x, op, v, c, dtype):
             return rounded(x * c, dtype)
         if kind == "set":
             return np.broadcast_to(rounded(np.float32(value) if v is None else v, dtype), x.shape)
+        if kind == "patch" and c == 1:
+            return np.broadcast_to(rounded(v, dtype), x.shape)
+        if kind == "patch":
+            return rounded(rounded(x * (np.float32(1) - c), dtype) + rounded(rounded(v, dtype) * c, dtype), dtype)
         if kind == "zero":
             return np.zeros_like(x)
         low, high = (rounded(np.float32(b), dtype) for b in value)

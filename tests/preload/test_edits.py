@@ -164,14 +164,15 @@ def wide(n=1024, seed=2):
 
 
 ELEMENTWISE = [(("add", "v"), 1), (("add", "v"), -0.7), (("add", "v"), 0), (("scale", None), 3.1), (("scale", None), 0.5), (("scale", None), 1),
-               (("set", "v"), 1), (("set", 0.3), 1), (("zero", None), 1), (("clamp", [-1.1, 2.3]), 1)]
+               (("set", "v"), 1), (("set", 0.3), 1), (("patch", "v"), 1), (("patch", "v"), 0.3), (("patch", "v"), 0),
+               (("zero", None), 1), (("clamp", [-1.1, 2.3]), 1)]
 
 
 def said_of(op, c):
     """An operation as the file says it."""
     kind, value = op
     return {"zero": "zero", "keep_norm": "keep_norm"}.get(kind) or (
-        {"scale": c} if kind == "scale" else {"add": value, "times": c} if kind == "add" else {kind: value})
+        {"scale": c} if kind == "scale" else {kind: value, "times": c} if kind in ("add", "patch") else {kind: value})
 
 
 def elementwise_tensors():
@@ -181,7 +182,7 @@ def elementwise_tensors():
             t = Tensor(f"{dtype}_{op[0]}_{i}", dtype, all_values(dtype))
             t.edits = [{"do": [said_of(op, c)]}]
             after = ref.stored(ref.elementwise(t.x, op, v if op[1] == "v" else None, c, dtype), dtype)
-            t.expected = (t.bits if c in (0, 1) and op[0] in ("add", "scale") and (op[0], c) != ("add", 1) else after, None)
+            t.expected = (t.bits if (op[0], c) in (("add", 0), ("scale", 1), ("patch", 0)) else after, None)
             yield t
         # one after the other, each rounded
         t = Tensor(f"{dtype}_chain", dtype, all_values(dtype))

@@ -50,8 +50,11 @@ static struct edits *edits_of(const char *text, const struct spec *spec)
 #define HEAD "editspec: 1\nvectors: {v: {file: v.npy}, w: {file: w.npy}}\nedits:\n"
 #define EDIT(x)                                                                                    \
     HEAD "- {name: a, site: mlp_out, " x "}\n" /* what is said stands in column 28 of line 4 */
-#define DO(x)     EDIT("do: [" x "]")          /* in column 33 */
-#define ALSO(x)   EDIT("do: [zero], " x)       /* in column 40 */
+#define DO(x)   EDIT("do: [" x "]")            /* in column 33 */
+#define ALSO(x) EDIT("do: [zero], " x)         /* in column 40 */
+#define FROM_ROWS(op, tokens)                                                                      \
+    "editspec: 1\nvectors: {v: {run: d, request: r, site: q, tokens: '3:5'}}\nedits:\n"            \
+    "- {name: a, site: mlp_out, do: [{" op ": v}], tokens: " tokens "}\n"
 #define VECTOR(x) "editspec: 1\nvectors: " x "\nedits: []\n"
 
 /* Each text has one error, and that at this place. */
@@ -91,7 +94,19 @@ static const struct {
       "2:10",
       { "found a list; expected a mapping of at most 1024 names to {file: PATH}" } },
     { VECTOR("{v: v.npy}"), "2:14", { "found \"v.npy\"", "a vector" } },
-    { VECTOR("{v: {tensor: t}}"), "2:14", { "no \"file\" in a vector" } },
+    { VECTOR("{v: {tensor: t}}"), "2:14", { "neither a file nor rows of a run", "{file: PATH}" } },
+    { VECTOR("{v: {file: f, run: d}}"), "2:14", { "neither a file nor rows of a run" } },
+    { VECTOR("{v: {run: d, request: r, tokens: 1}}"), "2:14", { "neither a file nor rows" } },
+    { VECTOR("{v: {run: d, request: r, site: q}}"), "2:14", { "neither a file nor rows" } },
+    { VECTOR("{v: {run: d, request: r, site: q, tokens: all}}"),
+      "2:52",
+      { "found \"all\"; expected positions of the donor, as '5', '2:7', '-1' or '-3:'" } },
+    { VECTOR("{v: {run: d, request: r, site: q, tokens: '2:'}}"), "2:52", { "found \"2:\"" } },
+    { VECTOR("{v: {run: d, request: r, site: q, tokens: '-1:3'}}"), "2:52", { "\"-1:3\"" } },
+    { FROM_ROWS("patch", "'1:4'"), "4:3", { "found a vector of 2 rows", "as '0:2'" } },
+    { FROM_ROWS("patch", "generated"), "4:3", { "found a vector of 2 rows" } },
+    { FROM_ROWS("patch", "'-2:'"), "4:3", { "found a vector of 2 rows" } },
+    { FROM_ROWS("add", "'1:3'"), "4:3", { "found a vector of 2 rows; expected it in \"patch\"" } },
     { VECTOR("{v: {file: ''}}"), "2:21", { "expected a text" } },
     { VECTOR("{v: {file: v.npy, norm: one}}"),
       "2:34",
@@ -161,7 +176,7 @@ static const struct {
     { DO("[]"), "4:33", { "expected an operation" } },
     { DO("{[a]: 1}"), "4:34", { "found a list; expected an operation" } },
     { DO("{times: 2, to: v}"), "4:34", { "found \"times\"; expected an operation" } },
-    { DO("{patch: v}"), "4:34", { "found \"patch\", which this build does not have" } },
+    { DO("{feature: v}"), "4:34", { "found \"feature\", which this build does not have" } },
     { DO("save"), "4:33", { "found \"save\", which this build does not have" } },
     { DO("add"), "4:33", { "found \"add\" alone; expected {add: ...}" } },
     { DO("{zero: 1}"), "4:33", { "found a value of \"zero\"; expected the word alone: zero" } },

@@ -47,11 +47,16 @@ __attribute__((format(printf, 2, 3))) static void say(char *to, const char *form
 
 /* ------------------------------------------------------------------------- rows */
 
-#define HEAD "editspec: 1\nvectors: {v: {file: v}, w: {file: w}}\nedits:\n"
+#define HEAD                                                                                       \
+    "editspec: 1\nvectors: {v: {file: v}, w: {file: w}, three: " DONOR("'3:6'") ", one: " DONOR(   \
+        "'5'") ", back: " DONOR("'-3:'") "}\nedits:\n"
 #define A(x) "- {name: a, site: mlp_out, do: [{add: v, times: 2}]" x "}\n"
 #define B(x) "- {name: b, site: attn_out, do: [{scale: 3}, {add: w, times: -1}]" x "}\n"
 #define T(x) "- {name: t, site: mlp_out, do: [{add: v, times: 'tag:c'}]" x "}\n"
 #define P(x) "- {name: p, site: mlp_out, do: [{scale: {0: 2, 4: 0, 6: 1}}]" x "}\n"
+
+#define DONOR(x) "{run: d, request: r, site: q, tokens: " x "}"
+#define D(v, at) "- {name: d, site: mlp_out, do: [{patch: " v "}], tokens: " at "}\n"
 
 #define SPAN(id, position, row, n, ...)                                                            \
     {                                                                                              \
@@ -65,7 +70,7 @@ __attribute__((format(printf, 2, 3))) static void say(char *to, const char *form
 
 /*
  * What is said of rows: "FIRST-LAST EDIT@COUNTER(COEFFICIENTS)...;", rows of one program together; then of shares,
- * "EDIT@COUNTER=ROWS", with the reason where they are missed. The counter is 10 for each edit, and 1 for request a, 2 for b, ...
+ * "EDIT@COUNTER#ROW(...)" where the row of the vectors is not 0; then "EDIT@COUNTER=ROWS", with the reason where they are missed. The counter is 10 for each edit, and 1 for request a, 2 for b, ...
  */
 static const struct {
     const char *edits;
@@ -163,6 +168,16 @@ static const struct {
       { SPAN("a", 0, 0, 1, .tags = "{\"c\": 4}"), SPAN("b", 0, 1, 1, .tags = "{\"c\": true}") },
       "0-0 0@1(2)1@11(4);1-1 0@2(2);",
       "0@1=1 0@2=1 1@11=1 1@12=1(bad_tag) " },
+    /* --- a row of the vector for each position, wherever a step begins */
+    { D("three", "'1:4'"),
+      { SPAN("a", 0, 0, 3), SPAN("b", 3, 3, 2) },
+      "1-1 0@1(1);2-2 0@1#1(1);3-3 0@2#2(1);",
+      "0@1=2 0@2=1 " },
+    { D("back", "'-4:-1'"),
+      { SPAN("a", 5, 0, 4, .n_prompt = 8) },
+      "0-0 0@1#1(1);1-1 0@1#2(1);",
+      "0@1=2 " },
+    { D("one", "'1:3'"), { SPAN("a", 0, 0, 4) }, "1-2 0@1(1);", "0@1=2 " },
     /* --- rows that are missed whatever the edit says: the counter of request z has no room */
     { A(""), { SPAN("a", 0, 0, 1), SPAN("z", 0, 1, 3) }, "0-0 0@1(2);", "0@1=1 0@26=3(no_room) " },
     { T(""), { SPAN("z", 0, 0, 1, .tags = "{\"c\": \"x\"}") }, "", "0@26=1(no_room) " },
@@ -186,14 +201,17 @@ static void say_program(char *to, const struct edit_rows *rows, uint32_t at)
     ck_assert_uint_eq(*w++, 7); /* the table */
     for (uint32_t n = *w++; n; n--) {
         uint32_t n_ops = w[0] >> 16;
-        say(to, "%u@%u(", w[0] & 0xffff, w[1]);
+        say(to, "%u@%u", w[0] & 0xffff, w[1]);
+        if (w[2])
+            say(to, "#%u", w[2]);
+        say(to, "(");
         for (uint32_t k = 0; k < n_ops; k++) {
             float c;
-            memcpy(&c, &w[2 + k], sizeof c);
+            memcpy(&c, &w[DMI_EDIT_BEFORE_OPS + k], sizeof c);
             say(to, "%s%g", k ? "," : "", (double)c);
         }
         say(to, ")");
-        w += 2 + n_ops;
+        w += DMI_EDIT_BEFORE_OPS + n_ops;
     }
     ck_assert_uint_eq(*w++, 0); /* no other section */
     ck_assert(w <= rows->words + rows->n_words);
@@ -369,7 +387,8 @@ static void say_op(char *to, const struct edit_table *table, const struct dmi_ed
 {
     static const char *const words[DMI_EDIT_KINDS] = { "add",       "scale",       "set",
                                                        "zero",      "clamp",       "project_out",
-                                                       "adjust_rs", "limit_along", "keep_norm" };
+                                                       "adjust_rs", "limit_along", "keep_norm",
+                                                       "patch" };
     const float *numbers =
         (const float *)((const char *)table->bytes + (size_t)op->vector * DMI_EDIT_ALIGN);
     say(to, " %s", words[op->kind]);

@@ -6,6 +6,7 @@
 #include "read/safetensors.h"
 #include "storage/elements.h"
 #include "tools/common/npy.h"
+#include "tools/common/vectors_run.h"
 
 #include <dmi/dtype.h>
 
@@ -43,6 +44,16 @@ static int complain(struct reading *r, const char *what)
     return 0;
 }
 
+static int add_numbers(struct reading *r, int32_t layer, const float *numbers, uint64_t n)
+{
+    int rc = edits_add_numbers(r->edits, r->vector, layer, numbers, n);
+    if (rc == -EINVAL)
+        return complain(r, "its numbers are not all finite, or are to have length 1 and are all 0");
+    if (rc == -E2BIG)
+        return complain(r, "all vectors together have more than 2^30 numbers");
+    return rc;
+}
+
 /* One tensor's numbers, for a layer or EDIT_ANY_LAYER. */
 static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *data, uint64_t n)
 {
@@ -60,12 +71,7 @@ static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *da
         elements_to_double(dtype, (const char *)data + i * dmi_dtype_bytes(dtype), 1, &v);
         numbers[i] = (float)v;
     }
-    int rc = edits_add_numbers(r->edits, r->vector, layer, numbers, n);
-    if (rc == -EINVAL)
-        return complain(r, "its numbers are not all finite, or are to have length 1 and are all 0");
-    if (rc == -E2BIG)
-        return complain(r, "all vectors together have more than 2^30 numbers");
-    return rc;
+    return add_numbers(r, layer, numbers, n);
 }
 
 /* An array: a vector, or one for each layer from 0 on. */
@@ -244,8 +250,26 @@ static int read_npy(struct reading *r)
     return data ? take_npy(r, data, n) : complain(r, strerror(errno));
 }
 
+static int take_layer(void *arg, int32_t layer, const float *numbers, uint64_t n)
+{
+    struct reading *r = arg;
+    int rc = add_numbers(r, layer, numbers, n);
+    return rc ? rc : r->bad ? -ECANCELED : 0;
+}
+
+static int read_run(struct reading *r)
+{
+    struct err err = { 0 };
+    int rc = vectors_read_run(&err, r->path, vector_of(r), take_layer, r);
+    if (r->bad)
+        return 0;
+    return rc == -EINVAL ? complain(r, err.msg) : rc;
+}
+
 static int read_vector(struct reading *r)
 {
+    if (vector_of(r)->run)
+        return read_run(r);
     if (ends_with(r->path, ".safetensors"))
         return read_safetensors(r);
     if (ends_with(r->path, ".npy"))
@@ -270,7 +294,8 @@ int vectors_read(struct edits *edits, struct spec_errors *errors)
     int rc = 0;
     *errors = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {
-        _cleanup_(freep) char *path = path_of(edits, edits->vectors[i].file);
+        _cleanup_(freep) char *path =
+            path_of(edits, edits->vectors[i].run ? edits->vectors[i].run : edits->vectors[i].file);
         struct reading r = { .edits = edits, .report = &report, .vector = i, .path = path };
         rc = path ? read_vector(&r) : -ENOMEM;
     }
