@@ -142,19 +142,27 @@ static __device__ __forceinline__ void put(const struct stretch *s, dmi_i64 at, 
 
 /* ------------------------------------------------------------------------- operations */
 
-/* Of the operation's vector: a number for each element of the row, or for each that the edit takes of it or of a head. */
-static __device__ __forceinline__ float number_of(const struct stretch *s,
-                                                  const struct dmi_edit_op *op, dmi_u32 i)
+/* Of a vector of the operation's: a number for each element of the row, or for each that the edit takes of it or of a head. */
+static __device__ __forceinline__ float number_at(const struct stretch *s,
+                                                  const struct dmi_edit_op *op, dmi_u32 vector,
+                                                  dmi_u32 i)
 {
-    const float *v = (const float *)(s->region + (dmi_u64)op->vector * DMI_EDIT_ALIGN);
+    const float *v = (const float *)(s->region + (dmi_u64)vector * DMI_EDIT_ALIGN);
     if (op->n_rows > 1)
         v += (dmi_u64)s->vector_row * op->n_vector;
     return v[op->n_vector == s->e->n ? s->first + column_of(s, i) : i];
 }
 
+static __device__ __forceinline__ float number_of(const struct stretch *s,
+                                                  const struct dmi_edit_op *op, dmi_u32 i)
+{
+    return number_at(s, op, op->vector, i);
+}
+
 static __device__ __forceinline__ bool has_sum(const struct dmi_edit_op *op)
 {
-    return op->kind >= DMI_EDIT_PROJECT_OUT && op->kind <= DMI_EDIT_KEEP_NORM;
+    return (op->kind >= DMI_EDIT_PROJECT_OUT && op->kind <= DMI_EDIT_KEEP_NORM) ||
+           op->kind == DMI_EDIT_FEATURE;
 }
 
 /* Does the operation leave everything as it is? Then nothing is written for it, not even what x + 0 would change. */
@@ -179,6 +187,10 @@ static __device__ __forceinline__ float step_of(const struct dmi_edit_op *op, fl
         return -__fmul_rn(c, sum);
     if (op->kind == DMI_EDIT_ADJUST)
         return __fsub_rn(op->a, sum);
+    if (op->kind == DMI_EDIT_FEATURE) {
+        float f = __fadd_rn(sum, op->a);
+        return __fsub_rn(c, f > op->b ? f : 0.0f);
+    }
     return __fmul_rn(c, __fsub_rn(clamped(sum, op->a, op->b), sum));
 }
 
@@ -204,6 +216,8 @@ static __device__ __forceinline__ float applied(const struct stretch *s,
     case DMI_EDIT_ZERO: return 0.0f;
     case DMI_EDIT_CLAMP: return clamped(x, rounded(s, op->a), rounded(s, op->b));
     case DMI_EDIT_KEEP_NORM: return rounded(s, __fmul_rn(x, step));
+    case DMI_EDIT_FEATURE: /* x + 0 would change -0.0 */
+        return step == 0.0f ? x : __fadd_rn(x, __fmul_rn(step, number_of(s, op, i)));
     default: return rounded(s, __fadd_rn(x, __fmul_rn(step, number_of(s, op, i))));
     }
 }
@@ -212,9 +226,17 @@ static __device__ __forceinline__ float applied(const struct stretch *s,
 static __device__ __forceinline__ float after(const struct stretch *s, dmi_u32 n,
                                               const float *steps, dmi_u32 i, float x)
 {
-    for (dmi_u32 k = 0; k < n; k++)
+    bool loose = false; /* features that follow one another are rounded together */
+    for (dmi_u32 k = 0; k < n; k++) {
+        bool feature = s->ops[k].kind == DMI_EDIT_FEATURE;
         if (!is_idle(&s->ops[k], s->coefficients[k]))
             x = applied(s, &s->ops[k], s->coefficients[k], steps[k], i, x);
+        loose = loose || (feature && steps[k] != 0.0f);
+        if (!loose || (feature && k + 1 < n && s->ops[k + 1].kind == DMI_EDIT_FEATURE))
+            continue;
+        x = rounded(s, x);
+        loose = false;
+    }
     return x;
 }
 
@@ -237,11 +259,16 @@ static __device__ float sum_of_all(float mine)
 static __device__ float find_step(const struct stretch *s, dmi_u32 k, const float *steps)
 {
     const struct dmi_edit_op *op = &s->ops[k];
+    dmi_u32 n_before = k; /* features of one dictionary are all read before the first is written */
+    while (op->kind == DMI_EDIT_FEATURE && n_before && s->ops[n_before - 1].kind == op->kind)
+        n_before--;
     float sum = 0.0f, before = 0.0f;
     for (dmi_u32 i = threadIdx.x; i < s->n; i += THREADS) {
         float x = value_at(s, place_of(s, column_of(s, i)));
-        float y = after(s, k, steps, i, x);
-        float other = op->kind == DMI_EDIT_KEEP_NORM ? y : number_of(s, op, i);
+        float y = after(s, n_before, steps, i, x);
+        float other = op->kind == DMI_EDIT_KEEP_NORM ? y
+                      : op->kind == DMI_EDIT_FEATURE ? number_at(s, op, op->encoder, i)
+                                                     : number_of(s, op, i);
         sum = __fadd_rn(sum, __fmul_rn(y, other));
         before = __fadd_rn(before, __fmul_rn(x, x));
     }

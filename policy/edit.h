@@ -46,9 +46,10 @@ struct edit_coefficient {
 };
 
 struct edit_op {
-    uint32_t kind;   /* DMI_EDIT_* */
-    uint32_t vector; /* index in edits->vectors, EDIT_NO_VECTOR */
-    float a, b;      /* as of struct dmi_edit_op */
+    uint32_t kind;    /* DMI_EDIT_* */
+    uint32_t vector;  /* index in edits->vectors, EDIT_NO_VECTOR */
+    uint32_t encoder; /* likewise; of a feature */
+    float a, b;       /* as of struct dmi_edit_op */
     struct edit_coefficient times;
 };
 

@@ -115,6 +115,18 @@ static int32_t missing_layer(const struct edits *edits, const struct edit *edit,
     return -1;
 }
 
+static void report_missing(struct report *report, const struct edits *edits,
+                           const struct edit *edit, uint32_t vector)
+{
+    int32_t layer = vector == EDIT_NO_VECTOR ? -1 : missing_layer(edits, edit, vector);
+    if (layer >= 0)
+        report_add(
+            report, edit->line, 1,
+            "found layer %d in \"layers\" of the edit \"%s\", which the vector \"%s\" lacks; "
+            "expected layers that it has",
+            layer, edit->name, edits->vectors[vector].name);
+}
+
 int edits_check_layers(const struct edits *edits, struct spec_errors *errors)
 {
     struct report report = { .path = edits->path };
@@ -122,13 +134,8 @@ int edits_check_layers(const struct edits *edits, struct spec_errors *errors)
     for (uint32_t i = 0; i < edits->n; i++)
         for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {
             const struct edit *edit = &edits->list[i];
-            uint32_t vector = edit->ops[k].vector;
-            int32_t layer = vector == EDIT_NO_VECTOR ? -1 : missing_layer(edits, edit, vector);
-            if (layer >= 0)
-                report_add(&report, edit->line, 1,
-                           "found layer %d in \"layers\" of the edit \"%s\", which the vector "
-                           "\"%s\" lacks; expected layers that it has",
-                           layer, edit->name, edits->vectors[vector].name);
+            report_missing(&report, edits, edit, edit->ops[k].vector);
+            report_missing(&report, edits, edit, edit->ops[k].encoder);
         }
     int r = report_finish(&report, &errors->lines, &errors->n_lines);
     return r ? r : errors->n_lines ? SPEC_E_INVALID : 0;

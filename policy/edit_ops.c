@@ -89,7 +89,7 @@ static bool take_bounds(struct loader *l, const struct tree_node *node, struct e
 
 /* ------------------------------------------------------------------------- operations */
 
-static bool take_vector(struct loader *l, const struct tree_node *node, struct edit_op *op)
+static bool take_vector(struct loader *l, const struct tree_node *node, uint32_t *vector)
 {
     const struct edits *edits = edit_loader_of(l)->edits;
     _cleanup_(freep) const char **names = calloc(edits->n_vectors + 1, sizeof *names);
@@ -99,7 +99,7 @@ static bool take_vector(struct loader *l, const struct tree_node *node, struct e
     for (uint32_t i = 0; i < edits->n_vectors; i++) {
         names[i] = edits->vectors[i].name ? edits->vectors[i].name : "";
         if (node->kind == TREE_SCALAR && !strcmp(node->text, names[i])) {
-            op->vector = i;
+            *vector = i;
             return true;
         }
     }
@@ -115,7 +115,7 @@ static bool take_vector(struct loader *l, const struct tree_node *node, struct e
 
 static bool read_vector_op(struct loader *l, const struct tree_node *node, struct edit_op *op)
 {
-    return take_vector(l, node, op);
+    return take_vector(l, node, &op->vector);
 }
 
 static bool read_scale(struct loader *l, const struct tree_node *node, struct edit_op *op)
@@ -128,7 +128,7 @@ static bool read_set(struct loader *l, const struct tree_node *node, struct edit
     double v;
     if (node->kind == TREE_SCALAR && node->plain && parse_decimal(node->text, &v))
         return take_number(l, node, &op->a);
-    return take_vector(l, node, op);
+    return take_vector(l, node, &op->vector);
 }
 
 static bool read_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
@@ -136,29 +136,74 @@ static bool read_bounds(struct loader *l, const struct tree_node *node, struct e
     return take_bounds(l, node, op);
 }
 
+static bool read_to(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_number(l, node, &op->a);
+}
+
+static bool read_target(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_times(l, node, &op->times);
+}
+
+static bool read_encoder(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_vector(l, node, &op->encoder);
+}
+
+static bool read_threshold(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_number(l, node, &op->b);
+}
+
+typedef bool op_reader(struct loader *l, const struct tree_node *node, struct edit_op *op);
+
+/* A key beside the operation's word, and how its value looks. */
+struct other_key {
+    const char *word;
+    op_reader *read;
+    const char *as;
+    bool needed;
+};
+
+#define MAX_OTHERS 4
+
 /* What an operation is called, what its value is, and which keys stand beside it. */
 static const struct operation {
     const char *word;
     uint32_t kind;
-    bool (*read)(struct loader *l, const struct tree_node *node,
-                 struct edit_op *op); /* NULL: a word alone */
-    bool times;                       /* may have a coefficient */
-    const char *other;                /* a key that it needs: "to" (a number), "between" (bounds) */
+    op_reader *read; /* NULL: a word alone */
+    struct other_key others[MAX_OTHERS];
 } operations[] = {
-    { "add", DMI_EDIT_ADD, read_vector_op, true, NULL },
-    { "scale", DMI_EDIT_SCALE, read_scale, false, NULL },
-    { "set", DMI_EDIT_SET, read_set, false, NULL },
-    { "zero", DMI_EDIT_ZERO, NULL, false, NULL },
-    { "clamp", DMI_EDIT_CLAMP, read_bounds, false, NULL },
-    { "project_out", DMI_EDIT_PROJECT_OUT, read_vector_op, true, NULL },
-    { "adjust_rs", DMI_EDIT_ADJUST, read_vector_op, false, "to" },
-    { "limit_along", DMI_EDIT_LIMIT, read_vector_op, true, "between" },
-    { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, false, NULL },
-    { "patch", DMI_EDIT_PATCH, read_vector_op, true, NULL },
+#define TIMES                                                                                      \
+    {                                                                                              \
+        "times", read_target, "NUMBER", false                                                      \
+    }
+    { "add", DMI_EDIT_ADD, read_vector_op, { TIMES } },
+    { "scale", DMI_EDIT_SCALE, read_scale, { { 0 } } },
+    { "set", DMI_EDIT_SET, read_set, { { 0 } } },
+    { "zero", DMI_EDIT_ZERO, NULL, { { 0 } } },
+    { "clamp", DMI_EDIT_CLAMP, read_bounds, { { 0 } } },
+    { "project_out", DMI_EDIT_PROJECT_OUT, read_vector_op, { TIMES } },
+    { "adjust_rs", DMI_EDIT_ADJUST, read_vector_op, { { "to", read_to, "NUMBER", true } } },
+    { "limit_along",
+      DMI_EDIT_LIMIT,
+      read_vector_op,
+      { TIMES, { "between", read_bounds, "[LOW, HIGH]", true } } },
+    { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, { { 0 } } },
+    { "patch", DMI_EDIT_PATCH, read_vector_op, { TIMES } },
+    { "feature",
+      DMI_EDIT_FEATURE,
+      read_vector_op,
+      { { "encoder", read_encoder, "VECTOR", true },
+        { "to", read_target, "NUMBER", true },
+        { "bias", read_to, "NUMBER", false },
+        { "threshold", read_threshold, "NUMBER", false } } },
+#undef TIMES
 };
 
 /* What the second part of the grammar will have; named here, so that nobody looks for a typing error. */
-static const char *const later[] = { "feature", "save" };
+static const char *const later[] = { "save" };
 
 static const struct operation *operation_of(const char *word)
 {
@@ -187,43 +232,58 @@ static bool no_operation(struct loader *l, const struct tree_node *node)
     return false;
 }
 
-/* The key @other that the operation needs beside its vector. */
-static bool read_other(struct loader *l, const struct tree_node *node, const struct operation *o,
-                       struct edit_op *op)
+static const struct other_key *other_of(const struct operation *o, const char *word)
 {
-    const struct tree_node *value = keys_value(node, o->other);
-    if (!value) {
-        loader_complain(l, node, "found \"%s\" without \"%s\"; expected {%s: VECTOR, %s: %s}",
-                        o->word, o->other, o->word, o->other,
-                        !strcmp(o->other, "to") ? "NUMBER" : "[LOW, HIGH]");
-        return false;
+    for (size_t i = 0; i < MAX_OTHERS && o->others[i].word; i++)
+        if (!strcmp(o->others[i].word, word))
+            return &o->others[i];
+    return NULL;
+}
+
+/* The keys beside the operation's word, each where it is there. */
+static bool read_others(struct loader *l, const struct tree_node *node, const struct operation *o,
+                        struct edit_op *op)
+{
+    for (size_t i = 0; i < MAX_OTHERS && o->others[i].word; i++) {
+        const struct other_key *key = &o->others[i];
+        const struct tree_node *value = keys_value(node, key->word);
+        if (!value && key->needed) {
+            loader_complain(l, node, "found \"%s\" without \"%s\"; expected {%s: VECTOR, %s: %s}",
+                            o->word, key->word, o->word, key->word, key->as);
+            return false;
+        }
+        if (value && !key->read(l, value, op))
+            return false;
     }
-    return !strcmp(o->other, "to") ? take_number(l, value, &op->a) : take_bounds(l, value, op);
+    return true;
 }
 
 /* Are all keys of the mapping, but @word, ones that the operation knows, and each there once? */
 static bool keys_fit(struct loader *l, const struct tree_node *node, const struct tree_node *word,
                      const struct operation *o)
 {
+    const char *names[MAX_OTHERS];
+    char was[128], all[128];
+    size_t n = 0;
     bool good = true;
+    while (n < MAX_OTHERS && o->others[n].word) {
+        names[n] = o->others[n].word;
+        n++;
+    }
+    names_join(names, n, all, sizeof all);
     for (size_t i = 0; i < node->n_items; i += 2) {
         const struct tree_node *key = node->items[i];
         const char *text = key->kind == TREE_SCALAR ? key->text : "";
-        bool known = (o->times && !strcmp(text, "times")) || (o->other && !strcmp(text, o->other));
+        bool known = other_of(o, text);
         bool again = known && keys_value(node, text) != node->items[i + 1];
-        char was[128];
         if (key == word || (known && !again))
             continue;
         good = false;
         if (again)
             loader_complain(l, key, "found \"%s\" a second time; expected it once", text);
         else
-            loader_complain(l, key, "found %s beside \"%s\"; expected %s%s%s",
-                            node_found(key, was, sizeof was), o->word,
-                            o->times   ? "times"
-                            : o->other ? o->other
-                                       : "nothing",
-                            o->times && o->other ? ", " : "", o->times && o->other ? o->other : "");
+            loader_complain(l, key, "found %s beside \"%s\"; expected %s",
+                            node_found(key, was, sizeof was), o->word, n ? all : "nothing");
     }
     return good;
 }
@@ -244,7 +304,9 @@ static bool read_op(struct loader *l, const struct tree_node *node, struct edit_
     bool alone = node->kind == TREE_SCALAR;
     const struct tree_node *word = find_word(node);
     const struct operation *o = word->kind == TREE_SCALAR ? operation_of(word->text) : NULL;
-    *op = (struct edit_op){ .vector = EDIT_NO_VECTOR, .times = { .number = 1 } };
+    *op = (struct edit_op){ .vector = EDIT_NO_VECTOR,
+                            .encoder = EDIT_NO_VECTOR,
+                            .times = { .number = 1 } };
     if (!o)
         return no_operation(l, word);
     op->kind = o->kind;
@@ -257,10 +319,8 @@ static bool read_op(struct loader *l, const struct tree_node *node, struct edit_
     }
     if (alone)
         return true;
-    const struct tree_node *times = o->times ? keys_value(node, "times") : NULL;
     return keys_fit(l, node, word, o) && o->read(l, keys_value(node, o->word), op) &&
-           (!o->other || read_other(l, node, o, op)) &&
-           (!times || take_times(l, times, &op->times));
+           read_others(l, node, o, op);
 }
 
 bool edit_operations(struct loader *l, const struct tree_node *node, void *into, const void *arg)

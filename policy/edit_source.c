@@ -41,10 +41,9 @@ bool edit_vector_check(struct loader *l, const struct tree_node *node, const str
     return false;
 }
 
-/* How many rows the operation's vector has. */
-static uint32_t rows_of(const struct edits *edits, const struct edit_op *op)
+static uint32_t rows_of(const struct edits *edits, uint32_t vector)
 {
-    return op->vector == EDIT_NO_VECTOR ? 1 : edit_vector_rows(&edits->vectors[op->vector]);
+    return vector == EDIT_NO_VECTOR ? 1 : edit_vector_rows(&edits->vectors[vector]);
 }
 
 bool edit_check_rows(struct loader *l, const struct tree_node *node, const struct edit *edit)
@@ -52,11 +51,13 @@ bool edit_check_rows(struct loader *l, const struct tree_node *node, const struc
     const struct edits *edits = edit_loader_of(l)->edits;
     const struct select *who = &edit->who;
     for (uint32_t k = 0; k < edit->n_ops; k++) {
-        uint32_t n = rows_of(edits, &edit->ops[k]);
+        uint32_t n = rows_of(edits, edit->ops[k].vector);
+        uint32_t n_encoder = rows_of(edits, edit->ops[k].encoder);
         bool as_many = who->tokens == SELECT_RANGE && (who->first < 0) == (who->end <= 0) &&
                        who->end - who->first == n;
-        if (n == 1 || (edit->ops[k].kind == DMI_EDIT_PATCH && as_many))
+        if (n_encoder == 1 && (n == 1 || (edit->ops[k].kind == DMI_EDIT_PATCH && as_many)))
             continue;
+        n = n_encoder > 1 ? n_encoder : n;
         loader_complain(l, node,
                         "found a vector of %u rows; expected it in \"patch\", of an edit whose "
                         "\"tokens\" are as many positions, as '0:%u'",

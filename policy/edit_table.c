@@ -90,6 +90,12 @@ static uint32_t vector_at(struct builder *b, const struct edits *of, const struc
 
 /* ------------------------------------------------------------------------- parts */
 
+/* EDIT_NO_VECTOR has all that it needs. */
+static bool has_numbers(const struct edits *of, uint32_t vector, int32_t layer)
+{
+    return vector == EDIT_NO_VECTOR || edits_numbers(of, vector, layer);
+}
+
 /* Has the edit all that it needs in the layer (-1: none)? */
 static bool takes_layer(const struct edit_use *use, int32_t layer)
 {
@@ -97,8 +103,8 @@ static bool takes_layer(const struct edit_use *use, int32_t layer)
     if (edit->layers.n && (layer < 0 || !spec_takes_layer(&edit->layers, layer, 0)))
         return false;
     for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].vector != EDIT_NO_VECTOR &&
-            !edits_numbers(use->of, edit->ops[k].vector, layer))
+        if (!has_numbers(use->of, edit->ops[k].vector, layer) ||
+            !has_numbers(use->of, edit->ops[k].encoder, layer))
             return false;
     return true;
 }
@@ -113,28 +119,37 @@ static struct dmi_edit_op *add_op(struct builder *b)
     return &b->ops[b->n_ops++];
 }
 
-/* The operation in a layer. *@width: what its vector is for, where it has one. */
+/* A vector of the operation's in a layer. *@width: as of put_op(). Return: where it lies; 0: there is none. */
+static uint32_t put_vector(struct builder *b, const struct edits *of, const struct edit_op *op,
+                           uint32_t vector, int32_t layer, uint32_t *width)
+{
+    const struct edit_numbers *t =
+        vector == EDIT_NO_VECTOR ? NULL : edits_numbers(of, vector, layer);
+    if (!t)
+        return 0;
+    uint32_t n = (uint32_t)(t->n / edit_vector_rows(&of->vectors[vector]));
+    *width = *width && *width != n ? UINT32_MAX : n; /* no tensor has two widths */
+    bool direction =
+        op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT || of->vectors[vector].unit;
+    return vector_at(b, of, t, direction);
+}
+
+/* The operation in a layer. *@width: what its vectors are for, where it has some. */
 static void put_op(struct builder *b, const struct edits *of, const struct edit_op *op,
                    int32_t layer, uint32_t *width)
 {
-    bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT ||
-                     (op->vector != EDIT_NO_VECTOR && of->vectors[op->vector].unit);
-    const struct edit_numbers *t =
-        op->vector == EDIT_NO_VECTOR ? NULL : edits_numbers(of, op->vector, layer);
-    uint32_t at = t ? vector_at(b, of, t, direction) : 0;
+    uint32_t own = 0;
+    struct dmi_edit_op filled = { .kind = op->kind, .a = op->a, .b = op->b };
+    filled.vector = put_vector(b, of, op, op->vector, layer, &own);
+    filled.n_vector = own;
+    filled.encoder = put_vector(b, of, op, op->encoder, layer, &own);
+    if (op->vector != EDIT_NO_VECTOR)
+        filled.n_rows = edit_vector_rows(&of->vectors[op->vector]);
+    if (own)
+        *width = *width && *width != own ? UINT32_MAX : own;
     struct dmi_edit_op *out = add_op(b);
-    if (!out)
-        return;
-    out->kind = op->kind;
-    out->vector = at;
-    out->a = op->a;
-    out->b = op->b;
-    if (!t)
-        return;
-    out->n_rows = edit_vector_rows(&of->vectors[op->vector]);
-    out->n_vector = (uint32_t)(t->n / out->n_rows);
-    /* no tensor has two widths */
-    *width = *width && *width != out->n_vector ? UINT32_MAX : out->n_vector;
+    if (out)
+        *out = filled;
 }
 
 static void put_part(struct builder *b, uint32_t number, int32_t layer)

@@ -12,17 +12,18 @@
 #define DMI_EDIT_ALIGN 16
 
 /* What an operation does to x, a row or a head of it; c is its coefficient, v its vector, u that vector at length 1. */
-#define DMI_EDIT_ADD         0u /* x + c v */
-#define DMI_EDIT_SCALE       1u /* c x */
-#define DMI_EDIT_SET         2u /* v, or the constant a */
-#define DMI_EDIT_ZERO        3u /* 0 */
-#define DMI_EDIT_CLAMP       4u /* each element to [a, b] */
-#define DMI_EDIT_PROJECT_OUT 5u /* x - c (x.u) u */
-#define DMI_EDIT_ADJUST      6u /* x + (a - x.v) v */
-#define DMI_EDIT_LIMIT       7u /* x + c (clamp(x.u, a, b) - x.u) u */
-#define DMI_EDIT_KEEP_NORM   8u /* x |x before the edit| / |x| */
-#define DMI_EDIT_PATCH       9u /* (1 - c) x + c v */
-#define DMI_EDIT_KINDS       10u
+#define DMI_EDIT_ADD         0u  /* x + c v */
+#define DMI_EDIT_SCALE       1u  /* c x */
+#define DMI_EDIT_SET         2u  /* v, or the constant a */
+#define DMI_EDIT_ZERO        3u  /* 0 */
+#define DMI_EDIT_CLAMP       4u  /* each element to [a, b] */
+#define DMI_EDIT_PROJECT_OUT 5u  /* x - c (x.u) u */
+#define DMI_EDIT_ADJUST      6u  /* x + (a - x.v) v */
+#define DMI_EDIT_LIMIT       7u  /* x + c (clamp(x.u, a, b) - x.u) u */
+#define DMI_EDIT_KEEP_NORM   8u  /* x |x before the edit| / |x| */
+#define DMI_EDIT_PATCH       9u  /* (1 - c) x + c v */
+#define DMI_EDIT_FEATURE     10u /* x + (c - f) v, f = act(x.e + a): 0 unless it is above b */
+#define DMI_EDIT_KINDS       11u
 
 #define DMI_EDIT_MAX_OPS 16u /* of one edit */
 
@@ -31,8 +32,9 @@ struct dmi_edit_op {
     dmi_u32 vector;   /* offset of its numbers, f32; 0: it has none */
     dmi_u32 n_vector; /* of them, in a row */
     float a, b;
-    dmi_u32 n_rows; /* of DMI_EDIT_PATCH: rows of the vector, of which a program says one */
-    dmi_u32 reserved[2];
+    dmi_u32 n_rows;  /* of DMI_EDIT_PATCH: rows of the vector, of which a program says one */
+    dmi_u32 encoder; /* of DMI_EDIT_FEATURE: offset of e, as long as the vector */
+    dmi_u32 reserved;
 };
 
 /* One edit at one place in one layer. */

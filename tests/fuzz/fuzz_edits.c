@@ -46,8 +46,9 @@ static void use_rows(const struct edits *edits, const struct edit_rows *rows)
         require(pair[1] >= 2 * n_pairs && pair[1] + 2 <= rows->n_words);
         uint32_t at = pair[1] + 2;
         for (uint32_t k = 0; k < rows->words[pair[1] + 1]; k++) {
-            require(at + 2 <= rows->n_words && (rows->words[at] & 0xffff) < edits->n);
-            at += 2 + (rows->words[at] >> 16);
+            require(at + DMI_EDIT_BEFORE_OPS <= rows->n_words &&
+                    (rows->words[at] & 0xffff) < edits->n);
+            at += DMI_EDIT_BEFORE_OPS + (rows->words[at] >> 16);
         }
         require(at <= rows->n_words);
     }

@@ -72,6 +72,18 @@ def with_sum(x, before, op, v, c):
     return x + step * d, norm * np.sqrt((d * d).sum())
 
 
+def with_features(x, features):
+    """Features (w, e, bias, threshold, to) of one dictionary, all read before the first is written. Return: float64, and what rounding may miss in 1e-6."""
+    x = x.astype(np.float64)
+    norm, after, share = np.sqrt((x * x).sum(-1, keepdims=True)), x.copy(), np.zeros_like(x)
+    for w, e, bias, threshold, to in features:
+        f = (x * e.astype(np.float64)).sum(-1, keepdims=True) + bias
+        assert (np.abs(f - threshold) > 1e-3 * norm).all(), "a feature so near to its threshold may be either"
+        after += (to - np.where(f > threshold, f, 0)) * w.astype(np.float64)
+        share += norm * np.sqrt((e.astype(np.float64) ** 2).sum()) * np.abs(w)
+    return after, share
+
+
 def is_sum(op):
     return op[0] in ("project_out", "adjust_rs", "limit_along", "keep_norm")
 

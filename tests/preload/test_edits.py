@@ -212,7 +212,7 @@ def test_operations_on_elements(bench):
 
 # ------------------------------------------------------------------------- sums, columns, heads, layouts
 
-VECTORS = {"v": wide(), "short": wide(192, 3), "head": wide(64, 4), "three": wide(3, 5), "four": wide(4, 6), "row": wide(16, 7), "gentle": wide() / 100}
+VECTORS = {"v": wide(), "short": wide(192, 3), "head": wide(64, 4), "three": wide(3, 5), "four": wide(4, 6), "row": wide(16, 7), "gentle": wide() / 100, "lean": wide(1024, 8) / 200}
 
 
 def normal(rows, n, dtype, seed=0):
@@ -253,6 +253,35 @@ def sum_tensors():
         t = Tensor(f"{dtype}_nothing", dtype, np.zeros((2, 192), ref.BITS[dtype]))
         t.edits = [{"do": [{"scale": 2}, "keep_norm", along(("project_out", None), "short")]}]
         t.expected = (np.zeros((2, 192)), np.zeros((2, 192)))
+        yield t
+
+
+FEATURES = {"off": ("gentle", "lean", 0.25, 0.5, 0), "on": ("lean", "gentle", -0.5, 0, 2.5)}
+
+
+def feature_tensors():
+    """One feature, of which some rows have none; two of one dictionary; and one that follows another operation."""
+    def said(name):
+        w, e, bias, threshold, to = FEATURES[name]
+        return {"feature": w, "encoder": e, "to": to, **({"bias": bias} if bias else {}), **({"threshold": threshold} if threshold else {})}
+
+    for dtype in SIZE:
+        for name, names in (("off", ["off"]), ("on", ["on"]), ("both", ["off", "on"])):
+            t = Tensor(f"{dtype}_feature_{name}", dtype, normal(6, 1024, dtype, 11))
+            t.edits = [{"do": [said(n) for n in names]}]
+            after, share = ref.with_features(t.x, [(VECTORS[FEATURES[n][0]], VECTORS[FEATURES[n][1]], *FEATURES[n][2:]) for n in names])
+            t.expected = (after, 1e-6 * share + (len(names) if dtype == "f32" else 1) * 0.5001 * ref.ulp(after, dtype))
+            yield t
+        t = Tensor(f"{dtype}_feature_after", dtype, normal(6, 1024, dtype, 12))
+        t.edits = [{"do": [{"add": "gentle", "times": 3}, said("on")]}]
+        before = ref.elementwise(t.x, ("add", ""), VECTORS["gentle"], 3, dtype)
+        after, share = ref.with_features(before, [(VECTORS["lean"], VECTORS["gentle"], *FEATURES["on"][2:])])
+        t.expected = (after, 1e-6 * share + 0.5001 * ref.ulp(after, dtype))
+        yield t
+        # an inactive feature that is to be 0 is left alone, in bits
+        t = Tensor(f"{dtype}_feature_idle", dtype, np.full((2, 1024), 0x8000 if dtype != "f32" else 0x80000000, ref.BITS[dtype]))
+        t.edits = [{"do": [said("off")]}]
+        t.expected = (t.bits, None)
         yield t
 
 
@@ -373,7 +402,7 @@ def scaled_tensors():
         yield t
 
 
-@pytest.mark.parametrize("tensors", [sum_tensors, part_tensors, one_after_the_other, layout_tensors, scaled_tensors], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("tensors", [sum_tensors, feature_tensors, part_tensors, one_after_the_other, layout_tensors, scaled_tensors], ids=lambda f: f.__name__)
 def test_rows_and_their_parts(bench, tensors):
     result = both(bench, tensors(), vectors=dict(VECTORS, two_dozen=VECTORS["short"][:24]))
     bench.check(("do not suit rows of" in result.stderr) == (tensors is part_tensors), "edits that do not suit a tensor are named", result.stderr[-2000:])

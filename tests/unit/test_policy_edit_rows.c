@@ -388,7 +388,7 @@ static void say_op(char *to, const struct edit_table *table, const struct dmi_ed
     static const char *const words[DMI_EDIT_KINDS] = { "add",       "scale",       "set",
                                                        "zero",      "clamp",       "project_out",
                                                        "adjust_rs", "limit_along", "keep_norm",
-                                                       "patch" };
+                                                       "patch",     "feature" };
     const float *numbers =
         (const float *)((const char *)table->bytes + (size_t)op->vector * DMI_EDIT_ALIGN);
     say(to, " %s", words[op->kind]);
