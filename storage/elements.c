@@ -6,18 +6,35 @@
 #include <stdbool.h>
 #include <string.h>
 
-static double small_float(uint32_t bits, int n_exponent, int n_mantissa, bool finite_only)
+/*
+ * Small floats as floats, without branches, so that the compiler vectorises the loops below (at -O3). Shifted to where a
+ * float has its exponent and mantissa, the value is too small by a power of two, which also makes subnormal ones normal.
+ */
+static inline double float_of(uint32_t magnitude, uint32_t sign, float scale)
 {
-    uint32_t exponent = bits >> n_mantissa & ((1u << n_exponent) - 1u);
-    uint32_t mantissa = bits & ((1u << n_mantissa) - 1u);
-    int bias = (1 << (n_exponent - 1)) - 1;
-    double sign = bits >> (n_exponent + n_mantissa) & 1 ? -1.0 : 1.0;
-    uint32_t top = (1u << n_exponent) - 1u;
-    if (exponent == top && (!finite_only || mantissa == (1u << n_mantissa) - 1u))
-        return mantissa ? __builtin_nan("") : sign * __builtin_inf();
-    double value = exponent ? 1.0 + (double)mantissa / (double)(1u << n_mantissa)
-                            : (double)mantissa / (double)(1u << n_mantissa);
-    return sign * __builtin_ldexp(value, (exponent ? (int)exponent : 1) - bias);
+    float value;
+    memcpy(&value, &magnitude, sizeof value);
+    value *= scale;
+    return sign ? -(double)value : (double)value;
+}
+
+/* Where all bits of the exponent are 1: infinity, or NaN where the mantissa has some. */
+static inline uint32_t special(uint32_t magnitude, uint32_t first)
+{
+    return magnitude >= first ? 0x7f800000u : 0;
+}
+
+static inline double half_to_double(uint32_t bits)
+{
+    uint32_t m = bits & 0x7fffu;
+    return float_of(m << 13 | special(m, 0x7c00u), bits & 0x8000u, 0x1p112f);
+}
+
+/* The "fn" form: no infinity, NaN is all ones. */
+static inline double f8e4m3_to_double(uint32_t bits)
+{
+    uint32_t m = bits & 0x7fu;
+    return float_of(m << 20 | special(m, 0x7fu), bits & 0x80u, 0x1p120f);
 }
 
 #define CONVERT(TYPE)                                                                              \
@@ -45,7 +62,7 @@ void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out)
     case DMI_DTYPE_U64: CONVERT(uint64_t);
     case DMI_DTYPE_F16:
         for (size_t i = 0; i < n; i++)
-            out[i] = small_float((uint32_t)b[2 * i] | (uint32_t)b[2 * i + 1] << 8, 5, 10, false);
+            out[i] = half_to_double((uint32_t)b[2 * i] | (uint32_t)b[2 * i + 1] << 8);
         break;
     case DMI_DTYPE_BF16:
         for (size_t i = 0; i < n; i++) {
@@ -55,13 +72,13 @@ void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out)
             out[i] = (double)v;
         }
         break;
-    case DMI_DTYPE_F8E4M3: /* the "fn" form: no infinity, NaN is all ones */
+    case DMI_DTYPE_F8E4M3:
         for (size_t i = 0; i < n; i++)
-            out[i] = small_float(b[i], 4, 3, true);
+            out[i] = f8e4m3_to_double(b[i]);
         break;
-    case DMI_DTYPE_F8E5M2:
+    case DMI_DTYPE_F8E5M2: /* the upper byte of an f16 */
         for (size_t i = 0; i < n; i++)
-            out[i] = small_float(b[i], 5, 2, false);
+            out[i] = half_to_double((uint32_t)b[i] << 8);
         break;
     default:
         for (size_t i = 0; i < n; i++)
