@@ -358,6 +358,32 @@ DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t f
 DMI_READ_API int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n,
                                   void *const *data);
 
+/* Rows of one tensor that follow one another in one record. */
+struct dmi_read_stretch {
+    uint32_t size;
+    uint32_t flags;  /* enum dmi_read_row_flags, of all its rows */
+    uint64_t tensor; /* index for dmi_read_tensor() */
+    uint64_t first;  /* the row of the tensor that the first of them is */
+    uint64_t n_rows;
+    int64_t position; /* of the first row's token, the next ones follow; -1: not known */
+    const void *data; /* n_rows of @width elements, packed, little-endian; NULL: damaged */
+    uint64_t width;
+    uint32_t dtype; /* enum dmi_dtype: in a mixed tensor not that of the others, and so the width */
+    uint32_t site;  /* index for dmi_read_site(): the entry that says the scale */
+};
+
+/**
+ * dmi_read_visit() - all rows of several tensors in the order of their records, each record decoded once
+ * @tensors: indices of @n tensors
+ * @take: gets one stretch after the other, borrowed during the call, and returns 0 to go on. It may read by this handle, and
+ *        may not refresh it, close it or select
+ * For what needs much of a run once: one record is in memory at a time.
+ * Return: 0; what @take returned, if that is not 0; -ENOENT, -ENOMEM, -EIO.
+ */
+DMI_READ_API int dmi_read_visit(struct dmi_read *run, const uint64_t *tensors, uint64_t n,
+                                int (*take)(void *ctx, const struct dmi_read_stretch *stretch),
+                                void *ctx);
+
 /* What keeps the rows of a tensor from being a sample. */
 enum dmi_read_sample_fault {
     DMI_READ_SAMPLE_WHOLE = 0,

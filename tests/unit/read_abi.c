@@ -5,6 +5,7 @@
  *
  *     read_abi RUN
  */
+#include <dmi/dtype.h>
 #include <dmi/read.h>
 
 #include <assert.h>
@@ -55,6 +56,10 @@ AT(dmi_read_selection, first, 32);
 AT(dmi_read_selection, ranks, 48);
 AT(dmi_read_request, id, 8);
 AT(dmi_read_request, end_position, 72);
+static_assert(sizeof(struct dmi_read_stretch) == 64, "ABI");
+AT(dmi_read_stretch, tensor, 8);
+AT(dmi_read_stretch, data, 40);
+AT(dmi_read_stretch, site, 60);
 static_assert(sizeof(struct dmi_read_finding) == 40, "ABI");
 AT(dmi_read_finding, chunk, 16);
 static_assert(sizeof(struct dmi_read_step) == 72, "ABI");
@@ -163,6 +168,48 @@ static int try_several(struct dmi_read *run, uint64_t n_tensors)
     return wrong | dmi_read_several(run, NULL, 0, NULL);
 }
 
+/* What a visit has seen. */
+struct seen {
+    struct dmi_read *run;
+    uint64_t n_rows, last_launch;
+    int wrong, end_after;
+};
+
+/* The rows of a stretch are those that dmi_read_rows() gives, and come in the order of their launches. */
+static int expect_stretch(void *ctx, const struct dmi_read_stretch *s)
+{
+    struct seen *seen = ctx;
+    struct dmi_read_row row = { 0 };
+    uint64_t n_data = s->n_rows * s->width * dmi_dtype_bytes(s->dtype);
+    void *alone = calloc(n_data + 1, 1);
+    int r = dmi_read_rows(seen->run, s->tensor, s->first, s->n_rows, alone, n_data, NULL, 0);
+    int r2 = dmi_read_rows(seen->run, s->tensor, s->first, 1, NULL, 0, &row, sizeof row);
+    seen->wrong |= s->size != sizeof *s || r2 || row.position != s->position ||
+                   row.site != s->site || row.launch < seen->last_launch ||
+                   (row.flags | (r ? DMI_READ_ROW_DAMAGED : 0u)) != s->flags;
+    seen->wrong |= r ? s->data != NULL || r != -EBADMSG : memcmp(alone, s->data, n_data) != 0;
+    seen->n_rows += s->n_rows;
+    seen->last_launch = row.launch;
+    free(alone);
+    return seen->end_after && --seen->end_after == 0 ? 77 : 0;
+}
+
+static int try_visit(struct dmi_read *run, uint64_t n_tensors)
+{
+    uint64_t indices[MOST] = { 0 }, n_rows = 0;
+    for (uint64_t i = 0; i < n_tensors && i < MOST; i++) {
+        struct dmi_read_tensor t = { .size = sizeof t };
+        indices[i] = i;
+        n_rows += dmi_read_tensor(run, i, &t) ? 0 : t.n_rows;
+    }
+    struct seen seen = { .run = run }, some = { .run = run, .end_after = 2 };
+    int wrong = n_tensors > MOST || dmi_read_visit(run, indices, n_tensors, expect_stretch, &seen);
+    wrong |= seen.wrong || seen.n_rows != n_rows;
+    wrong |= dmi_read_visit(run, indices, n_tensors, expect_stretch, &some) != 77;
+    wrong |= dmi_read_visit(run, &n_tensors, 1, expect_stretch, &seen) != -ENOENT;
+    return wrong | dmi_read_visit(run, NULL, 0, expect_stretch, &seen);
+}
+
 int main(int argc, char **argv)
 {
     char why[8] = "";
@@ -183,6 +230,8 @@ int main(int argc, char **argv)
         return 7;
     if (try_several(run, facts.n_tensors))
         return 8;
+    if (try_visit(run, facts.n_tensors))
+        return 9;
     dmi_read_close(run);
     dmi_read_close(NULL);
     return 0;
