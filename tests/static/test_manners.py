@@ -22,9 +22,9 @@ ALLOWED = {
 }
 
 
-# What may write to a stream in tools/dump: names in a run are not ours, and tools/dump/output.c makes text of them.
+# What may write to a stream in tools/dump: names in a run are not ours, and tools/common/report.c makes text of them.
 PRINTS = re.compile(r"(?<![\w.>])(printf|fprintf|puts|fputs|putchar|fputc|putc|fwrite|write|perror|dprintf)\s*\(")
-PRINTERS = {"output.c": "the one place", "options.c": "--help and --version, constant text"}
+PRINTERS = {"options.c": "--help and --version, constant text"}
 
 
 def test_dmi_dump_prints_in_one_place():

@@ -1,26 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What dmi-dump prints. Text goes out line by line (tools/common/say.h). A table is built once, as JSON rows, and printed as text or as JSON.
- * Nothing else in tools/dump writes to stdout or stderr. A program of one thread.
- */
+/* What dmi-dump prints has cells and exit statuses of its own. Nothing else in tools/dump writes to stdout or stderr. A program of one thread. */
 #ifndef TOOLS_DUMP_OUTPUT_H
 #define TOOLS_DUMP_OUTPUT_H
 
-#include "read/value.h"
-#include "storage/text.h"
-#include "tools/common/say.h"
+#include "tools/common/report.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-
-enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = 2 };
-
-struct column {
-    const char *title;
-    const char *key; /* of the row's member */
-    int width;       /* in characters; below 0: to the left. The last column is never filled up. */
-    void (*cell)(struct text *to, const json_t *row); /* NULL: the member as it is */
-};
+enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = REPORT_IMPOSSIBLE };
 
 /* The cells of members "raw_bytes" and "stored_bytes". */
 void cell_raw_bytes(struct text *to, const json_t *row);
@@ -28,33 +13,5 @@ void cell_stored_bytes(struct text *to, const json_t *row);
 /* An error, or (@cosine) a cosine; @none where the member is null, which stands for what is no number in JSON. */
 void cell_double(struct text *to, const json_t *row, const char *key, const char *none,
                  bool cosine);
-
-/* A document on stdout: an object of members and tables, or (text) lines and tables. */
-struct report {
-    bool json;
-    bool failed; /* no memory */
-    bool is_object;
-    const struct column *columns;
-    size_t n_columns, n_rows;
-};
-
-/* Adds a member. JSON only; takes @value over. */
-void report_member(struct report *report, const char *key, json_t *value);
-
-/* Prints a line. Text only. */
-void report_line(struct report *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* Prints a line as it is: for what the program draws itself, colours included, and nothing that a run says. Text only. */
-void report_drawn_line(struct report *report, const struct text *line);
-
-/* A table with its titles. @key: of the member; NULL: the document is the table. */
-void report_table(struct report *report, const char *key, const struct column *columns,
-                  size_t n_columns);
-/* A row, an object; takes it over. NULL: no memory. */
-void report_row(struct report *report, json_t *row);
-void report_table_end(struct report *report);
-
-/* Ends the document. Return: @status, or DUMP_USAGE if it could not be built. */
-int report_end(struct report *report, int status);
 
 #endif
