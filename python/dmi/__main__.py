@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m dmi: runs in the files of others, where that takes Python's packages. `dmi-dump export` has the other formats."""
+"""python -m dmi: what takes Python's packages: runs in the files of others, answers that need a model's weights. `dmi-dump export` has the other formats."""
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from typing import Any
 
-from . import export, open as open_run, reading, tables
+from . import analysis, answers, export, open as open_run, reading, tables
 
 
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(prog="python -m dmi", description=__doc__.partition(": ")[2], epilog="Exit status: 0 all well; 1 something is left "
-                                   "out or damaged; 2 wrong usage, a name that the run has not, or nothing that could be read or written.")
+                                   "out or damaged; 2 wrong usage, a name that the run has not, or nothing that could be read or written; 4 a check of an answer does not hold.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     samples = commands.add_parser("speculators", help="training data for speculators: hs_{i}.safetensors and a dataset (needs pyarrow)")
     samples.add_argument("run", metavar="RUN")
@@ -27,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     parquet.add_argument("run", metavar="RUN")
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
     parquet.add_argument("--request", metavar="ID", action="append", help="only tensors and rows of this request; the other tables are as they are")
+    answers.add_commands(commands)
     return main
 
 
@@ -41,9 +43,22 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
     return done.left_out
 
 
+def _joined(words: list) -> list:
+    """A list of positions that begins with a minus is the value of the option before it: argparse takes -2: for an option."""
+    found: list = []
+    for word in words:
+        if found and found[-1] in ("--tokens", "--at") and re.match(r"-\d", word):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
+
+
 def main(words: list | None = None) -> int:
-    options = parser().parse_args(words)
+    options = parser().parse_args(_joined(sys.argv[1:] if words is None else words))
     with open_run(options.run) as run:
+        if options.command in answers.COMMANDS:
+            return answers.main(run, options)
         fill_cached = getattr(options, "fill_cached", False)
         if options.request is not None or fill_cached:
             run.select(request=options.request, fill_cached=fill_cached)
@@ -68,6 +83,9 @@ def guarded() -> int:
     except export.ExportError as error:
         print(f"dmi: {error}", file=sys.stderr)
         return 1
+    except analysis.Refused as error:
+        print(f"dmi: {error}", file=sys.stderr)
+        return 4
     except (KeyError, ValueError) as error:  # what the run has not, or what cannot be
         print(f"dmi: {error.args[0]}", file=sys.stderr)
         return 2

@@ -67,14 +67,20 @@ def _arrow() -> Any:
 # ------------------------------------------------------------------------- where to
 
 
+def outside(path: str | os.PathLike, run: Run) -> pathlib.Path:
+    """@path, absolute. ExportError: it lies in the run."""
+    path, source = pathlib.Path(path).resolve(), pathlib.Path(run.path).resolve()
+    source = source if source.is_dir() or not (source.parent / "manifest.json").exists() else source.parent
+    if path == source or source in path.parents:
+        raise ExportError(f"{path} lies in the run itself: an export there would damage the capture")
+    return path
+
+
 class Folder:
     """A new folder, under a temporary name until all of it is there. It must be empty, and outside of the run."""
 
     def __init__(self, path: str | os.PathLike, run: Run) -> None:
-        self.path, source = pathlib.Path(path).resolve(), pathlib.Path(run.path).resolve()
-        source = source if source.is_dir() or not (source.parent / "manifest.json").exists() else source.parent
-        if self.path == source or source in self.path.parents:
-            raise ExportError(f"{path} lies in the run itself: an export there would damage the capture")
+        self.path = outside(path, run)
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise ExportError(f"{path} is no empty folder: its files would be taken for part of this export")
 

