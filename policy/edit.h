@@ -81,6 +81,7 @@ struct edit_vector {
     char *name;
     char *file;                 /* NULL: it is rows of a run */
     char *tensor;               /* "{layer}" may stand in it; NULL: the only one of the file */
+    char *layer_is;             /* the site whose layers its layers are; NULL: not known */
     char *run, *request, *site; /* of the donor */
     int64_t first;              /* its first position there; below 0: from the end of the prompt */
     uint32_t n_rows;            /* that lie one after the other in its numbers; 0: one vector */
@@ -144,6 +145,12 @@ const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vec
 
 /* What no file can mend: a vector lacks a layer that its edit names. Return: 0, SPEC_E_INVALID, -ENOMEM. */
 int edits_check_layers(const struct edits *edits, struct spec_errors *errors);
+
+/* A vector of one site in an edit of another. Return: 0, SPEC_E_INVALID, -ENOMEM. */
+int edits_check_sites(const struct edits *edits, struct spec_errors *errors);
+
+/* Are both names of DMI's for tensors, and different ones? Other names are a HookSpec's own, and may mean the same. */
+bool edits_sites_differ(const char *a, const char *b);
 
 /* Text and numbers as one block of bytes, which edits_unpack() takes. Return: 0 or -ENOMEM. @out: free(). */
 int edits_pack(const struct edits *edits, void **out, size_t *n);

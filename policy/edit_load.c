@@ -205,6 +205,7 @@ static bool vector_unit(struct loader *l, const struct tree_node *node, void *in
 static const struct key vector_keys[] = {
     { "file", false, value_string, offsetof(struct edit_vector, file), NULL },
     { "tensor", false, value_string, offsetof(struct edit_vector, tensor), NULL },
+    { "layer_is", false, value_string, offsetof(struct edit_vector, layer_is), NULL },
     { "norm", false, vector_unit, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
     { "run", false, value_string, offsetof(struct edit_vector, run), NULL },
     { "request", false, value_string, offsetof(struct edit_vector, request), NULL },
@@ -271,14 +272,6 @@ static bool section_list(struct loader *l, const struct tree_node *node, void *i
     return good;
 }
 
-static const char *convention_of(const struct spec *spec, const char *key)
-{
-    for (size_t i = 0; i < spec->n_conventions; i++)
-        if (spec->conventions[i].key && !strcmp(spec->conventions[i].key, key))
-            return spec->conventions[i].value;
-    return NULL;
-}
-
 /* What the edits take for granted must be what the HookSpec says. */
 static bool section_conventions(struct loader *l, const struct tree_node *node, void *into,
                                 const void *arg)
@@ -294,7 +287,7 @@ static bool section_conventions(struct loader *l, const struct tree_node *node, 
     for (size_t i = 0; i < node->n_items; i += 2) {
         const struct tree_node *key = node->items[i], *value = node->items[i + 1];
         const char *says =
-            key->kind == TREE_SCALAR ? convention_of(edit_loader_of(l)->spec, key->text) : NULL;
+            key->kind == TREE_SCALAR ? spec_convention(edit_loader_of(l)->spec, key->text) : NULL;
         if (says && value->kind == TREE_SCALAR && !strcmp(says, value->text))
             continue;
         good = false;
@@ -350,6 +343,7 @@ void edits_free(struct edits *edits)
         free(edits->vectors[i].name);
         free(edits->vectors[i].file);
         free(edits->vectors[i].tensor);
+        free(edits->vectors[i].layer_is);
         free(edits->vectors[i].run);
         free(edits->vectors[i].request);
         free(edits->vectors[i].site);

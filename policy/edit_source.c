@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors that are rows of a recorded run, and which edits may have more than one of them. Grammar: docs/edits.md, "Vectors". */
+/*
+ * Where vectors come from, and which edits may have them: rows of a recorded run, and vectors of another site's layers.
+ * Grammar: docs/edits.md, "Vectors".
+ */
 #include "policy/edit_load.h"
 #include "policy/interval.h"
+#include "policy/report.h"
+#include "policy/tap_names.h"
 
 #include <string.h>
 
@@ -32,7 +37,7 @@ bool edit_vector_check(struct loader *l, const struct tree_node *node, const str
 {
     if (v->file && !v->run && !v->request && !v->site && !v->n_rows)
         return true;
-    if (!v->file && v->run && v->request && v->site && v->n_rows && !v->tensor)
+    if (!v->file && v->run && v->request && v->site && v->n_rows && !v->tensor && !v->layer_is)
         return true;
     loader_complain(
         l, node,
@@ -65,4 +70,70 @@ bool edit_check_rows(struct loader *l, const struct tree_node *node, const struc
         return false;
     }
     return true;
+}
+
+/* ------------------------------------------------------------------------- whose layers */
+
+static bool is_tap_name(const char *name)
+{
+    for (size_t i = 0; tap_names[i]; i++)
+        if (!strcmp(tap_names[i], name))
+            return true;
+    return false;
+}
+
+bool edits_sites_differ(const char *a, const char *b)
+{
+    a = tap_canonical(a);
+    b = tap_canonical(b);
+    return strcmp(a, b) && is_tap_name(a) && is_tap_name(b);
+}
+
+/* What is added to the first of a pair is added to the second of the same layer. */
+static bool adds_to_same(const char *a, const char *b)
+{
+    static const char *const sums[][2] = { { "mlp_out", "resid_post" },
+                                           { "attn_out", "resid_mid" } };
+    for (size_t i = 0; i < N_OF(sums); i++)
+        for (int k = 0; k < 2; k++)
+            if (!strcmp(sums[i][k], a) && !strcmp(sums[i][!k], b))
+                return true;
+    return false;
+}
+
+/* May an operation at @site have a vector of @layer_is? */
+static bool suits(const char *layer_is, const char *site, uint32_t kind)
+{
+    const char *a = tap_canonical(layer_is), *b = tap_canonical(site);
+    return !strcmp(a, b) || (kind == DMI_EDIT_ADD && adds_to_same(a, b));
+}
+
+static void report_site(struct report *report, const struct edits *edits, const struct edit *edit,
+                        uint32_t vector, uint32_t kind)
+{
+    const struct edit_vector *v = vector == EDIT_NO_VECTOR ? NULL : &edits->vectors[vector];
+    if (!v || !v->layer_is || suits(v->layer_is, edit->site, kind))
+        return;
+    report_add(
+        report, edit->line, 1,
+        "found the vector \"%s\", whose layers are those of %s, in the edit \"%s\" at %s; "
+        "expected an edit at %s%s",
+        v->name, v->layer_is, edit->name, edit->site, v->layer_is,
+        is_tap_name(tap_canonical(edit->site))
+            ? ""
+            : ", or the site's own name in \"layer_is\" of the vector where it is that tensor");
+}
+
+int edits_check_sites(const struct edits *edits, struct spec_errors *errors)
+{
+    struct report report = { .path = edits->path };
+    *errors = (struct spec_errors){ 0 };
+    for (uint32_t i = 0; i < edits->n; i++)
+        for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {
+            const struct edit_op *op = &edits->list[i].ops[k];
+            report_site(&report, edits, &edits->list[i], op->vector, op->kind);
+            report_site(&report, edits, &edits->list[i], op->encoder, op->kind);
+        }
+    int r = report_finish(&report, &errors->lines, &errors->n_lines);
+    return r ? r : errors->n_lines ? SPEC_E_INVALID : 0;
 }

@@ -97,6 +97,14 @@ void spec_free(struct spec *spec)
     free(spec);
 }
 
+const char *spec_convention(const struct spec *spec, const char *key)
+{
+    for (size_t i = 0; i < spec->n_conventions; i++)
+        if (spec->conventions[i].key && !strcmp(spec->conventions[i].key, key))
+            return spec->conventions[i].value;
+    return NULL;
+}
+
 static void spec_freep(struct spec **spec)
 {
     spec_free(*spec);

@@ -313,6 +313,9 @@ void overload_free(struct overload *overload);
 /* Frees all that a spec holds; NULL is fine. */
 void spec_free(struct spec *spec);
 
+/* What its `convention` says of @key; NULL: nothing. Borrowed. */
+const char *spec_convention(const struct spec *spec, const char *key);
+
 /* May what a site reads depend on the occurrence? Also of one that was read only in part. */
 bool spec_uses_occurrence(const struct spec_site *site);
 

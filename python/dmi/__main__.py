@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m dmi: what takes Python's packages: runs in the files of others, answers that need a model's weights. `dmi-dump export` has the other formats."""
+"""python -m dmi: what takes Python's packages: runs in the files of others, answers that need a model's weights; and vectors from files of others. `dmi-dump export` has the other formats."""
 from __future__ import annotations
 
 import argparse
@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any
 
-from . import analysis, answers, export, open as open_run, reading, tables
+from . import analysis, answers, export, open as open_run, reading, tables, vectors
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,6 +28,13 @@ def parser() -> argparse.ArgumentParser:
     parquet.add_argument("run", metavar="RUN")
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
     parquet.add_argument("--request", metavar="ID", action="append", help="only tensors and rows of this request; the other tables are as they are")
+    vector = commands.add_parser("vectors", help="vectors, or features of a sparse autoencoder, from files of others, for edits")
+    vector.add_argument("source", metavar="SOURCE", help="a GGUF control vector, a .pt of torch.save(), or a folder of SAELens's")
+    vector.add_argument("-o", "--output", metavar="OUT", required=True, help="the safetensors file to write; it must not be there yet")
+    vector.add_argument("--layer-is", metavar="SITE", help="whose layers the file's are, as resid_post, where it does not say")
+    vector.add_argument("--shift", metavar="N", type=int, help="what to add to the file's numbers of layers, where it does not say")
+    vector.add_argument("--feature", metavar="N", type=int, action="append", default=[], help="this feature of the autoencoder; several times: these. "
+                        "Standard output gets a file of edits that switches them off")
     answers.add_commands(commands)
     return main
 
@@ -56,6 +63,9 @@ def _joined(words: list) -> list:
 
 def main(words: list | None = None) -> int:
     options = parser().parse_args(_joined(sys.argv[1:] if words is None else words))
+    if options.command == "vectors":
+        print(vectors.convert(options.source, options.output, options.layer_is, options.shift, tuple(options.feature)))
+        return 0
     with open_run(options.run) as run:
         if options.command in answers.COMMANDS:
             return answers.main(run, options)

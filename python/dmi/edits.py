@@ -6,7 +6,7 @@
     # dmi.edit: calm at resid_post: 640 rows written of 640 due
 
 The program is started with places, such as `dmi-run --write resid_post -- python your_script.py`. All processes of the command that capture are
-asked, through the control sockets of their runs (vLLM computes in a process of its own). dmi-ctl, a process, reads the vectors.
+asked, through the control sockets of their runs (vLLM computes in a process of its own). dmi-ctl, a process, reads the vectors, those of others by `python -m dmi vectors`.
 """
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Rows:
 class edit:
     """A block: requests that begin in it are computed with the edit.
 
-    file      .safetensors or .npy: a vector, which is added; .yaml or .json: edits, which say all of the rest themselves
+    file      .safetensors, .npy, .gguf or .pt: a vector, which is added; .yaml or .json: edits, which say all of the rest themselves
     times     a number, {generated token: number}, or "tag:NAME"; None: 1
     layers    "0,3-7" or a number; None: those that the file has
     site      a place; None: each of them
@@ -236,6 +236,8 @@ def _program() -> pathlib.Path:
 def _add_file(run: pathlib.Path, file: pathlib.Path) -> None:
     """`dmi-ctl RUN edit add FILE`, without the library. ValueError: with what it says."""
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if sys.executable:  # it reads the files of others by the first python3 in PATH
+        env["PATH"] = f"{pathlib.Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
     done = subprocess.run([_program(), "--json", run, "edit", "add", file], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, check=False)
     if done.returncode:

@@ -11,6 +11,7 @@ import threading
 import numpy as np
 
 import dmi
+import vector_files
 from collect_client import check, raised
 from dmi import taps
 from model_runners import Device
@@ -83,6 +84,15 @@ def block():
         check(engine.generate("f", tags='{"much": 3}')[0] == [3.0] * 5 and engine.generate("g")[0] == NOTHING, "by tag")
         salts = [dmi.edits.salt("f", tags) for tags in ({"much": 3}, '{"much": 3}', {"much": 4})]
     check(salts[0] == salts[1] != salts[2] and dmi.edits.salt("f") is None, "salts; without edits there is none", salts)
+
+
+def foreign():
+    """A GGUF control vector: direction.N is for layer N, counted from 0, and other layers have none."""
+    engine = Engine()
+    pathlib.Path("calm.gguf").write_bytes(vector_files.gguf({1: [2] * WIDTH, 2: [3] * WIDTH}))
+    with dmi.edit("calm.gguf", times=2):
+        found = engine.generate("steered")
+    check(found == {0: NOTHING, 1: [4.0] * 5, 2: [6.0] * 5}, "each layer has its own", found)
 
 
 def busy():

@@ -13,7 +13,7 @@ HERE = ROOT / "tests" / "python"
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
 
 
-@pytest.mark.parametrize("what", ["block", "busy", "other_process", "none", "no_places", "no_library"])
+@pytest.mark.parametrize("what", ["block", "foreign", "busy", "other_process", "none", "no_places", "no_library"])
 def test_blocks(check, tmp_path, what):
     env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
     options = ["--tap", "resid_post"] if what == "no_places" else ["--tap", "none", "--write", "resid_post"]

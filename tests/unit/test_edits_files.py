@@ -176,7 +176,7 @@ def test_files_that_are_refused(files, check):
               name, lines[:3])
 
 
-@pytest.mark.parametrize("name, said", [("v.txt", "ends with .safetensors or .npy"), ("missing.npy", "No such file"), ("missing.safetensors", "No such file"),
+@pytest.mark.parametrize("name, said", [("v.txt", "ends with .safetensors, .npy, .gguf, .pt or .pth"), ("missing.npy", "No such file"), ("missing.safetensors", "No such file"),
                                         ("folder.npy", "Invalid argument"), ("pipe.npy", "Invalid argument"), ("pipe.safetensors", "is no safetensors file"),
                                         ("large.npy", "File too large")])
 def test_what_is_no_file_of_vectors(files, name, said):

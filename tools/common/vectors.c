@@ -6,6 +6,7 @@
 #include "read/safetensors.h"
 #include "storage/elements.h"
 #include "tools/common/npy.h"
+#include "tools/common/vectors_foreign.h"
 #include "tools/common/vectors_run.h"
 
 #include <dmi/dtype.h>
@@ -24,6 +25,7 @@
 /* The vector under way. */
 struct reading {
     struct edits *edits;
+    const struct spec *spec;
     struct report *report;
     uint32_t vector;
     const char *path; /* of its file */
@@ -175,9 +177,42 @@ static int take_entry(struct reading *r, const struct st_entry *e)
     return take_array(r, e->dtype, e->dims, e->n_dims, e->data);
 }
 
+/* What dmi.vectors wrote of where the numbers come from; NULL: nothing. */
+static const char *metadata(const struct safetensors *st, const char *key)
+{
+    return json_string_value(json_object_get(st->metadata, key));
+}
+
+/* Whose layers the numbers are, and of which model: the edits, or the HookSpec, may say it, too. */
+static int take_origin(struct reading *r, const struct safetensors *st)
+{
+    struct edit_vector *v = &r->edits->vectors[r->vector];
+    const char *layer_is = metadata(st, "dmi.layer_is"), *model = metadata(st, "dmi.model");
+    const char *wanted = spec_convention(r->spec, "model");
+    char why[256];
+    if (layer_is && v->layer_is && edits_sites_differ(layer_is, v->layer_is)) {
+        snprintf(why, sizeof why, "its layers are those of %s, and \"layer_is\" says %s", layer_is,
+                 v->layer_is);
+        return complain(r, why);
+    }
+    if (model && wanted && strcmp(model, wanted)) {
+        snprintf(why, sizeof why, "it is of the model %s, and the HookSpec's convention says %s",
+                 model, wanted);
+        return complain(r, why);
+    }
+    if (layer_is && !v->layer_is && !(v->layer_is = strdup(layer_is)))
+        return -ENOMEM;
+    return 0;
+}
+
 static int take_safetensors(struct reading *r, const struct safetensors *st)
 {
     const char *tensor = vector_of(r)->tensor;
+    int rc = take_origin(r, st);
+    if (rc || r->bad)
+        return rc;
+    if (!tensor)
+        tensor = metadata(st, "dmi.tensor");
     if (tensor && strstr(tensor, LAYER))
         return take_layers(r, st, tensor);
     if (tensor) {
@@ -231,11 +266,12 @@ static bool ends_with(const char *text, const char *end)
     return n >= k && !strcmp(text + n - k, end);
 }
 
-static int read_safetensors(struct reading *r)
+/* @path: of the file itself, or of what Python wrote of it. */
+static int read_safetensors(struct reading *r, const char *path)
 {
     struct err err = { 0 };
     struct safetensors st = { 0 };
-    int rc = safetensors_open(&err, r->path, &st);
+    int rc = safetensors_open(&err, path, &st);
     r->n_left = st.n_map;
     rc = rc ? complain(r, err.msg) : take_safetensors(r, &st);
     safetensors_deinit(&st);
@@ -266,15 +302,28 @@ static int read_run(struct reading *r)
     return rc == -EINVAL ? complain(r, err.msg) : rc;
 }
 
+/* GGUF and .pt, in Python. */
+static int read_foreign(struct reading *r)
+{
+    struct err err = { 0 };
+    struct foreign foreign = { 0 };
+    int rc = foreign_convert(&err, r->path, &foreign);
+    rc = rc == -EINVAL ? complain(r, err.msg) : rc ? rc : read_safetensors(r, foreign.path);
+    foreign_deinit(&foreign);
+    return rc;
+}
+
 static int read_vector(struct reading *r)
 {
     if (vector_of(r)->run)
         return read_run(r);
     if (ends_with(r->path, ".safetensors"))
-        return read_safetensors(r);
+        return read_safetensors(r, r->path);
     if (ends_with(r->path, ".npy"))
         return read_npy(r);
-    return complain(r, "expected a file that ends with .safetensors or .npy");
+    if (ends_with(r->path, ".gguf") || ends_with(r->path, ".pt") || ends_with(r->path, ".pth"))
+        return read_foreign(r);
+    return complain(r, "expected a file that ends with .safetensors, .npy, .gguf, .pt or .pth");
 }
 
 /* A file's path, seen from the folder of the edits' own. Return: NULL without memory. */
@@ -288,7 +337,7 @@ static char *path_of(const struct edits *edits, const char *file)
                                                                                          : path;
 }
 
-int vectors_read(struct edits *edits, struct spec_errors *errors)
+int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors)
 {
     struct report report = { .path = edits->path };
     int rc = 0;
@@ -296,14 +345,17 @@ int vectors_read(struct edits *edits, struct spec_errors *errors)
     for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {
         _cleanup_(freep) char *path =
             path_of(edits, edits->vectors[i].run ? edits->vectors[i].run : edits->vectors[i].file);
-        struct reading r = { .edits = edits, .report = &report, .vector = i, .path = path };
+        struct reading r = {
+            .edits = edits, .spec = spec, .report = &report, .vector = i, .path = path
+        };
         rc = path ? read_vector(&r) : -ENOMEM;
     }
     int finished = report_finish(&report, &errors->lines, &errors->n_lines);
     rc = rc ? rc : finished;
-    if (rc || errors->n_lines)
-        return rc ? rc : SPEC_E_INVALID;
-    return edits_check_layers(edits, errors);
+    if (!rc && errors->n_lines)
+        rc = SPEC_E_INVALID;
+    rc = rc ? rc : edits_check_sites(edits, errors);
+    return rc ? rc : edits_check_layers(edits, errors);
 }
 
 static void say_errors(const char *path, int rc, struct spec_errors *errors)
@@ -322,7 +374,7 @@ struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text
     struct edits *edits = NULL;
     int rc = edits_parse(name, text, n_text, spec, &errors, &edits);
     if (!rc)
-        rc = vectors_read(edits, &errors);
+        rc = vectors_read(edits, spec, &errors);
     say_errors(name, rc, &errors);
     if (!rc)
         return edits;

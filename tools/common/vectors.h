@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files that edits name: their vectors, read and put into the edits. Safetensors (f32, f16, bf16) and npy (f32, f16). One thread.
- * Which tensor is of which layer: docs/edits.md, "Vectors".
+ * The files that edits name: their vectors, read and put into the edits. Safetensors (f32, f16, bf16) and npy (f32, f16); of other
+ * formats what Python writes of them. One thread. Which tensor is of which layer: docs/edits.md, "Vectors".
  */
 #ifndef TOOLS_COMMON_VECTORS_H
 #define TOOLS_COMMON_VECTORS_H
@@ -10,11 +10,11 @@
 
 /**
  * vectors_read() - the numbers of all vectors of @edits
- * Files are named from the folder in which the edits' own file lies.
+ * Files are named from the folder in which the edits' own file lies. What a file says of its vectors is compared with @spec.
  * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; free with spec_errors_deinit()
  * Return: 0, SPEC_E_INVALID, -ENOMEM.
  */
-int vectors_read(struct edits *edits, struct spec_errors *errors);
+int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors);
 
 /**
  * vectors_edits() - the edits of a file, with the numbers of their vectors

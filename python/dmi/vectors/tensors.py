@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as files have them, and safetensors. Source: https://github.com/huggingface/safetensors, "Format"."""
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import pathlib
+import stat
+import struct
+import sys
+from array import array
+
+MAX_HEADER = 16 << 20
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_FORMATS = {"F64": "d", "F32": "f", "F16": "H", "BF16": "H"}
+
+
+class VectorError(ValueError):
+    """What is wrong with a file."""
+
+
+def mapped(path: pathlib.Path) -> memoryview:
+    """The bytes of a regular file, which are read as they are asked for."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise VectorError("it is no regular file")
+        if not about.st_size:
+            raise VectorError("it is empty")
+        return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(file)
+
+
+def take(data: memoryview, dtype: str, what: str, first: int = 0, step: int = 1, n: int | None = None) -> array:
+    """float32 of little-endian numbers: @n of them from the @first on, each @step-th. @what: names them where one is not finite."""
+    end = None if n is None else first + (n - 1) * step + 1 if n else first
+    chosen = slice(first, end, step)
+    numbers = _cast(data, _FORMATS[dtype])[chosen].tolist()
+    if dtype == "BF16":
+        numbers = memoryview(array("I", (bits << 16 for bits in numbers))).cast("B").cast("f").tolist()
+    elif dtype == "F16":
+        numbers = struct.unpack(f"<{len(numbers)}e", array("H", numbers).tobytes())
+    found = _narrowed(numbers, what)
+    if not all(map(math.isfinite, found)):
+        raise VectorError(f"the numbers of {what} are not all finite")
+    return found
+
+
+def _cast(data: memoryview, kind: str) -> memoryview:
+    if sys.byteorder != "little":
+        raise VectorError("it is read on little-endian machines alone")
+    size = memoryview(bytes(8)).cast(kind).itemsize
+    return data[:len(data) // size * size].cast(kind)
+
+
+def _narrowed(numbers: list | tuple, what: str) -> array:
+    try:
+        return array("f", numbers)
+    except OverflowError:
+        raise VectorError(f"the numbers of {what} are not all finite as float32") from None
+
+
+class File:
+    """A safetensors file that is open. entries: {name: (dtype, shape, data)}"""
+
+    def __init__(self, data: memoryview) -> None:
+        n = int.from_bytes(data[:8], "little")
+        if len(data) < 8 or n > min(len(data) - 8, MAX_HEADER):
+            raise VectorError(f"it is no safetensors file: its header would be {n} bytes long")
+        try:
+            header = json.loads(bytes(data[8:8 + n]))
+            self.entries = {name: self._entry(entry, data[8 + n:]) for name, entry in header.items() if name != "__metadata__"}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            if isinstance(error, VectorError):
+                raise
+            raise VectorError("it is no safetensors file: its header is not what the format says") from None
+
+    @staticmethod
+    def _entry(entry: dict, data: memoryview) -> tuple[str, tuple[int, ...], memoryview]:
+        dtype, shape, (first, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        if not all(type(n) is int and n >= 0 for n in (*shape, first, end)) or not first <= end <= len(data):
+            raise VectorError("a tensor lies outside of the file")
+        if dtype in BYTES and math.prod(shape) * BYTES[dtype] != end - first:
+            raise VectorError("a tensor's shape does not suit its bytes")
+        return dtype, shape, data[first:end]
+
+
+def write(out: str | pathlib.Path, tensors: dict[str, array], about: dict[str, str]) -> None:
+    """A safetensors file of float32. FileExistsError: it is there already."""
+    header: dict = {"__metadata__": about}
+    first = 0
+    for name, numbers in tensors.items():
+        header[name] = {"dtype": "F32", "shape": [len(numbers)], "data_offsets": [first, first + 4 * len(numbers)]}
+        first += 4 * len(numbers)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(out, "xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for numbers in tensors.values():
+            file.write(numbers.tobytes())
