@@ -9,6 +9,7 @@ from format_reader import (CHUNK_MAGIC, COUNTERS_MAGIC, GROUP, NONE, OUTCOMES, P
 UUID = bytes(range(16))
 UUID_TEXT = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 F32 = 1
+BLOCK = 65536
 
 
 def chunk(sequence, kind, meta, payload=b""):
@@ -51,15 +52,18 @@ def step(sequence, spans, n_rows=None, flags=0):
 
 
 def records(rows):
-    """Metadata and payload of a chunk; @rows: (site, layer, step, launch, dims, raw bytes), each a group of one raw plane or none."""
+    """Metadata and payload of a chunk; @rows: (site, layer, step, launch, dims, raw bytes[, dtype, bytes of an element]), each a group of
+    raw planes or none."""
     table, groups, planes, payload = (bytearray() for _ in range(4))
     n_planes = 0
-    for i, (number, layer, at_step, launch, dims, raw) in enumerate(rows):
-        table += RECORD.pack(number, layer, 0, F32, len(dims), 1, *(list(dims) + [0] * 4)[:4], launch, 0, at_step, 0, 0, i, 0, len(raw),
+    for i, (number, layer, at_step, launch, dims, raw, *kind) in enumerate(rows):
+        dtype, size = kind or (F32, 4)
+        table += RECORD.pack(number, layer, 0, dtype, len(dims), 1, *(list(dims) + [0] * 4)[:4], launch, 0, at_step, 0, 0, i, 0, len(raw),
                              0, 0, 0, 0, xxh3(raw))
-        groups += GROUP.pack(0, 4, n_planes, len(raw), len(payload), len(raw))
-        if raw:
-            planes += PLANE.pack(0, bytes(3), len(raw), xxh3(raw))
+        groups += GROUP.pack(0, size, n_planes, len(raw), len(payload), len(raw))
+        for at in range(0, len(raw), BLOCK):
+            block = raw[at:at + BLOCK]
+            planes += PLANE.pack(0, bytes(3), len(block), xxh3(block))
             n_planes += 1
         payload += raw
     return struct.pack("<IIII", len(rows), len(rows), n_planes, 0) + table + groups + planes, payload

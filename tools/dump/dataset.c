@@ -159,7 +159,7 @@ int dataset_add(struct dataset *d, const char *run, const char *request, size_t 
 static int no_dataset(struct err *err, const char *path, const char *why)
 {
     return err_set(err, -EINVAL,
-                   "the folder %s is no dataset to go on with: its " DATASET_INDEX " %s; name "
+                   "the folder %s is no dataset to go on with: its " PLACE_INDEX " %s; name "
                    "another folder with --output",
                    path, why);
 }
@@ -196,16 +196,16 @@ static int take_index(struct err *err, struct dataset *d, const char *path, json
         if (r == -EINVAL)
             return no_dataset(err, path, "has a sample that no export wrote");
         if (r)
-            return err_set_errno(err, -r, "cannot read %s/" DATASET_INDEX, path);
+            return err_set_errno(err, -r, "cannot read %s/" PLACE_INDEX, path);
     }
     json_object_del(o, SAMPLES);
     d->facts = d->n ? json_incref(o) : NULL;
-    return keep_all(d) ? err_set_errno(err, ENOMEM, "cannot read %s/" DATASET_INDEX, path) : 0;
+    return keep_all(d) ? err_set_errno(err, ENOMEM, "cannot read %s/" PLACE_INDEX, path) : 0;
 }
 
 static int read_index(struct err *err, struct dataset *d, const char *path)
 {
-    _cleanup_(closep) int fd = openat(d->fd, DATASET_INDEX, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_(closep) int fd = openat(d->fd, PLACE_INDEX, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return no_dataset(err, path, errno == ENOENT ? "is not there" : "cannot be read");
     json_error_t wrong;

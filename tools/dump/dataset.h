@@ -12,10 +12,9 @@
 #include "read/value.h"
 #include "storage/map.h"
 #include "storage/text.h"
+#include "tools/common/place.h"
 
 #include <stdbool.h>
-
-#define DATASET_INDEX "index.json"
 
 struct dataset_sample {
     char *file,

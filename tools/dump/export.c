@@ -13,7 +13,6 @@
 #include "tools/dump/export_mask.h"
 #include "tools/dump/export_met.h"
 #include "tools/common/select.h"
-#include "tools/dump/export_place.h"
 #include "tools/dump/export_report.h"
 #include "tools/dump/dataset.h"
 #include "tools/dump/missing.h"
@@ -55,21 +54,6 @@ struct job {
     bool is_written;
     bool is_passed_over; /* it has none of the requests */
 };
-
-int export_write(int fd, const void *data, size_t n, uint64_t at)
-{
-    while (n) {
-        ssize_t w = pwrite(fd, data, n, (off_t)at);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w <= 0)
-            return w < 0 ? -errno : -EIO;
-        data = (const char *)data + w;
-        n -= (size_t)w;
-        at += (uint64_t)w;
-    }
-    return 0;
-}
 
 size_t export_n_sites(const struct options *o)
 {
@@ -438,8 +422,9 @@ static int choose_place(struct err *err, struct job *job)
     bool goes_on = all->totals.n_written > 0;
     job->place.force = o->force && !goes_on;
     job->place.append = o->append || goes_on;
-    int r = place_choose(err, &job->place, all->output ? all->output : o->output,
-                         reader_run(job->x.reader), job->format->suffix, job->format->is_folder);
+    int r =
+        place_choose(err, &job->place, all->output ? all->output : o->output,
+                     reader_run(job->x.reader)->path, job->format->suffix, job->format->is_folder);
     if (!r && job->place.goes_on && all->dataset.fd < 0)
         r = dataset_open(err, &job->all->dataset, job->place.path);
     return r;

@@ -3,6 +3,7 @@
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
+#include "tools/common/place.h"
 #include "read/mask.h"
 #include "read/sample.h"
 #include "tools/dump/dump.h"
@@ -68,9 +69,6 @@ struct exporter {
 size_t export_n_sites(const struct options *options);
 /* Return: NULL: there is no such one. */
 const char *export_site(const struct options *options, size_t i);
-
-/* Writes all of @data at an offset of a file. Return: 0 or -errno. */
-int export_write(int fd, const void *data, size_t n, uint64_t at);
 
 /* Says, once the export has ended well or not, that something is left out: the exit status is then 1. */
 void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)

@@ -29,7 +29,7 @@ static int begin(struct err *err, struct exporter *x)
 /* Writes what is collected. */
 static int flush(struct exporter *x, struct text *t)
 {
-    int r = t->failed ? -ENOMEM : export_write(x->fd, t->data, t->n, x->at);
+    int r = t->failed ? -ENOMEM : place_write(x->fd, t->data, t->n, x->at);
     x->at += t->n;
     t->n = 0;
     return r;

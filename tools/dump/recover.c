@@ -5,8 +5,8 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "tools/common/leftover.h"
+#include "tools/common/place.h"
 #include "tools/dump/dump.h"
-#include "tools/dump/export_place.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -176,7 +176,7 @@ int dump_recover(struct reader *index, const struct options *o)
     const struct reader_run *run = reader_run(index);
     int r = refuse(&err, run);
     if (!r)
-        r = place_choose(&err, &place, o->output, run, "-recovered", true);
+        r = place_choose(&err, &place, o->output, run->path, "-recovered", true);
     if (!r)
         r = reader_open_distrusting(&err, run->path, &reader);
     if (!r) {

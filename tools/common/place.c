@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/export_place.h"
+#include "tools/common/place.h"
 
 #include "core/cleanup.h"
 #include "tools/common/leftover.h"
-#include "tools/dump/dataset.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MOST_PARENTS 256
 #define MOST_DEPTH   4 /* of folders that an export writes */
@@ -47,13 +48,13 @@ static bool lies_in(const char *path, const struct stat *folder)
 }
 
 /* The folder of the run; of a lone segment the one that it lies in, if that is a run's. */
-static bool stat_run(const struct reader_run *run, struct stat *out)
+static bool stat_run(const char *run, struct stat *out)
 {
-    if (stat(run->path, out))
+    if (stat(run, out))
         return false;
     if (S_ISDIR(out->st_mode))
         return true;
-    _cleanup_(freep) char *folder = parent_of(run->path);
+    _cleanup_(freep) char *folder = parent_of(run);
     _cleanup_(freep) char *manifest = NULL;
     struct stat s;
     if (!folder || asprintf(&manifest, "%s/manifest.json", folder) < 0) {
@@ -63,9 +64,9 @@ static bool stat_run(const struct reader_run *run, struct stat *out)
     return !stat(manifest, &s) && !stat(folder, out);
 }
 
-static char *automatic_path(const struct reader_run *run, const char *suffix)
+static char *automatic_path(const char *run, const char *suffix)
 {
-    _cleanup_(freep) char *path = strdup(run->path);
+    _cleanup_(freep) char *path = strdup(run);
     if (!path)
         return NULL;
     size_t n = strlen(path);
@@ -100,7 +101,7 @@ static bool is_run_folder(const char *folder)
 static bool is_exported(const char *name)
 {
     static const char *const ends[] = { ".npy", ".safetensors" };
-    static const char *const names[] = { DATASET_INDEX, "index.jsonl", "qk.json" };
+    static const char *const names[] = { PLACE_INDEX, "index.jsonl", "qk.json" };
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
@@ -192,7 +193,7 @@ static int check_free(struct err *err, struct place *p)
     return 0;
 }
 
-int place_choose(struct err *err, struct place *p, const char *path, const struct reader_run *run,
+int place_choose(struct err *err, struct place *p, const char *path, const char *run,
                  const char *suffix, bool is_folder)
 {
     *p = (struct place){ .is_folder = is_folder, .force = p->force, .append = p->append, .fd = -1 };
@@ -206,7 +207,7 @@ int place_choose(struct err *err, struct place *p, const char *path, const struc
     if (!parent)
         return err_set_errno(err, ENOMEM, "cannot export");
     bool in_run = stat_run(run, &folder) && (lies_in(parent, &folder) || lies_in(p->path, &folder));
-    bool is_run = !stat(run->path, &file) && !stat(p->path, &there) && same_file(&file, &there);
+    bool is_run = !stat(run, &file) && !stat(p->path, &there) && same_file(&file, &there);
     if (in_run || is_run)
         return err_set(err, -EPERM,
                        "%s lies in the run itself: an export there would damage the capture; name "
@@ -343,7 +344,7 @@ static int move_into(int from, int to)
 static int merge_folder(struct place *p)
 {
     _cleanup_(closep) int to = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (to < 0 || renameat(p->fd, DATASET_INDEX, to, DATASET_INDEX))
+    if (to < 0 || renameat(p->fd, PLACE_INDEX, to, PLACE_INDEX))
         return -errno;
     int r = move_into(p->fd, to);
     return r ? r : rmdir(p->temporary) ? -errno : 0;
@@ -384,4 +385,19 @@ void place_deinit(struct place *p)
     place_discard(p);
     free(p->path);
     p->path = NULL;
+}
+
+int place_write(int fd, const void *data, size_t n, uint64_t at)
+{
+    while (n) {
+        ssize_t w = pwrite(fd, data, n, (off_t)at);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return w < 0 ? -errno : -EIO;
+        data = (const char *)data + w;
+        n -= (size_t)w;
+        at += (uint64_t)w;
+    }
+    return 0;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where dmi-dump export and recover write: under a name of its own beside the place that was asked for, and renamed once all is
- * there, so that neither a failure nor a kill leaves half an export. A program of one thread.
+ * Where a tool writes what it was asked for: under a name of its own beside the place that was asked for, and renamed once all is
+ * there, so that neither a failure nor a kill leaves half of it. A program of one thread.
  */
-#ifndef TOOLS_DUMP_EXPORT_PLACE_H
-#define TOOLS_DUMP_EXPORT_PLACE_H
+#ifndef TOOLS_COMMON_PLACE_H
+#define TOOLS_COMMON_PLACE_H
 
 #include "core/err.h"
-#include "storage/reader/reader.h"
-
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The file of a dataset that says which samples it has: it gets its place before them. */
+#define PLACE_INDEX "index.json"
 
 struct place {
     char *path;      /* as it will be called */
@@ -25,12 +28,12 @@ struct place {
  * place_choose() - check a place before anything is written
  * @place: force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
  * anything; the rest is set
- * @path: NULL: the run's name and @suffix in the current folder
+ * @path: NULL: the run's name and @suffix in the current folder; @run: its folder, or a lone segment
  * Refuses a run's folder, whatever is given; and without force and append what is there already, but for an empty folder. Return: 0 or -errno with a
  * sentence in @err.
  */
-int place_choose(struct err *err, struct place *place, const char *path,
-                 const struct reader_run *run, const char *suffix, bool is_folder);
+int place_choose(struct err *err, struct place *place, const char *path, const char *run,
+                 const char *suffix, bool is_folder);
 
 /* Opens a new file or folder under a temporary name. Return: as above. */
 int place_open(struct err *err, struct place *place);
@@ -43,5 +46,8 @@ void place_discard(struct place *place);
 
 /* Discards what was not kept. Accepts a zeroed struct with fd -1. */
 void place_deinit(struct place *place);
+
+/* Writes all of it. Return: 0 or -errno. */
+int place_write(int fd, const void *data, size_t n, uint64_t at);
 
 #endif
