@@ -243,25 +243,25 @@ int parse_step(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const ch
 
 /* ------------------------------------------------------------------------- outcomes */
 
-void parse_outcomes(const uint8_t *meta, uint64_t n_meta, struct outcomes_view *out,
-                    const char **wrong)
+void parse_table(const uint8_t *meta, uint64_t n_meta, size_t least, struct table_view *out,
+                 const char **wrong)
 {
-    struct dmi_outcomes_head head;
-    *out = (struct outcomes_view){ 0 };
+    struct dmi_table_head head;
+    *out = (struct table_view){ 0 };
     *wrong = "its tables lie outside of the metadata";
     if (n_meta < sizeof head)
         return;
     memcpy(&head, meta, sizeof head);
     uint64_t n_entries = (uint64_t)head.n_entries * head.entry_bytes;
-    if (head.entry_bytes < sizeof(struct dmi_outcome) || head.entry_bytes % DMI_CHUNK_ALIGN ||
+    if (head.entry_bytes < least || head.entry_bytes % DMI_CHUNK_ALIGN ||
         n_entries > n_meta - sizeof head || head.n_string_bytes > n_meta - sizeof head - n_entries)
         return;
     *wrong = NULL;
-    *out = (struct outcomes_view){ .n = head.n_entries,
-                                   .entry_bytes = head.entry_bytes,
-                                   .n_string_bytes = head.n_string_bytes,
-                                   .entries = meta + sizeof head,
-                                   .strings = meta + sizeof head + n_entries };
+    *out = (struct table_view){ .n = head.n_entries,
+                                .entry_bytes = head.entry_bytes,
+                                .n_string_bytes = head.n_string_bytes,
+                                .entries = meta + sizeof head,
+                                .strings = meta + sizeof head + n_entries };
 }
 
 static bool ascends(const uint8_t *list, uint32_t n)
@@ -275,7 +275,7 @@ static bool ascends(const uint8_t *list, uint32_t n)
     return true;
 }
 
-const char *parse_outcome(const struct outcomes_view *v, uint32_t i, struct dmi_outcome *at,
+const char *parse_outcome(const struct table_view *v, uint32_t i, struct dmi_outcome *at,
                           const uint8_t **list, const char **id)
 {
     memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
@@ -299,14 +299,34 @@ void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
                                    const char *id),
                         void *ctx)
 {
-    struct outcomes_view v;
+    struct table_view v;
     const char *wrong, *id;
     const uint8_t *list;
     struct dmi_outcome at;
-    parse_outcomes(meta, n_meta, &v, &wrong);
+    parse_table(meta, n_meta, sizeof at, &v, &wrong);
     for (uint32_t i = 0; !wrong && i < v.n; i++)
         if (!parse_outcome(&v, i, &at, &list, &id))
             fn(ctx, &at, list, id);
+}
+
+/* ------------------------------------------------------------------------- the trace */
+
+const char *parse_step_times(const struct table_view *v, uint32_t i, struct dmi_step_times *at)
+{
+    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
+    return at->reserved ? "a reserved field of a step's times is not 0" : NULL;
+}
+
+const char *parse_mark(const struct table_view *v, uint32_t i, struct dmi_mark *at,
+                       const char **text)
+{
+    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
+    *text = (const char *)v->strings + at->text_offset;
+    if (at->reserved)
+        return "a reserved field of a mark is not 0";
+    return inside(at->text_offset, at->text_bytes, 0, v->n_string_bytes)
+               ? NULL
+               : "a mark's text lies outside of its strings";
 }
 
 /* ------------------------------------------------------------------------- changes */

@@ -8,6 +8,7 @@
 #define STORAGE_PARSE_H
 
 #include <dmi/format.h>
+#include <dmi/trace.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,14 +43,14 @@ int parse_step(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const ch
 /* Span @i of an entry that parse_step() let pass, or that a writer made; what an older writer's spans lack is 0. */
 void parse_span(const uint8_t *entry, uint32_t i, struct dmi_span_entry *out);
 
-struct outcomes_view {
+struct table_view {
     uint32_t n, entry_bytes, n_string_bytes;
     const uint8_t *entries, *strings;
 };
 
-/* The tables of an OUTCOMES chunk. *@wrong: NULL or what contradicts what. */
-void parse_outcomes(const uint8_t *meta, uint64_t n_meta, struct outcomes_view *out,
-                    const char **wrong);
+/* The table of a chunk of OUTCOMES, STEP_TIMES or MARKS, whose entries have @least bytes or more. *@wrong: NULL or what contradicts what. */
+void parse_table(const uint8_t *meta, uint64_t n_meta, size_t least, struct table_view *out,
+                 const char **wrong);
 
 /* Calls @fn for each entry that is good; as parse_outcome() gives it. Of a chunk that is not, for none. */
 void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
@@ -63,7 +64,7 @@ void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
  * @id: gets the request's id, at->id_bytes bytes
  * Return: NULL, or what contradicts what. The step is not looked at.
  */
-const char *parse_outcome(const struct outcomes_view *view, uint32_t i, struct dmi_outcome *at,
+const char *parse_outcome(const struct table_view *view, uint32_t i, struct dmi_outcome *at,
                           const uint8_t **list, const char **id);
 
 /**
@@ -73,6 +74,13 @@ const char *parse_outcome(const struct outcomes_view *view, uint32_t i, struct d
  */
 const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes,
                          struct dmi_change_entry *at, const char **json);
+
+/* Entry @i of a table of STEP_TIMES. Return: NULL, or what contradicts what. */
+const char *parse_step_times(const struct table_view *view, uint32_t i, struct dmi_step_times *at);
+
+/* Entry @i of a table of MARKS; @text: gets at->text_bytes bytes. Return: NULL, or what contradicts what. */
+const char *parse_mark(const struct table_view *view, uint32_t i, struct dmi_mark *at,
+                       const char **text);
 
 struct footer_view {
     struct dmi_footer head;

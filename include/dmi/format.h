@@ -53,9 +53,11 @@ enum dmi_chunk_type {
     DMI_CHUNK_FOOTER = 4,         /* index; last chunk of a closed segment */
     DMI_CHUNK_OUTCOMES = 5,       /* rows accepted or rejected, requests ended */
     DMI_CHUNK_CHANGES = 6,        /* what was changed while the run was written */
-    DMI_CHUNK_TRACE = 7,          /* reserved, as 10 to 14 are */
+    DMI_CHUNK_TRACE = 7,          /* reserved, as 10, 13 and 14 are */
     DMI_CHUNK_STEPS_AGAIN = 8,    /* steps of earlier segments that records of this one name */
     DMI_CHUNK_OUTCOMES_AGAIN = 9, /* what became of those */
+    DMI_CHUNK_STEP_TIMES = 11,    /* when steps ran: <dmi/trace.h> */
+    DMI_CHUNK_MARKS = 12,         /* what happened to the trace */
 };
 
 /* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded
@@ -179,10 +181,10 @@ enum dmi_outcome_flags {
     DMI_OUTCOME_SHED = 1 << 2,     /* the request is shed: it has no rows from that step on */
 };
 
-/* 6.1. Metadata of an OUTCOMES chunk: this, the entries, the strings. */
-struct dmi_outcomes_head {
+/* 6.1, 6.4, 6.5. Metadata of chunks of OUTCOMES, STEP_TIMES and MARKS: this, the entries, the strings. */
+struct dmi_table_head {
     uint32_t n_entries;
-    uint32_t entry_bytes; /* distance from entry to entry: at least sizeof(struct dmi_outcome) */
+    uint32_t entry_bytes; /* distance from entry to entry: at least the struct's size */
     uint32_t n_string_bytes;
     uint32_t flags; /* none defined; readers ignore them */
 };
@@ -279,7 +281,7 @@ static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
 static_assert(sizeof(struct dmi_span_entry) == 56 &&
                   offsetof(struct dmi_span_entry, ids_offset) == DMI_SPAN_ENTRY_LEAST,
               "on-disk layout");
-static_assert(sizeof(struct dmi_outcomes_head) == 16, "on-disk layout");
+static_assert(sizeof(struct dmi_table_head) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_outcome) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_change_entry) == 40, "on-disk layout");
 static_assert(sizeof(struct dmi_footer) == 32, "on-disk layout");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What chunks of steps, outcomes and changes hold, taken from their metadata. Each is checked; those that contradict themselves are left out. */
+/* What chunks of steps, outcomes, changes, step times and marks hold, taken from their metadata. Each is checked; those that contradict themselves are left out. */
 #include "core/cleanup.h"
 #include "storage/reader/reader_private.h"
 
@@ -67,8 +67,8 @@ int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes
                          const char **wrong)
 {
     _cleanup_(freep) uint8_t *owned = bytes;
-    struct outcomes_view v;
-    parse_outcomes(bytes, n_meta, &v, wrong);
+    struct table_view v;
+    parse_table(bytes, n_meta, sizeof(struct dmi_outcome), &v, wrong);
     if (*wrong)
         return 0;
     struct reader_outcome *all = calloc(v.n + 1u, sizeof *all);
@@ -118,6 +118,48 @@ int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
     c->bytes = steal_ptr(owned);
     c->noted_changes = steal_ptr(all);
     c->n_held = n_all;
+    return 0;
+}
+
+int reader_take_step_times(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
+                           const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    struct table_view v;
+    parse_table(bytes, n_meta, sizeof(struct dmi_step_times), &v, wrong);
+    if (*wrong)
+        return 0;
+    struct dmi_step_times *all = calloc(v.n + 1u, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < v.n; i++) {
+        const char *what = parse_step_times(&v, i, &all[c->n_held]);
+        c->n_held += !what;
+        *wrong = *wrong ? *wrong : what;
+    }
+    c->bytes = steal_ptr(owned);
+    c->step_times = all;
+    return 0;
+}
+
+int reader_take_marks(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    struct table_view v;
+    parse_table(bytes, n_meta, sizeof(struct dmi_mark), &v, wrong);
+    if (*wrong)
+        return 0;
+    struct reader_mark *all = calloc(v.n + 1u, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < v.n; i++) {
+        struct reader_mark *one = &all[c->n_held];
+        const char *what = parse_mark(&v, i, &one->at, &one->text);
+        c->n_held += !what;
+        *wrong = *wrong ? *wrong : what;
+    }
+    c->bytes = steal_ptr(owned);
+    c->marks = all;
     return 0;
 }
 

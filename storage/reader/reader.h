@@ -16,6 +16,7 @@
 #include <dmi/edit_account.h>
 #include <dmi/format.h>
 #include <dmi/site.h>
+#include <dmi/trace.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,6 +133,12 @@ struct reader_edits {
     const struct reader_edit_account *accounts;
     size_t n;
     uint64_t ended, marked, in_force; /* as of struct dmi_edit_accounts */
+};
+
+/* Something happened to the trace. */
+struct reader_mark {
+    struct dmi_mark at; /* checked: the text is there */
+    const char *text;   /* at.text_bytes bytes; borrowed */
 };
 
 enum reader_state {
@@ -253,6 +260,22 @@ int reader_refresh(struct err *err, struct reader *reader);
  * Return: how many runs are left; of a run that is not joined 1 if its steps say these ranks, else 0.
  */
 size_t reader_only_ranks(struct reader *reader, const int32_t ranks[DMI_AXIS_COUNT]);
+
+/**
+ * reader_each_step_times() - when steps ran, in the order of the file; of joined runs one run after the other
+ * @at: borrowed until @fn returns
+ * A chunk that cannot be read is named as a finding. Memory holds one chunk at a time. Return: 0 or -errno with a sentence in
+ * @err.
+ */
+int reader_each_step_times(struct err *err, struct reader *reader,
+                           void (*fn)(void *ctx, const struct dmi_step_times *at), void *ctx);
+
+/* The same of what happened to the trace. */
+int reader_each_mark(struct err *err, struct reader *reader,
+                     void (*fn)(void *ctx, const struct reader_mark *mark), void *ctx);
+
+/* How many entries there are of both, by the heads of their chunks. Return: 0 or -errno. */
+int reader_count_trace(struct reader *reader, uint64_t *n_step_times, uint64_t *n_marks);
 
 /* Frees the reader and all that it handed out. Accepts NULL. */
 void reader_close(struct reader *reader);

@@ -117,7 +117,7 @@ static int take_steps(struct reader *r, struct reader_segment *s, struct reader_
     return res ? res : index_chunk(s, c, &part, c->bytes);
 }
 
-/* Outcomes and changes: one that contradicts itself is left out, and named; the footer has nothing of it. */
+/* Outcomes, changes, step times and marks: one that contradicts itself is left out, and named; the footer has nothing of it. */
 static int take_entries(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
                         const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {

@@ -5,6 +5,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "storage/parse.h"
+#include "storage/table.h"
 #include "storage/writer/outcomes.h"
 
 #include <errno.h>
@@ -209,7 +210,8 @@ int history_again(const struct history *h, const struct chunk *records, uint32_t
         if (!i || missing[i] != missing[i - 1])
             add_again(&a, find(h, missing[i]));
     bool failed = a.steps.failed || a.outcomes.failed || a.strings.failed ||
-                  (a.outcomes.n && !outcomes_meta(&a.outcomes, &a.strings, outcomes));
+                  (a.outcomes.n &&
+                   !table_meta(&a.outcomes, sizeof(struct dmi_outcome), &a.strings, outcomes));
     text_deinit(&a.outcomes);
     text_deinit(&a.strings);
     if (failed) {

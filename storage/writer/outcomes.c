@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/sorted.h"
 #include "storage/codec/hash.h"
+#include "storage/table.h"
 
 #include <dmi/format.h>
 #include <dmi/span.h>
@@ -278,29 +279,9 @@ int outcomes_shed(struct outcomes *o, const char *id, uint64_t sequence, const c
                        why);
 }
 
-bool outcomes_meta(const struct text *entries, const struct text *strings, struct text *meta)
-{
-    const struct dmi_outcomes_head head = {
-        .n_entries = (uint32_t)(entries->n / sizeof(struct dmi_outcome)),
-        .entry_bytes = sizeof(struct dmi_outcome),
-        .n_string_bytes = (uint32_t)strings->n,
-    };
-    text_add(meta, (const char *)&head, sizeof head);
-    text_add(meta, entries->data, entries->n);
-    text_add(meta, strings->data ? strings->data : "", strings->n);
-    text_add(meta, "\0\0\0\0\0\0\0", -meta->n % DMI_CHUNK_ALIGN); /* of the chunk's padding */
-    if (meta->failed) {
-        text_deinit(meta);
-        *meta = (struct text){ 0 };
-        return false;
-    }
-    meta->n = sizeof head + entries->n + strings->n;
-    return true;
-}
-
 bool outcomes_take(struct outcomes *o, struct text *meta)
 {
-    if (!o->entries.n || !outcomes_meta(&o->entries, &o->text, meta))
+    if (!o->entries.n || !table_meta(&o->entries, sizeof(struct dmi_outcome), &o->text, meta))
         return false;
     o->entries.n = o->text.n = 0;
     return true;

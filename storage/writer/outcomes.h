@@ -52,12 +52,6 @@ int outcomes_end(struct outcomes *outcomes, const char *id, uint32_t reason, con
 int outcomes_shed(struct outcomes *outcomes, const char *id, uint64_t sequence, const char **why);
 
 /**
- * outcomes_meta() - the metadata of a chunk from @entries, struct dmi_outcome with offsets in @strings
- * @meta: empty before. Return: false without memory, and it is empty.
- */
-bool outcomes_meta(const struct text *entries, const struct text *strings, struct text *meta);
-
-/**
  * outcomes_take() - move what waits into @meta, the metadata of a chunk
  * @meta: empty before. Return: whether there is any; false also where there is no memory, and then nothing is lost.
  */

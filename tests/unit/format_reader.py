@@ -12,7 +12,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN = 1, 2, 3, 4, 5, 6, 8, 9
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -20,6 +20,9 @@ DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
+STEP_TIME, MARK = struct.Struct("<6Qq2Q14I"), struct.Struct("<QqIIII")
+STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
+                    "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "thread", "loads", "allocations", "source")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 
@@ -110,6 +113,7 @@ class Run:
         self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
         self.codecs = set()  # that planes name
         self.repeated, self.numbered = 0, {}
+        self.step_times, self.marks = [], []  # [{field: number}], [(time, value, kind, text)]
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
@@ -223,6 +227,8 @@ class Run:
             self.read_outcomes(meta)
         elif kind == CHANGES:
             self.read_changes(meta)
+        elif kind in (STEP_TIMES, MARKS):
+            self.read_trace(kind, meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
             expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
@@ -386,6 +392,22 @@ class Run:
             expect(isinstance(change[3], dict), "a change's object")
             expect(self.numbered.setdefault(number, change) == change, "a change that is repeated otherwise")
             at += size
+
+    # 6.4, 6.5
+    def read_trace(self, kind, meta):
+        layout = STEP_TIME if kind == STEP_TIMES else MARK
+        n, size, n_strings, _flags = struct.unpack_from("<IIII", meta)
+        expect(size >= layout.size and size % 8 == 0 and 16 + n * size + n_strings <= len(meta), "a table of the trace")
+        strings = meta[16 + n * size:16 + n * size + n_strings]
+        for i in range(n):
+            *fields, zero = layout.unpack_from(meta, 16 + i * size)
+            expect(zero == 0, "a reserved field of the trace")
+            if kind == STEP_TIMES:
+                self.step_times.append(dict(zip(STEP_TIME_FIELDS, fields, strict=True)))
+                continue
+            *mark, at, n_text = fields
+            expect(at + n_text <= n_strings and (n_text or not at), "a mark's text")
+            self.marks.append((*mark, strings[at:at + n_text].decode()))
 
     # 7
     def check_footer(self, meta, first, rows):

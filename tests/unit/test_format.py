@@ -163,6 +163,19 @@ def test_outcomes_by_the_page(check, tmp_path):
     check([(r, reason) for r, reason, _ in run.ends] == [(b"a", 2), (b"c", 3), (b"never", 3)], "ends", run.ends)
 
 
+def test_the_golden_trace_by_the_page(check):
+    run = format_reader.Run(GOLDEN / "v2" / "trace")
+    want = [{"number": i, "step": i - 1 if i else format_reader.NONE, "begin_ns": 1000 * i + 1, "end_ns": 1000 * i + 999,
+             "launch_ns": 1000 * i + 2, "device_ns": 700 + i, "gap_ns": 5 - i, "stall_ns": 11, "context": 300 * i, "launches": 41,
+             "graph_launches": 2, "own": 7, "flags": 3, "rows": 8, "requests": 3, "prefill": 4, "decode": 2, "device": 1, "thread": 77,
+             "loads": 1, "allocations": 6, "source": 5} for i in range(3)]
+    check(run.step_times == want, "times of steps", run.step_times)
+    check(run.marks == [(101 + i, -1 - i, 1 + i, "" if i else "steps") for i in range(5)], "marks", run.marks)
+    for path in sorted((GOLDEN / "v2").glob("trace-*/*.dmi")):
+        said = subprocess.run([DMI_DUMP, "verify", path], text=True, capture_output=True).stdout
+        check(("thing is wrong" in said) == (path.parent.name == "trace-invalid"), "dmi-dump verify", (path, said))
+
+
 @pytest.mark.parametrize("folder, text", [("v1/valid", "has format version 1; this program reads version 2"),
                                           ("v2/newer", "version 3, which is newer")])
 def test_other_versions_are_named(folder, text):

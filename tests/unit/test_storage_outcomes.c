@@ -442,9 +442,9 @@ END_TEST
 
 /* ------------------------------------------------------------------------- making them */
 
-static struct dmi_outcomes_head *head_of(uint8_t *c)
+static struct dmi_table_head *head_of(uint8_t *c)
 {
-    return (struct dmi_outcomes_head *)(c + sizeof(struct dmi_chunk_header));
+    return (struct dmi_table_head *)(c + sizeof(struct dmi_chunk_header));
 }
 
 static struct dmi_outcome *entry_of(uint8_t *c, int i)

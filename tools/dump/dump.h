@@ -42,6 +42,8 @@ uint64_t facts_n_records(const struct reader *reader);
 /* "closed", "running" or "killed" */
 const char *facts_state(const struct reader_run *run);
 void facts_problems(struct report *report, const struct reader_run *run);
+/* How many steps were timed, where any were. Return: 0 or -errno. */
+int facts_trace(struct report *report, struct reader *reader);
 /* What was changed while it was written. */
 void facts_changes(struct report *report, const struct reader_run *run);
 /* Members only. */

@@ -136,6 +136,20 @@ void facts_pairs(struct report *report, const char *key, const struct reader_pai
         report_member(report, key, facts_object(pairs, n));
 }
 
+int facts_trace(struct report *report, struct reader *reader)
+{
+    uint64_t n_steps, n_marks;
+    int r = reader_count_trace(reader, &n_steps, &n_marks);
+    if (r || !(n_steps || n_marks))
+        return r;
+    report_line(report, "trace    %" PRIu64 " %s with times, %" PRIu64 " %s", n_steps,
+                word_for(n_steps, "step", "steps"), n_marks, word_for(n_marks, "mark", "marks"));
+    report_member(
+        report, "trace",
+        json_pack("{s:o, s:o}", "steps", value_u64(n_steps), "marks", value_u64(n_marks)));
+    return 0;
+}
+
 void facts_changes(struct report *report, const struct reader_run *run)
 {
     json_t *list = json_array();

@@ -252,7 +252,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
 
 /* ------------------------------------------------------------------------- the command */
 
-static int list_facts(struct report *report, const struct reader *reader)
+static int list_facts(struct report *report, struct reader *reader)
 {
     const struct reader_run *run = reader_run(reader);
     facts_run(report, reader);
@@ -262,7 +262,9 @@ static int list_facts(struct report *report, const struct reader *reader)
         facts_problems(report, run);
         facts_changes(report, run);
     }
-    int status = edits_summary(report, reader);
+    int status = facts_trace(report, reader);
+    if (!status)
+        status = edits_summary(report, reader);
     report_line(report, "%s", "");
     return status;
 }

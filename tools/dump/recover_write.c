@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/rows.h"
+#include "storage/table.h"
 #include "tools/dump/dump.h"
 
 #include <errno.h>
@@ -48,6 +49,18 @@ static int add_step(struct err *err, struct recovery *x, size_t i)
     x->n_steps++;
     text_add(&x->steps, (const char *)e, e->n_bytes);
     return x->steps.n > MOST_WAITING ? append_meta(err, x, DMI_CHUNK_STEPS, &x->steps) : 0;
+}
+
+/* Appends a table as a chunk, if it has entries, and empties both texts. */
+static int write_table(struct err *err, struct recovery *x, uint16_t type, struct text *entries,
+                       size_t entry_bytes, struct text *strings)
+{
+    _cleanup_(text_deinit) struct text meta = { 0 };
+    bool any = entries->n || entries->failed;
+    if (any && !table_meta(entries, entry_bytes, strings, &meta))
+        return no_room(err);
+    entries->n = strings->n = 0;
+    return any ? append_meta(err, x, type, &meta) : 0;
 }
 
 /* ------------------------------------------------------------------------- records */
@@ -201,20 +214,8 @@ struct outcome_chunk {
 
 static int write_outcomes(struct err *err, struct recovery *x, struct outcome_chunk *c)
 {
-    const struct dmi_outcomes_head head = {
-        .n_entries = (uint32_t)(c->entries.n / sizeof(struct dmi_outcome)),
-        .entry_bytes = sizeof(struct dmi_outcome),
-        .n_string_bytes = (uint32_t)c->strings.n,
-    };
-    _cleanup_(text_deinit) struct text meta = { 0 };
-    if (!head.n_entries)
-        return 0;
-    text_add(&meta, (const char *)&head, sizeof head);
-    text_add(&meta, c->entries.data, c->entries.n);
-    text_add(&meta, c->strings.n ? c->strings.data : "", c->strings.n);
-    meta.failed |= c->entries.failed | c->strings.failed;
-    c->entries.n = c->strings.n = 0;
-    return append_meta(err, x, DMI_CHUNK_OUTCOMES, &meta);
+    return write_table(err, x, DMI_CHUNK_OUTCOMES, &c->entries, sizeof(struct dmi_outcome),
+                       &c->strings);
 }
 
 static int add_outcome(struct err *err, struct recovery *x, struct outcome_chunk *c,
@@ -293,6 +294,49 @@ static int copy_outcomes(struct err *err, struct recovery *x)
     return r;
 }
 
+/* ------------------------------------------------------------------------- the trace */
+
+struct trace_copy {
+    struct err *err;
+    struct recovery *recovery;
+    struct text entries, strings;
+    int result;
+};
+
+static void add_step_times(void *ctx, const struct dmi_step_times *at)
+{
+    struct trace_copy *t = ctx;
+    text_add(&t->entries, (const char *)at, sizeof *at);
+    if (!t->result && t->entries.n > MOST_WAITING)
+        t->result = write_table(t->err, t->recovery, DMI_CHUNK_STEP_TIMES, &t->entries, sizeof *at,
+                                &t->strings);
+}
+
+static void add_mark(void *ctx, const struct reader_mark *mark)
+{
+    struct trace_copy *t = ctx;
+    struct dmi_mark at = mark->at;
+    at.text_offset = at.text_bytes ? (uint32_t)t->strings.n : 0;
+    text_add(&t->strings, mark->text, at.text_bytes);
+    text_add(&t->entries, (const char *)&at, sizeof at);
+}
+
+static int copy_trace(struct err *err, struct recovery *x)
+{
+    struct trace_copy t = { .err = err, .recovery = x };
+    int r = reader_each_step_times(err, x->reader, add_step_times, &t);
+    if (!r && !(r = t.result))
+        r = write_table(err, x, DMI_CHUNK_STEP_TIMES, &t.entries, sizeof(struct dmi_step_times),
+                        &t.strings);
+    if (!r)
+        r = reader_each_mark(err, x->reader, add_mark, &t);
+    if (!r)
+        r = write_table(err, x, DMI_CHUNK_MARKS, &t.entries, sizeof(struct dmi_mark), &t.strings);
+    text_deinit(&t.entries);
+    text_deinit(&t.strings);
+    return r;
+}
+
 /* ------------------------------------------------------------------------- all of it */
 
 int recover_copy(struct err *err, struct recovery *x)
@@ -307,5 +351,7 @@ int recover_copy(struct err *err, struct recovery *x)
         r = add_step(err, x, i); /* those of which no record can be read */
     if (!r)
         r = append_meta(err, x, DMI_CHUNK_STEPS, &x->steps);
-    return r ? r : copy_outcomes(err, x);
+    if (!r)
+        r = copy_outcomes(err, x);
+    return r ? r : copy_trace(err, x);
 }

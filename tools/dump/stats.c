@@ -279,6 +279,8 @@ int dump_stats(struct reader *reader, const struct options *o)
     if (stats_build(reader, &s))
         return no_memory();
     facts_run(&report, reader);
+    if (facts_trace(&report, reader))
+        return no_memory();
     report_line(&report, "%s", "");
     report_member(&report, "forwards", value_u64(run->counters ? run->counters->forwards : 0));
     report_member(&report, "launches_matched",

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When steps ran, as it lies on disk: little-endian, no padding. Host times are nanoseconds of CLOCK_REALTIME. Source and meaning:
+ * docs/format.md 6.4, 6.5.
+ */
+#ifndef DMI_TRACE_H
+#define DMI_TRACE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+/* What says where a step begins, the best one last. */
+enum dmi_step_source {
+    DMI_STEP_NAMED_GRAPH = 1,  /* each launch of a graph, as the user named it */
+    DMI_STEP_NAMED_KERNEL = 2, /* each launch of a kernel that the user named */
+    DMI_STEP_NAMED_RANGE = 3,  /* each NVTX range that the user named */
+    DMI_STEP_FORWARD = 4,      /* a forward of the HookSpec */
+    DMI_STEP_ENGINE = 5,       /* dmi_step_begin() */
+};
+
+enum dmi_step_times_flags {
+    DMI_STEP_HAS_DEVICE = 1 << 0, /* device_ns is known */
+    DMI_STEP_HAS_GAP = 1 << 1,    /* gap_ns is known */
+    DMI_STEP_SEVERAL = 1 << 2,    /* several threads launched: the last of their ends counts */
+    DMI_STEP_UNENDED = 1 << 3,    /* the process, or its thread, ended within it */
+
+    /* why device_ns is not known */
+    DMI_STEP_NO_LAUNCH = 1 << 8,     /* nothing was launched in it */
+    DMI_STEP_CAPTURING = 1 << 9,     /* a stream was being captured */
+    DMI_STEP_STREAM_GONE = 1 << 10,  /* the stream of its last launch ended before it */
+    DMI_STEP_CONTEXT_GONE = 1 << 11, /* the CUDA context ended before the device was done */
+    DMI_STEP_REFUSED = 1 << 12,      /* the driver refused an event */
+    DMI_STEP_UNFINISHED = 1 << 13,   /* the device was not done when the process ended */
+    DMI_STEP_ELSEWHERE =
+        1 << 14, /* it ended in another context, or in a stream that only its thread can name */
+};
+
+/* 6.4. An entry of a STEP_TIMES chunk. */
+struct dmi_step_times {
+    uint64_t number; /* of the step in the run's trace, from 0, in the order in which they ended */
+    uint64_t step;   /* sequence, as in STEPS; DMI_NO_STEP: the engine did not say it */
+    uint64_t begin_ns;  /* host */
+    uint64_t end_ns;    /* host: said, or where the next one began */
+    uint64_t launch_ns; /* host: just before its first launch; 0: there was none */
+    uint64_t device_ns; /* from its first launch's turn to its last one's end */
+    int64_t
+        gap_ns; /* device: from the end of the step before it in its context; below 0: they overlap */
+    uint64_t stall_ns;       /* host: in calls that load code or allocate memory */
+    uint64_t context;        /* tokens that its requests have by its end */
+    uint32_t launches;       /* kernels that the application launched one by one */
+    uint32_t graph_launches; /* graphs */
+    uint32_t own;            /* kernels of DMI's, in graphs and beside launches */
+    uint32_t flags;          /* enum dmi_step_times_flags */
+    uint32_t rows;           /* of the batch, padding included */
+    uint32_t requests;       /* spans that are no padding */
+    uint32_t prefill;        /* their tokens by phase; an unknown phase counts as prefill */
+    uint32_t decode;         /* drafts included */
+    uint32_t device;         /* CUDA ordinal */
+    uint32_t thread;         /* that began it, as the system numbers them */
+    uint32_t loads;          /* calls that load code */
+    uint32_t allocations;    /* calls that allocate memory */
+    uint32_t source;         /* enum dmi_step_source */
+    uint32_t reserved;       /* 0 */
+};
+
+enum dmi_mark_kind {
+    DMI_MARK_BEGUN = 1,  /* the trace begins; text: its tier */
+    DMI_MARK_SOURCE = 2, /* value: enum dmi_step_source from here on; text: what the user named */
+    DMI_MARK_CLOCK_SET = 3, /* the clock was set by value nanoseconds */
+    DMI_MARK_LOST =
+        4, /* value steps are in no chunk: no room in memory, or the disk refused them */
+    DMI_MARK_ENDED = 5, /* the trace ends; value: steps that ended in it */
+};
+
+/* 6.5. An entry of a MARKS chunk. */
+struct dmi_mark {
+    uint64_t time_ns;
+    int64_t value;
+    uint32_t kind;        /* enum dmi_mark_kind */
+    uint32_t text_offset; /* in the strings */
+    uint32_t text_bytes;
+    uint32_t reserved; /* 0 */
+};
+
+static_assert(sizeof(struct dmi_step_times) == 128, "on-disk layout");
+static_assert(sizeof(struct dmi_mark) == 32, "on-disk layout");
+
+#endif

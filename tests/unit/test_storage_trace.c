@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When steps ran, and marks, from the writer to the reader. `test_storage_trace --write DIR` made these files of
+ * tests/golden/v2 once; they are never edited:
+ *
+ *     trace/               a run of one step with records, times of three steps and all kinds of marks
+ *     trace-invalid/X.dmi  its segment with one thing wrong in its trace; X says what
+ *     trace-unknown/X.dmi  likewise, with something that a later program of the same version may write
+ */
+#include "core/cleanup.h"
+#include "storage/chunk.h"
+#include "storage/codec/hash.h"
+#include "storage/table.h"
+#include "tests/unit/storage_kit.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PART 20000 /* bytes of a segment where there are to be several */
+
+static char *out;
+
+static void set_up(void)
+{
+    out = kit_folder();
+}
+
+static void tear_down(void)
+{
+    kit_remove(out);
+    free(out);
+}
+
+/* ------------------------------------------------------------------------- what is written */
+
+/* Of which each field is another number. */
+static struct dmi_step_times times_of(uint64_t number)
+{
+    return (struct dmi_step_times){ .number = number,
+                                    .step = number ? number - 1 : DMI_NO_STEP,
+                                    .begin_ns = 1000 * number + 1,
+                                    .end_ns = 1000 * number + 999,
+                                    .launch_ns = 1000 * number + 2,
+                                    .device_ns = 700 + number,
+                                    .gap_ns = 5 - (int64_t)number,
+                                    .stall_ns = 11,
+                                    .context = 300 * number,
+                                    .launches = 41,
+                                    .graph_launches = 2,
+                                    .own = 7,
+                                    .flags = DMI_STEP_HAS_DEVICE | DMI_STEP_HAS_GAP,
+                                    .rows = 8,
+                                    .requests = 3,
+                                    .prefill = 4,
+                                    .decode = 2,
+                                    .device = 1,
+                                    .thread = 77,
+                                    .loads = 1,
+                                    .allocations = 6,
+                                    .source = DMI_STEP_ENGINE };
+}
+
+static void append(struct run *run, uint16_t type, const struct text *entries, size_t size,
+                   const char *words)
+{
+    _cleanup_(text_deinit) struct text meta = { 0 }, strings = { 0 };
+    text_add(&strings, words, strlen(words));
+    ck_assert(table_meta(entries, size, &strings, &meta));
+    ck_assert_int_eq(run_append_meta(run, type, &meta), 0);
+}
+
+static void append_times(struct run *run, uint64_t first, uint64_t n)
+{
+    _cleanup_(text_deinit) struct text entries = { 0 };
+    for (uint64_t i = first; i < first + n; i++) {
+        struct dmi_step_times at = times_of(i);
+        text_add(&entries, (const char *)&at, sizeof at);
+    }
+    append(run, DMI_CHUNK_STEP_TIMES, &entries, sizeof(struct dmi_step_times), "");
+}
+
+static void append_marks(struct run *run)
+{
+    _cleanup_(text_deinit) struct text entries = { 0 };
+    for (uint32_t kind = DMI_MARK_BEGUN; kind <= DMI_MARK_ENDED; kind++) {
+        struct dmi_mark at = { .time_ns = 100 + kind,
+                               .value = -(int64_t)kind,
+                               .kind = kind,
+                               .text_offset = 0,
+                               .text_bytes = kind == DMI_MARK_BEGUN ? 5 : 0 };
+        text_add(&entries, (const char *)&at, sizeof at);
+    }
+    append(run, DMI_CHUNK_MARKS, &entries, sizeof(struct dmi_mark), "steps");
+}
+
+/* ------------------------------------------------------------------------- what is read */
+
+struct seen {
+    struct dmi_step_times times[4096];
+    size_t n;
+    struct dmi_mark marks[64];
+    char texts[64][16];
+    size_t n_marks;
+};
+
+static void take_times(void *ctx, const struct dmi_step_times *at)
+{
+    struct seen *seen = ctx;
+    ck_assert_uint_lt(seen->n, 4096);
+    seen->times[seen->n++] = *at;
+}
+
+static void take_mark(void *ctx, const struct reader_mark *mark)
+{
+    struct seen *seen = ctx;
+    snprintf(seen->texts[seen->n_marks], 16, "%.*s", (int)mark->at.text_bytes, mark->text);
+    seen->marks[seen->n_marks++] = mark->at;
+}
+
+static struct seen seen;
+
+static void read_trace(struct reader *reader)
+{
+    struct err err = { 0 };
+    seen = (struct seen){ 0 };
+    ck_assert_int_eq(reader_each_step_times(&err, reader, take_times, &seen), 0);
+    ck_assert_int_eq(reader_each_mark(&err, reader, take_mark, &seen), 0);
+    uint64_t n_times, n_marks;
+    ck_assert_int_eq(reader_count_trace(reader, &n_times, &n_marks), 0);
+    ck_assert_uint_ge(n_times, seen.n);
+    ck_assert_uint_ge(n_marks, seen.n_marks);
+}
+
+static void expect_times(size_t i, uint64_t number)
+{
+    struct dmi_step_times want = times_of(number);
+    ck_assert_mem_eq(&seen.times[i], &want, sizeof want);
+}
+
+static void expect_golden(void)
+{
+    ck_assert_uint_eq(seen.n, 3);
+    for (size_t i = 0; i < 3; i++)
+        expect_times(i, i);
+    ck_assert_uint_eq(seen.n_marks, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(seen.marks[i].kind, i + 1);
+        ck_assert_int_eq(seen.marks[i].value, -(int64_t)i - 1);
+        ck_assert_str_eq(seen.texts[i], i ? "" : "steps");
+    }
+}
+
+static void write_trace(struct run *run)
+{
+    append_marks(run);
+    append_times(run, 0, 1);
+    ck_assert_int_eq(kit_forward(run, 0, 8), 0);
+    append_times(run, 1, 2);
+}
+
+START_TEST(times_and_marks_read_as_they_were_written)
+{
+    struct run *run = kit_open(out, 0);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    write_trace(run);
+    {
+        _cleanup_(reader_closep) struct reader *growing = kit_read(folder, true);
+        read_trace(growing);
+        expect_golden();
+        append_times(run, 3, 1);
+        struct err err = { 0 };
+        ck_assert_int_eq(reader_refresh(&err, growing), 0);
+        read_trace(growing);
+        ck_assert_uint_eq(seen.n, 4);
+        expect_times(3, 3);
+    }
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert(kit_holds(reader, 8));
+    read_trace(reader);
+    ck_assert_uint_eq(seen.n, 4);
+}
+END_TEST
+
+/* Segments go, oldest first, and what they had goes with them: what is left has no gap within. */
+START_TEST(retention_deletes_times_with_their_segment_alone)
+{
+    const struct run_options more = { .segment_bytes = PART, .keep_bytes = 3 * PART };
+    struct run *run = kit_open_with(out, &more);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    for (uint64_t i = 0; i < 1000; i++)
+        append_times(run, i, 1);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    read_trace(reader);
+    ck_assert_uint_gt(seen.n, PART / 256);
+    ck_assert_uint_lt(seen.n, 900);
+    for (size_t i = 0; i < seen.n; i++)
+        expect_times(i, 1000 - seen.n + i);
+}
+END_TEST
+
+START_TEST(a_killed_process_leaves_what_it_appended)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (!pid) {
+        struct run *run = kit_open(out, 0);
+        write_trace(run);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_int_eq(reader_run(reader)->state, READER_KILLED);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    read_trace(reader);
+    expect_golden();
+}
+END_TEST
+
+/* tests/golden/v2/NAME, opened. */
+static struct reader *read_golden(const char *name)
+{
+    char path[4096];
+    const char *dir = getenv("TEST_GOLDEN");
+    ck_assert_ptr_nonnull(dir);
+    snprintf(path, sizeof path, "%s/v2/%s", dir, name);
+    return kit_read(path, true);
+}
+
+START_TEST(the_golden_trace_reads_as_it_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = read_golden("trace");
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    read_trace(reader);
+    expect_golden();
+}
+END_TEST
+
+/* ------------------------------------------------------------------------- what is wrong */
+
+static struct dmi_table_head *head_of(uint8_t *c)
+{
+    return (struct dmi_table_head *)(c + sizeof(struct dmi_chunk_header));
+}
+
+static struct dmi_step_times *times_in(uint8_t *c, size_t i)
+{
+    return (struct dmi_step_times *)(head_of(c) + 1) + i;
+}
+
+static struct dmi_mark *mark_in(uint8_t *c)
+{
+    return (struct dmi_mark *)(head_of(c) + 1);
+}
+
+static void bad_entries(uint8_t *c)
+{
+    head_of(c)->n_entries = 0xffffffff;
+}
+static void bad_size(uint8_t *c)
+{
+    head_of(c)->entry_bytes = 120;
+}
+static void bad_reserved(uint8_t *c)
+{
+    times_in(c, 0)->reserved = 1;
+}
+static void bad_mark_reserved(uint8_t *c)
+{
+    mark_in(c)->reserved = 1;
+}
+static void bad_text(uint8_t *c)
+{
+    mark_in(c)->text_bytes = 6;
+}
+static void other_flags(uint8_t *c)
+{
+    head_of(c)->flags = 7;
+    times_in(c, 0)->flags |= 0xf0000000;
+    times_in(c, 0)->source = 99;
+}
+static void other_kind(uint8_t *c)
+{
+    mark_in(c)->kind = 99;
+}
+/* Entries of 136 bytes. */
+static void other_size(uint8_t *c)
+{
+    uint8_t *first = (uint8_t *)times_in(c, 0);
+    size_t size = sizeof(struct dmi_step_times);
+    memmove(first + size + 8, first + size, size);
+    memset(first + size, 0xee, 8);
+    memset(first + 2 * size + 8, 0xee, 8);
+    head_of(c)->entry_bytes += 8;
+    ((struct dmi_chunk_header *)c)->n_meta += 16;
+}
+
+static const struct {
+    const char *name;
+    enum dmi_chunk_type type; /* the last chunk of it */
+    void (*make)(uint8_t *chunk);
+} wrongs[] = {
+    { "trace-invalid/entries", DMI_CHUNK_STEP_TIMES, bad_entries },
+    { "trace-invalid/size", DMI_CHUNK_STEP_TIMES, bad_size },
+    { "trace-invalid/reserved", DMI_CHUNK_STEP_TIMES, bad_reserved },
+    { "trace-invalid/mark_reserved", DMI_CHUNK_MARKS, bad_mark_reserved },
+    { "trace-invalid/text", DMI_CHUNK_MARKS, bad_text },
+    { "trace-unknown/flags", DMI_CHUNK_STEP_TIMES, other_flags },
+    { "trace-unknown/kind", DMI_CHUNK_MARKS, other_kind },
+    { "trace-unknown/size", DMI_CHUNK_STEP_TIMES, other_size },
+};
+#define N_WRONGS (sizeof wrongs / sizeof wrongs[0])
+
+START_TEST(wrong_entries_are_damage_and_lose_themselves_alone)
+{
+    char name[64];
+    bool invalid = strstr(wrongs[_i].name, "invalid");
+    snprintf(name, sizeof name, "%s.dmi", wrongs[_i].name);
+    _cleanup_(reader_closep) struct reader *reader = read_golden(name);
+    ck_assert_msg(kit_damage(reader, NULL) == invalid, "%s", wrongs[_i].name);
+    read_trace(reader);
+    bool of_marks = wrongs[_i].type == DMI_CHUNK_MARKS;
+    bool whole = strstr(name, "/entries") || strstr(name, "/size");
+    ck_assert_uint_eq(seen.n_marks, invalid && of_marks ? 4 : 5);
+    if (!of_marks)
+        ck_assert_uint_eq(seen.n, !invalid ? 3 : whole ? 1 : 2);
+}
+END_TEST
+
+static uint64_t chunk_size(const uint8_t *chunk)
+{
+    struct dmi_chunk_header h;
+    memcpy(&h, chunk, sizeof h);
+    return sizeof h + chunk_pad(h.n_meta) + chunk_pad(h.n_payload);
+}
+
+/* The last chunk of a type; it is the end of what is kept, as an index would contradict it. */
+static void write_wrong(const char *dir, const uint8_t *segment, size_t n, size_t which)
+{
+    _cleanup_(freep) uint8_t *data = calloc(1, n + 64);
+    memcpy(data, segment, n);
+    uint8_t *at = data + sizeof(struct dmi_segment_header), *last = NULL;
+    for (; ((struct dmi_chunk_header *)at)->type != DMI_CHUNK_FOOTER; at += chunk_size(at))
+        if (((struct dmi_chunk_header *)at)->type == wrongs[which].type)
+            last = at;
+    if (wrongs[which].type == DMI_CHUNK_STEP_TIMES)
+        memset(last + chunk_size(last), 0, (size_t)(data + n + 64 - last) - chunk_size(last));
+    wrongs[which].make(last);
+    struct dmi_chunk_header h;
+    memcpy(&h, last, sizeof h);
+    h.meta_hash = hash_bytes(last + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(last, &h, sizeof h);
+    uint8_t *end = wrongs[which].type == DMI_CHUNK_STEP_TIMES ? last + chunk_size(last) : at;
+    char name[64];
+    snprintf(name, sizeof name, "%s.dmi", wrongs[which].name);
+    kit_store(dir, name, data, (size_t)(end - data));
+}
+
+static const char *golden_target;
+
+START_TEST(write_golden_files)
+{
+    char path[4096];
+    static const char *const folders[] = { "trace-invalid", "trace-unknown" };
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", golden_target, folders[i]);
+        mkdir(path, 0755);
+    }
+    struct run *run = kit_open(golden_target, 0);
+    write_trace(run);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/trace", golden_target);
+    ck_assert_int_eq(rename(made, path), 0);
+    size_t n;
+    _cleanup_(freep) uint8_t *intact = kit_load(path, "seg-000000.dmi", &n);
+    for (size_t i = 0; i < N_WRONGS; i++)
+        write_wrong(golden_target, intact, n, i);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    Suite *suite = suite_create("storage_trace");
+    TCase *tc = tcase_create("trace");
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    if (argc == 3 && !strcmp(argv[1], "--write")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_files);
+    } else {
+        tcase_add_test(tc, times_and_marks_read_as_they_were_written);
+        tcase_add_test(tc, retention_deletes_times_with_their_segment_alone);
+        tcase_add_test(tc, a_killed_process_leaves_what_it_appended);
+        tcase_add_test(tc, the_golden_trace_reads_as_it_did);
+        tcase_add_loop_test(tc, wrong_entries_are_damage_and_lose_themselves_alone, 0, N_WRONGS);
+    }
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
