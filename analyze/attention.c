@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/attention.h"
+
+#include "analyze/kernel.h"
+#include "analyze/operand.h"
+#include "analyze/parallel.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_QUERIES 64   /* that are computed together, where all keys are in memory */
+#define LEAST_KEYS   64   /* of a block */
+#define MOST_AHEAD   4096 /* queries that are read together: a record may hold many */
+
+/* What is computed at present. */
+struct attention {
+    struct err *err;
+    struct plan *plan;
+    const struct kernel *kernel;
+    struct plan_layer *layer;
+    uint32_t *heads; /* of the layer that are wanted */
+    size_t n_heads;
+    size_t n_keys;          /* of the plan, rounded up: floats of a row */
+    size_t n_block;         /* keys of a block */
+    size_t n_group;         /* queries that are computed together */
+    size_t n_ahead;         /* queries that are read together */
+    size_t value_dim;       /* rounded up */
+    float *q_read, *z_read; /* n_ahead rows as they are read */
+    bool *z_there;          /* n_ahead */
+    float *queries;         /* by head, query */
+    float *rows;            /* by head, query: scores, then weights */
+    float *sums;            /* by head, query: weights times v */
+    struct operand_block keys, values;
+    size_t ahead;    /* index of the query that q_read begins with */
+    size_t first, n; /* the queries of now, by their index in the plan */
+};
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* ------------------------------------------------------------------------- room */
+
+static size_t between(size_t n, size_t least, size_t most)
+{
+    return n < least ? least : n > most ? most : n;
+}
+
+/* Half of the memory is for keys and values, a quarter for rows of weights, a quarter for what is read ahead. */
+static void divide_memory(struct attention *a)
+{
+    const struct plan *p = a->plan;
+    size_t quarter = p->n_memory / 4 / sizeof(float);
+    size_t a_key = p->n_kv_heads * (p->dim + a->value_dim);
+    size_t a_query = p->n_heads * (p->dim + p->value_dim);
+    a->n_block = between(2 * quarter / a_key, LEAST_KEYS, a->n_keys) / KERNEL_LANES * KERNEL_LANES;
+    size_t most = a->n_block == a->n_keys ? MOST_QUERIES : MOST_AHEAD;
+    a->n_group = between(quarter / (p->n_heads * a->n_keys), KERNEL_GROUP, most);
+    a->n_group = a->n_group / KERNEL_GROUP * KERNEL_GROUP;
+    a->n_ahead = between(quarter / a_query, a->n_group, MOST_AHEAD) / a->n_group * a->n_group;
+    if (a->n_ahead > round_up(p->n_queries, a->n_group))
+        a->n_ahead = round_up(p->n_queries, a->n_group);
+}
+
+static float *floats(size_t a, size_t b, size_t c)
+{
+    size_t n;
+    if (__builtin_mul_overflow(a, b, &n) || __builtin_mul_overflow(n, c, &n))
+        return NULL;
+    return calloc(n + 1, sizeof(float));
+}
+
+static int take_memory(struct attention *a)
+{
+    const struct plan *p = a->plan;
+    a->n_keys = round_up((size_t)p->n_keys, KERNEL_LANES);
+    a->value_dim = round_up(p->value_dim, KERNEL_LANES);
+    divide_memory(a);
+    a->heads = calloc(p->n_heads, sizeof *a->heads);
+    a->q_read = floats(a->n_ahead, p->n_heads, p->dim);
+    a->z_read = floats(a->n_ahead, p->n_heads, p->value_dim);
+    a->z_there = calloc(a->n_ahead + 1, sizeof *a->z_there);
+    a->queries = floats(p->n_heads, a->n_group, p->dim);
+    a->rows = floats(p->n_heads, a->n_group, a->n_keys);
+    a->sums = floats(p->n_heads, a->n_group, a->value_dim);
+    a->keys.data = floats(p->n_kv_heads, a->n_block, p->dim);
+    a->values.data = floats(p->n_kv_heads, a->n_block, a->value_dim);
+    bool all = a->heads && a->q_read && a->z_read && a->z_there && a->queries && a->rows &&
+               a->sums && a->keys.data && a->values.data;
+    return all ? 0 : err_set(a->err, -ENOMEM, "no memory for attention over %zu keys", a->n_keys);
+}
+
+static void give_back_memory(struct attention *a)
+{
+    free(a->heads);
+    free(a->q_read);
+    free(a->z_read);
+    free(a->z_there);
+    free(a->queries);
+    free(a->rows);
+    free(a->sums);
+    free(a->keys.data);
+    free(a->values.data);
+}
+
+/* ------------------------------------------------------------------------- one head's part */
+
+static int64_t query(const struct attention *a, size_t i)
+{
+    return a->plan->queries[a->first + i];
+}
+
+static size_t first_key(const struct attention *a, size_t i)
+{
+    return (size_t)plan_first_key(a->layer, query(a, i));
+}
+
+static size_t end_key(const struct attention *a, size_t i)
+{
+    return (size_t)query(a, i) + 1;
+}
+
+static size_t max_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t min_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static float *row_of(const struct attention *a, size_t number, size_t i)
+{
+    return a->rows + (number * a->n_group + i) * a->n_keys;
+}
+
+/* Which KV head a head reads: consecutive heads share one. */
+static size_t kv_head_of(const struct attention *a, size_t number)
+{
+    return a->heads[number] / (a->plan->n_heads / a->plan->n_kv_heads);
+}
+
+/* Scores of the block of keys that is in memory. Queries ascend, so the first of a group sees the first key. */
+static void score(void *arg, size_t number)
+{
+    const struct attention *a = arg;
+    const struct plan *p = a->plan;
+    const float *panels = a->keys.data + kv_head_of(a, number) * a->n_block * p->dim;
+    size_t begin = (size_t)a->keys.first, after = begin + a->keys.n;
+    for (size_t i = 0; i < a->n; i += KERNEL_GROUP) {
+        size_t lo = max_of(first_key(a, i), begin) / KERNEL_LANES * KERNEL_LANES;
+        size_t hi = min_of(end_key(a, min_of(i + KERNEL_GROUP, a->n) - 1), after);
+        if (lo < hi)
+            a->kernel->scores(a->queries + (number * a->n_group + i) * p->dim,
+                              panels + (lo - begin) * p->dim,
+                              round_up(hi - lo, KERNEL_LANES) / KERNEL_LANES, p->dim,
+                              (float)p->multiplier, row_of(a, number, i) + lo, a->n_keys);
+    }
+}
+
+static void soften(void *arg, size_t number)
+{
+    const struct attention *a = arg;
+    const double *sinks = a->layer->about.sinks;
+    float sink = sinks ? (float)sinks[a->heads[number]] : -INFINITY;
+    for (size_t i = 0; i < a->n; i++)
+        a->kernel->softmax(row_of(a, number, i), first_key(a, i), end_key(a, i), a->n_keys,
+                           (float)a->plan->cap, sink);
+}
+
+/* Keys lo to before hi of one row or a group of them, in the block of values. */
+static void weigh_keys(const struct attention *a, size_t number, size_t i, size_t n_rows, size_t lo,
+                       size_t hi)
+{
+    const float *values = a->values.data + kv_head_of(a, number) * a->n_block * a->value_dim;
+    size_t begin = (size_t)a->values.first;
+    lo = max_of(lo, begin);
+    hi = min_of(hi, begin + a->values.n);
+    if (lo < hi)
+        a->kernel->weigh(row_of(a, number, i) + lo, a->n_keys, n_rows,
+                         values + (lo - begin) * a->value_dim, hi - lo, a->value_dim,
+                         a->sums + (number * a->n_group + i) * a->value_dim);
+}
+
+/* Each row adds its keys in order, alone or in a group; keys that it does not see add nothing, not even NaN times 0. */
+static void weigh_group(const struct attention *a, size_t number, size_t i)
+{
+    size_t lo = first_key(a, i + KERNEL_GROUP - 1), hi = end_key(a, i);
+    if (lo >= hi)
+        lo = hi = SIZE_MAX; /* windows that have no key in common */
+    for (size_t k = i; k < i + KERNEL_GROUP; k++)
+        weigh_keys(a, number, k, 1, first_key(a, k), min_of(lo, end_key(a, k)));
+    if (lo == SIZE_MAX)
+        return;
+    weigh_keys(a, number, i, KERNEL_GROUP, lo, hi);
+    for (size_t k = i; k < i + KERNEL_GROUP; k++)
+        weigh_keys(a, number, k, 1, hi, end_key(a, k));
+}
+
+static void weigh(void *arg, size_t number)
+{
+    const struct attention *a = arg;
+    size_t i = 0;
+    for (; i + KERNEL_GROUP <= a->n; i += KERNEL_GROUP)
+        weigh_group(a, number, i);
+    for (; i < a->n; i++)
+        weigh_keys(a, number, i, 1, first_key(a, i), end_key(a, i));
+}
+
+/* One row: what was computed against what was captured. */
+static void compare_row(const float *computed, const float *captured, size_t n, struct proof *proof)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        double z = (double)captured[i], d = (double)computed[i] - z;
+        difference += d * d;
+        norm += z * z;
+    }
+    double error =
+        difference == 0
+            ? 0
+            : sqrt(difference / norm); /* infinite where z is 0, NaN where a number is none */
+    if (!(error <= proof->worst_row))
+        proof->worst_row = error;
+    proof->difference += difference;
+    proof->norm += norm;
+    proof->n_rows++;
+}
+
+static void compare(void *arg, size_t number)
+{
+    const struct attention *a = arg;
+    const struct plan *p = a->plan;
+    struct proof *proof = &a->layer->proofs[a->heads[number]];
+    for (size_t i = 0; i < a->n; i++) {
+        size_t read = a->first + i - a->ahead;
+        if (a->z_there[read])
+            compare_row(a->sums + (number * a->n_group + i) * a->value_dim,
+                        a->z_read + (read * p->n_heads + a->heads[number]) * p->value_dim,
+                        p->value_dim, proof);
+    }
+}
+
+/* ------------------------------------------------------------------------- some queries */
+
+/* How many of @n positions from @positions on follow one another. */
+static size_t consecutive(const int64_t *positions, size_t n)
+{
+    size_t i = 1;
+    while (i < n && positions[i] == positions[0] + (int64_t)i)
+        i++;
+    return i;
+}
+
+/* Rows of q and z of the next queries. */
+static int read_ahead(struct attention *a, size_t first)
+{
+    const struct plan *p = a->plan;
+    size_t n = min_of(a->n_ahead, p->n_queries - first), some;
+    size_t q_width = (size_t)p->n_heads * p->dim, z_width = (size_t)p->n_heads * p->value_dim;
+    a->ahead = first;
+    for (size_t i = 0; i < n; i += some) {
+        int64_t position = p->queries[first + i];
+        some = consecutive(p->queries + first + i, n - i);
+        int r = operand_read(a->err, a->layer, &a->layer->q, position, some, q_width, p->dim,
+                             a->q_read + i * q_width);
+        if (!r && a->layer->is_checked)
+            r = operand_read(a->err, a->layer, &a->layer->z, position, some, z_width, p->value_dim,
+                             a->z_read + i * z_width);
+        if (r)
+            return r;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t one;
+        a->z_there[i] =
+            a->layer->is_checked && sources_at(&a->layer->z, p->queries[first + i], 1, &one);
+    }
+    return 0;
+}
+
+/* Rows of q by position to queries by head. */
+static void spread_queries(struct attention *a)
+{
+    const struct plan *p = a->plan;
+    for (size_t h = 0; h < a->n_heads; h++)
+        for (size_t i = 0; i < a->n; i++)
+            memcpy(a->queries + (h * a->n_group + i) * p->dim,
+                   a->q_read + ((a->first + i - a->ahead) * p->n_heads + a->heads[h]) * p->dim,
+                   p->dim * sizeof(float));
+}
+
+typedef int read_block(struct attention *a, int64_t first, size_t n);
+
+static int read_keys(struct attention *a, int64_t first, size_t n)
+{
+    return operand_keys(a->err, a->plan, a->layer, first, n, a->n_block, &a->keys);
+}
+
+static int read_values(struct attention *a, int64_t first, size_t n)
+{
+    return operand_values(a->err, a->plan, a->layer, first, n, a->n_block, a->value_dim,
+                          &a->values);
+}
+
+/* Does a task for each head and block of keys that the queries see. */
+static int over_blocks(struct attention *a, read_block *read, void (*task)(void *, size_t))
+{
+    size_t end = end_key(a, a->n - 1);
+    for (size_t at = first_key(a, 0) / a->n_block * a->n_block; at < end; at += a->n_block) {
+        int r = read(a, (int64_t)at, min_of(a->n_block, (size_t)a->plan->n_keys - at));
+        if (r)
+            return r;
+        parallel(a->plan->n_threads, a->n_heads, task, a);
+    }
+    return 0;
+}
+
+static int hand_out(struct attention *a, dmi_analyze_take *take, void *arg)
+{
+    int r = 0;
+    for (size_t h = 0; take && h < a->n_heads && !r; h++) {
+        const struct dmi_analyze_rows rows = { .size = sizeof rows,
+                                               .layer = a->layer->layer,
+                                               .head = a->heads[h],
+                                               .n = (uint32_t)a->n,
+                                               .first_query = a->first,
+                                               .queries = a->plan->queries + a->first,
+                                               .weights = row_of(a, h, 0),
+                                               .stride = a->n_keys };
+        r = take(arg, &rows);
+    }
+    return r;
+}
+
+static int compute_group(struct attention *a)
+{
+    spread_queries(a);
+    int r = over_blocks(a, read_keys, score);
+    if (r)
+        return r;
+    parallel(a->plan->n_threads, a->n_heads, soften, a);
+    if (!a->layer->is_checked)
+        return 0;
+    memset(a->sums, 0, a->n_heads * a->n_group * a->value_dim * sizeof *a->sums);
+    r = over_blocks(a, read_values, weigh);
+    if (!r)
+        parallel(a->plan->n_threads, a->n_heads, compare, a);
+    return r;
+}
+
+static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
+{
+    const struct plan *p = a->plan;
+    a->n_heads = 0;
+    for (uint32_t h = 0; h < p->n_heads; h++)
+        if (a->layer->wanted[h])
+            a->heads[a->n_heads++] = h;
+    memset(a->layer->proofs, 0, p->n_heads * sizeof *a->layer->proofs);
+    for (a->first = 0; a->n_heads && a->first < p->n_queries; a->first += a->n) {
+        int r = a->first % a->n_ahead ? 0 : read_ahead(a, a->first);
+        a->n = min_of(a->n_group, p->n_queries - a->first);
+        if (!r)
+            r = compute_group(a);
+        if (!r)
+            r = hand_out(a, take, arg);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int attention_run(struct err *err, struct plan *plan, dmi_analyze_take *take, void *arg)
+{
+    struct attention a = { .err = err, .plan = plan, .kernel = kernel_best() };
+    int r = take_memory(&a);
+    for (size_t i = 0; i < plan->n_layers && !r; i++) {
+        a.layer = &plan->layers[i];
+        r = run_layer(&a, take, arg);
+    }
+    give_back_memory(&a);
+    return r;
+}

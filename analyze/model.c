@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/model.h"
+
+#include "analyze/model_rope.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_HEADS 65536
+
+double model_number(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+/* A whole number of the config. Return: 0; -EINVAL where it is none, or too large. */
+static int whole(struct err *err, const json_t *o, const char *key, uint32_t most, uint32_t *out)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > most)
+        return err_set(err, -EINVAL, "the model's config: \"%s\" is no whole number from 1 to %u",
+                       key, most);
+    *out = (uint32_t)json_integer_value(v);
+    return 0;
+}
+
+static int take_sizes(struct err *err, const json_t *c, struct model *m)
+{
+    uint32_t width = 0;
+    if (whole(err, c, "num_hidden_layers", MODEL_MOST_LAYERS, &m->n_layers) ||
+        whole(err, c, "n_layer", MODEL_MOST_LAYERS, &m->n_layers) ||
+        whole(err, c, "num_attention_heads", MOST_HEADS, &m->n_heads) ||
+        whole(err, c, "n_head", MOST_HEADS, &m->n_heads) ||
+        whole(err, c, "num_key_value_heads", MOST_HEADS, &m->n_kv_heads) ||
+        whole(err, c, "head_dim", ROPE_MOST_DIMS, &m->head_dim) ||
+        whole(err, c, "hidden_size", 1u << 24, &width) || whole(err, c, "n_embd", 1u << 24, &width))
+        return -EINVAL;
+    if (!m->n_layers || !m->n_heads)
+        return err_set(
+            err, -EINVAL,
+            "this is no model's config: it has no num_hidden_layers or no num_attention_heads");
+    if (!m->n_kv_heads)
+        m->n_kv_heads = m->n_heads;
+    if (!m->head_dim)
+        m->head_dim = width / m->n_heads;
+    return 0;
+}
+
+static void take_scores(const json_t *c, struct model *m)
+{
+    double scalar = model_number(c, "query_pre_attn_scalar", 0);
+    m->multiplier = scalar > 0 ? 1 / sqrt(scalar) : model_number(c, "attention_multiplier", 0);
+    m->cap = model_number(c, "attn_logit_softcapping", 0);
+}
+
+/* ------------------------------------------------------------------------- layers */
+
+/* Whether a config that says a window and no list of layers has it in all of them. */
+static bool has_window(const json_t *c)
+{
+    const json_t *use = json_object_get(c, "use_sliding_window");
+    return !use || json_is_true(use);
+}
+
+static uint8_t kind_by_word(const char *word)
+{
+    return word && !strcmp(word, "sliding_attention") ? MODEL_WINDOW : MODEL_FULL;
+}
+
+/* What is neither full nor a window: chunks, linear attention. */
+static void refuse_word(const char *word, struct model *m)
+{
+    if (word && strcmp(word, "sliding_attention") && strcmp(word, "full_attention"))
+        snprintf(m->no_scores, sizeof m->no_scores, "its config has layers of the type %.60s",
+                 word);
+}
+
+static void take_kinds(const json_t *c, struct model *m)
+{
+    const json_t *types = json_object_get(c, "layer_types"),
+                 *turned = json_object_get(c, "no_rope_layers");
+    bool everywhere = m->window && !json_is_array(types) && has_window(c);
+    uint32_t from = (uint32_t)model_number(c, "max_window_layers", 0);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const char *word = json_string_value(json_array_get(types, i));
+        refuse_word(word, m);
+        m->kinds[i] = everywhere && i >= from ? MODEL_WINDOW : kind_by_word(word);
+        /* 1: it has RoPE, whatever the list's name says */
+        const json_t *t = json_array_get(turned, i);
+        if (json_is_integer(t) && !json_integer_value(t))
+            m->kinds[i] |= MODEL_UNTURNED;
+        if (model_turns_windows_alone(m) && m->kinds[i] == MODEL_FULL)
+            m->kinds[i] |= MODEL_UNTURNED;
+    }
+}
+
+/* Sinks are weights: attach() notes them beside the config. */
+static int take_sinks(struct err *err, const json_t *c, struct model *m)
+{
+    const json_t *sinks = json_object_get(c, "dmi_sinks");
+    if (!json_is_array(sinks))
+        return 0;
+    m->sinks = calloc((size_t)m->n_layers * m->n_heads, sizeof *m->sinks);
+    if (!m->sinks)
+        return err_set(err, -ENOMEM, "no memory for the sinks");
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        for (uint32_t h = 0; h < m->n_heads; h++) {
+            const json_t *v = json_array_get(json_array_get(sinks, i), h);
+            if (!json_is_number(v))
+                return err_set(err, -EINVAL,
+                               "the model's config: \"dmi_sinks\" lacks layer %u, head %u", i, h);
+            m->sinks[(size_t)i * m->n_heads + h] = json_number_value(v);
+        }
+    return 0;
+}
+
+int model_from_json(struct err *err, const json_t *config, struct model *out)
+{
+    struct model m = { 0 };
+    const json_t *c = json_object_get(config, "text_config");
+    c = json_is_object(c) ? c : config;
+    const char *type = json_string_value(json_object_get(c, "model_type"));
+    snprintf(m.type, sizeof m.type, "%s", type ? type : "");
+    int r = take_sizes(err, c, &m);
+    if (!r && !(m.kinds = calloc(m.n_layers, 1)))
+        r = err_set(err, -ENOMEM, "no memory for a config");
+    if (!r) {
+        take_scores(c, &m);
+        double window = model_number(c, "sliding_window", 0);
+        m.window = window >= 1 && window < 1e15 ? (int64_t)window : 0;
+        take_kinds(c, &m);
+        r = model_take_rope(err, c, &m);
+    }
+    if (!r)
+        r = take_sinks(err, c, &m);
+    if (r)
+        model_deinit(&m);
+    *out = m;
+    return r;
+}
+
+void model_deinit(struct model *m)
+{
+    free(m->kinds);
+    free(m->sinks);
+    *m = (struct model){ 0 };
+}
+
+struct model_layer model_layer(const struct model *m, int32_t layer)
+{
+    struct model_layer out = { 0 };
+    if (!m || layer < 0)
+        return out;
+    uint32_t i = (uint32_t)layer < m->n_layers ? (uint32_t)layer : m->n_layers - 1;
+    bool windowed = m->kinds[i] & MODEL_WINDOW;
+    const struct rope_params *rope = windowed && m->window_rope.known ? &m->window_rope : &m->rope;
+    out.rope = m->kinds[i] & MODEL_UNTURNED || !rope->known ? NULL : rope;
+    out.window = windowed ? m->window : 0;
+    out.sinks = m->sinks ? m->sinks + (size_t)i * m->n_heads : NULL;
+    return out;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/model_rope.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PAIRS = 1,         /* neighbouring dimensions turn together */
+    NORMED = 2,        /* q and k are normed before RoPE */
+    LEARNED = 4,       /* positions are added to the embedding: nothing is turned */
+    WINDOWS_ALONE = 8, /* RoPE in layers with a window alone */
+    SINKS = 16,        /* a score of no key's, which is a weight */
+};
+
+/* How transformers 5.19 computes the attention of these types: what their configs do not say. */
+static const struct {
+    const char *type;
+    unsigned traits;
+} known[] = {
+    { "llama", 0 },
+    { "mistral", 0 },
+    { "ministral", 0 },
+    { "mixtral", 0 },
+    { "qwen2", 0 },
+    { "qwen2_moe", 0 },
+    { "gemma", 0 },
+    { "gemma2", 0 },
+    { "gpt_neox", 0 },
+    { "phi", 0 },
+    { "phi3", 0 },
+    { "phimoe", 0 },
+    { "stablelm", 0 },
+    { "starcoder2", 0 },
+    { "olmo", 0 },
+    { "granite", 0 },
+    { "granitemoe", 0 },
+    { "smollm3", 0 },
+    { "nemotron", 0 },
+    { "persimmon", 0 },
+    { "arcee", 0 },
+    { "helium", PAIRS },
+    { "cohere", PAIRS },
+    { "cohere2", PAIRS | WINDOWS_ALONE },
+    { "glm", PAIRS },
+    { "glm4", PAIRS },
+    { "gptj", PAIRS },
+    { "codegen", PAIRS },
+    { "ernie4_5", PAIRS },
+    { "qwen3", NORMED },
+    { "qwen3_moe", NORMED },
+    { "gemma3", NORMED },
+    { "gemma3_text", NORMED },
+    { "olmo2", NORMED },
+    { "olmo3", NORMED },
+    { "olmoe", NORMED },
+    { "gpt2", LEARNED },
+    { "opt", LEARNED },
+    { "biogpt", LEARNED },
+    { "gpt_bigcode", LEARNED },
+    { "gpt_oss", SINKS },
+};
+
+static bool find(const struct model *m, unsigned *traits)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].type, m->type)) {
+            *traits = known[i].traits;
+            return true;
+        }
+    *traits = 0;
+    return false;
+}
+
+bool model_turns_windows_alone(const struct model *m)
+{
+    unsigned traits;
+    return find(m, &traits) && traits & WINDOWS_ALONE;
+}
+
+static bool is_true(const json_t *c, const char *key)
+{
+    return json_is_true(json_object_get(c, key));
+}
+
+/* ------------------------------------------------------------------------- scaling */
+
+static int take_yarn(struct err *err, const json_t *s, struct rope_params *p)
+{
+    double factor = model_number(s, "attention_factor", 0), scale = model_number(s, "mscale", 0),
+           all = model_number(s, "mscale_all_dim", 0),
+           grown = p->factor > 1 ? 0.1 * log(p->factor) : 0;
+    const json_t *truncate = json_object_get(s, "truncate");
+    p->scaling = ROPE_YARN;
+    p->fast = model_number(s, "beta_fast", 32);
+    p->slow = model_number(s, "beta_slow", 1);
+    p->amplitude = factor > 0             ? factor
+                   : scale > 0 && all > 0 ? (scale * grown + 1) / (all * grown + 1)
+                                          : grown + 1;
+    p->whole = !json_is_false(truncate);
+    return p->fast > 0 && p->slow > 0
+               ? 0
+               : err_set(err, -EINVAL,
+                         "the model's config: yarn's beta_fast and beta_slow are above 0");
+}
+
+static int take_llama3(struct err *err, const json_t *s, struct rope_params *p)
+{
+    p->scaling = ROPE_LLAMA3;
+    p->low = model_number(s, "low_freq_factor", 0);
+    p->high = model_number(s, "high_freq_factor", 0);
+    return p->low > 0 && p->high > p->low ? 0
+                                          : err_set(err, -EINVAL,
+                                                    "the model's config: RoPE of the type llama3 "
+                                                    "needs low_freq_factor below high_freq_factor");
+}
+
+/* @s: rope_scaling of transformers 4, or rope_parameters of 5; NULL: no scaling */
+static int take_scaling(struct err *err, const json_t *s, const json_t *c, struct model *m,
+                        struct rope_params *p)
+{
+    const json_t *word = json_object_get(s, "rope_type");
+    const char *type = json_string_value(word ? word : json_object_get(s, "type"));
+    p->amplitude = 1;
+    if (!type || !strcmp(type, "default"))
+        return 0;
+    p->original = model_number(s, "original_max_position_embeddings",
+                               model_number(c, "original_max_position_embeddings",
+                                            model_number(c, "max_position_embeddings", 0)));
+    p->factor = model_number(
+        s, "factor",
+        p->original > 0 ? model_number(c, "max_position_embeddings", 0) / p->original : 0);
+    bool linear = !strcmp(type, "linear"), llama3 = !strcmp(type, "llama3"),
+         yarn = !strcmp(type, "yarn");
+    if (!linear && !llama3 && !yarn) {
+        snprintf(m->no_rope, sizeof m->no_rope, "RoPE of the type %.60s is not known", type);
+        return 0;
+    }
+    if (!(p->factor > 0) || (!linear && !(p->original > 0)))
+        return err_set(err, -EINVAL,
+                       "the model's config: RoPE of the type %s lacks its factor or "
+                       "original_max_position_embeddings",
+                       type);
+    p->scaling = ROPE_LINEAR;
+    return llama3 ? take_llama3(err, s, p) : yarn ? take_yarn(err, s, p) : 0;
+}
+
+/* ------------------------------------------------------------------------- rope */
+
+/* Dimensions of a head that are turned. */
+static double turned(const json_t *c, const json_t *s, const struct model *m)
+{
+    double n = model_number(c, "rotary_dim", 0);
+    double part =
+        model_number(s, "partial_rotary_factor",
+                     model_number(c, "partial_rotary_factor", model_number(c, "rotary_pct", 1)));
+    return n > 0 ? n : floor(part * m->head_dim);
+}
+
+static int take_one(struct err *err, const json_t *s, const json_t *c, double theta,
+                    unsigned traits, struct model *m, struct rope_params *p)
+{
+    p->theta = model_number(s, "rope_theta", theta);
+    double n = turned(c, s, m);
+    if (!(p->theta > 0) || !(n >= 2) || n > m->head_dim || n > ROPE_MOST_DIMS)
+        return err_set(
+            err, -EINVAL,
+            "the model's config: RoPE with the base %g turns %g of %u dimensions, which cannot be",
+            p->theta, n, m->head_dim);
+    p->n_dims = (uint32_t)n / 2 * 2;
+    p->pairs = traits & PAIRS;
+    p->known = true;
+    return take_scaling(err, s, c, m, p);
+}
+
+/* The base; models that have the one of RoFormer do not always say it. */
+static double base_of(const json_t *c)
+{
+    return model_number(c, "rope_theta", model_number(c, "rotary_emb_base", 10000));
+}
+
+static int take_ropes(struct err *err, const json_t *c, unsigned traits, struct model *m)
+{
+    const json_t *s = json_object_get(c, "rope_parameters");
+    if (!json_is_object(s))
+        s = json_object_get(c, "rope_scaling");
+    const json_t *full = json_object_get(s, "full_attention"),
+                 *local = json_object_get(s, "sliding_attention");
+    double near = model_number(c, "rope_local_base_freq", 0);
+    int r = take_one(err, json_is_object(full) ? full : s, c, base_of(c), traits, m, &m->rope);
+    if (!r && json_is_object(local))
+        return take_one(err, local, c, base_of(c), traits, m, &m->window_rope);
+    return !r && near > 0 ? take_one(err, NULL, c, near, traits, m, &m->window_rope) : r;
+}
+
+int model_take_rope(struct err *err, const json_t *c, struct model *m)
+{
+    unsigned traits;
+    bool is_known = find(m, &traits);
+    if (is_true(c, "alibi") || !strcmp(m->type, "bloom") || !strcmp(m->type, "mpt"))
+        snprintf(m->no_scores, sizeof m->no_scores,
+                 "its scores have a term that grows with the distance (ALiBi)");
+    if (!is_known) {
+        snprintf(m->no_rope, sizeof m->no_rope, "the model type \"%s\" is not known", m->type);
+        return 0;
+    }
+    m->has_norms = traits & NORMED || is_true(c, "use_qk_norm") || is_true(c, "qk_layernorm");
+    if (traits & SINKS && !json_is_array(json_object_get(c, "dmi_sinks")))
+        snprintf(m->no_scores, sizeof m->no_scores,
+                 "its heads have sinks, which are weights: attach() notes them in a run, a config "
+                 "has none");
+    return traits & LEARNED ? 0 : take_ropes(err, c, traits, m);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a config says of rotary embeddings, and what is known of model types that it does not say. Pure: any thread. */
+#ifndef ANALYZE_MODEL_ROPE_H
+#define ANALYZE_MODEL_ROPE_H
+
+#include "analyze/model.h"
+
+/* Fills rope, window_rope, has_norms, no_rope and no_scores of a model whose sizes and type are known. Return: as model_from_json(). */
+int model_take_rope(struct err *err, const json_t *config, struct model *model);
+
+/* Has a model of this type RoPE in its layers with a window alone? */
+bool model_turns_windows_alone(const struct model *model);
+
+/* A number of a config's object, or @otherwise. */
+double model_number(const json_t *object, const char *key, double otherwise);
+
+#endif
