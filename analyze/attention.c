@@ -224,7 +224,7 @@ static void compare_row(const float *computed, const float *captured, size_t n, 
         difference == 0
             ? 0
             : sqrt(difference / norm); /* infinite where z is 0, NaN where a number is none */
-    if (!(error <= proof->worst_row))
+    if (!isnan(proof->worst_row) && !(error <= proof->worst_row))
         proof->worst_row = error;
     proof->difference += difference;
     proof->norm += norm;

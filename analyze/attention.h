@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of what a plan says, layer by layer, some queries at a time: scores by blocks of keys, then one pass over a row for its
- * maximum and one for sums, in one order. No pattern is whole in memory. One thread calls; others compute where the plan allows.
+ * maximum and one for sums, in one order. Memory never holds all of a pattern. One thread calls; others compute where the plan allows.
  */
 #ifndef ANALYZE_ATTENTION_H
 #define ANALYZE_ATTENTION_H

@@ -53,6 +53,7 @@ INLINE void score_panels(const float *queries, const float *panels, size_t n, si
     }
 }
 
+/* As struct kernel has it. */
 static void kernel_scores(const float *queries, const float *panels, size_t n_panels, size_t dim,
                           float scale, float *out, size_t stride)
 {
@@ -66,7 +67,7 @@ static void kernel_scores(const float *queries, const float *panels, size_t n_pa
 }
 
 /*
- * exp() of what is not above 0, within two units of the last place: 2^n times the series of e^r, |r| <= ln 2 / 2, whose first term
+ * The exponential of what is not above 0, within two units of the last place: 2^n times the series of e^r, |r| <= ln 2 / 2, whose first term
  * left out is r^8 / 8! < 6e-9. What would not be a normal number is 0; NaN stays. By address: by value a vector's register would
  * depend on the target.
  */
@@ -111,6 +112,7 @@ static void hide(float *row, size_t first, size_t end, size_t lo, size_t hi)
         row[j] = -INFINITY;
 }
 
+/* The maximum of row[lo..hi) and @least. */
 static float highest(const float *row, size_t lo, size_t hi, float least)
 {
     floats most, v;
@@ -142,6 +144,7 @@ static double raise(float *row, size_t lo, size_t hi, float most)
            ((sums[1][0] + sums[1][1]) + (sums[1][2] + sums[1][3]));
 }
 
+/* As struct kernel has it. */
 static void kernel_softmax(float *row, size_t first, size_t end, size_t n, float cap, float sink)
 {
     size_t lo = first / KERNEL_LANES * KERNEL_LANES;
@@ -193,6 +196,7 @@ INLINE void weigh_rows(const float *weights, size_t stride, size_t n_rows, const
     }
 }
 
+/* As struct kernel has it. */
 static void kernel_weigh(const float *weights, size_t stride, size_t n_rows, const float *values,
                          size_t n_keys, size_t dim, float *out)
 {

@@ -2,14 +2,18 @@
 #include "analyze/model.h"
 
 #include "analyze/model_rope.h"
+#include "core/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#define MOST_HEADS 65536
+#define MOST_HEADS        65536
+#define CONFIG_MOST_BYTES (16 << 20)
 
 double model_number(const json_t *o, const char *key, double otherwise)
 {
@@ -143,6 +147,36 @@ int model_from_json(struct err *err, const json_t *config, struct model *out)
         model_deinit(&m);
     *out = m;
     return r;
+}
+
+/* @path, or its config.json where it is a folder; to be freed. */
+static char *file_of(const char *path)
+{
+    struct stat about;
+    char *file = NULL;
+    if (!stat(path, &about) && S_ISDIR(about.st_mode))
+        return asprintf(&file, "%s/config.json", path) < 0 ? NULL : file;
+    return strdup(path);
+}
+
+int model_open(struct err *err, const char *path, struct model *out)
+{
+    struct stat about;
+    json_error_t why;
+    _cleanup_(freep) char *file = file_of(path);
+    *out = (struct model){ 0 };
+    if (!file)
+        return err_set(err, -ENOMEM, "no memory for a path");
+    _cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &about))
+        return err_set_errno(err, errno, "cannot read %s", file);
+    if (!S_ISREG(about.st_mode) || about.st_size > CONFIG_MOST_BYTES)
+        return err_set(err, -EINVAL, "%s is no model's config: no file of at most 16 MiB", file);
+    json_t *config = json_loadfd(fd, 0, &why);
+    int r = config ? model_from_json(err, config, out)
+                   : err_set(err, -EINVAL, "%s:%d:%d: %s", file, why.line, why.column, why.text);
+    json_decref(config);
+    return r && config ? err_prefix(err, "%s", file) : r;
 }
 
 void model_deinit(struct model *m)

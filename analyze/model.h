@@ -47,6 +47,8 @@ struct model_layer {
 
 /* Reads a config as an object. Return: 0; -EINVAL (no config, numbers that cannot be), -ENOMEM, with a sentence in @err. */
 int model_from_json(struct err *err, const json_t *config, struct model *out);
+/* The same of a file config.json, or of the one in a folder. Return: as model_from_json(), -errno. */
+int model_open(struct err *err, const char *path, struct model *out);
 /* Accepts a zeroed struct. */
 void model_deinit(struct model *model);
 

@@ -52,7 +52,7 @@ static void uses_of(const struct dmi_analyze_sites *s, struct use out[USES])
     memcpy(out, all, sizeof all);
 }
 
-/* Why rows of a site cannot be made into what attention multiplies; NULL: they can. */
+/* Why rows of a site cannot become what attention multiplies; NULL: they can. */
 static const char *objection(const struct plan *p, const struct use *use)
 {
     const struct model *m = p->model;
@@ -292,7 +292,7 @@ static int find_shapes(struct err *err, struct plan *p)
 
 /* ------------------------------------------------------------------------- layers */
 
-/* By the coarsest type of what takes part: measured (docs/analysis.md, "The proof"). */
+/* By the coarsest type of what takes part: measured (docs/attention.md, "The proof"). */
 static double bound_of(const struct plan_layer *l)
 {
     const struct sources *all[] = { &l->q, &l->k, &l->v, &l->z };

@@ -30,7 +30,7 @@ struct rope_params {
     double low, high;        /* llama3: low_freq_factor, high_freq_factor */
     double fast, slow;       /* yarn: beta_fast, beta_slow */
     double amplitude;        /* yarn: of cos and sin; others 1 */
-    bool whole; /* yarn: the first and last dimension of the change are whole numbers */
+    bool whole; /* yarn: the first and last dimension of the change are rounded outwards */
 };
 
 #define ROPE_MOST_DIMS 1024

@@ -2,6 +2,7 @@
 /* The C ABI of <dmi/read.h> over the library's own types. */
 #include <dmi/read.h>
 
+#include "core/abi.h"
 #include "core/cleanup.h"
 #include "read/account.h"
 #include "read/fill.h"
@@ -122,15 +123,8 @@ const char *dmi_read_error(const struct dmi_read *run)
 
 int handle_hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours)
 {
-    uint32_t n_theirs;
-    memcpy(&n_theirs, to, sizeof n_theirs);
-    if (n_theirs < sizeof n_theirs)
-        return handle_fail(run, -EINVAL, "the struct's size was not set");
-    uint32_t n = n_theirs < n_ours ? n_theirs : n_ours;
-    memcpy((char *)to + sizeof n, (const char *)from + sizeof n, n - sizeof n);
-    if (n_theirs > n_ours)
-        memset((char *)to + n_ours, 0, n_theirs - n_ours);
-    return 0;
+    int r = abi_hand_out(to, from, n_ours);
+    return r ? handle_fail(run, r, "the struct's size was not set") : 0;
 }
 
 int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)

@@ -2,6 +2,7 @@
 /* The C ABI of <dmi/read.h>: what is selected, and what the run has of it. */
 #include <dmi/read.h>
 
+#include "core/abi.h"
 #include "read/handle.h"
 
 #include <errno.h>
@@ -49,10 +50,8 @@ static int take_selection(struct err *err, const struct dmi_read_selection *give
 {
     struct dmi_read_selection s = { 0 };
     *out = (struct selection){ 0 };
-    if (given && given->size < sizeof s.size)
+    if (given && abi_take_in(&s, sizeof s, given))
         return err_set(err, -EINVAL, "the struct's size was not set");
-    if (given)
-        memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
     if (s.reserved ||
         s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED | DMI_READ_FILL_CACHED))
         return err_set(err, -EINVAL, "the selection has a flag that is none");

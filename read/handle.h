@@ -46,10 +46,7 @@ void handle_forget(struct dmi_read *run);
 /* Keeps the sentence for dmi_read_error(). Return: @code. */
 int handle_fail(struct dmi_read *run, int code, const char *what);
 
-/*
- * Copies as much of @from as the caller's struct has room for; its size stands first and stays. What it has beyond ours
- * becomes 0. Return: 0, -EINVAL.
- */
+/* As abi_hand_out() of core/abi.h, with the sentence for dmi_read_error(). */
 int handle_hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libdmi_analyze.so: answers that need nothing but what was captured, computed from runs that libdmi_read.so has open
- * (<dmi/read.h>). docs/analysis.md has formulas, sources and limits.
+ * (<dmi/read.h>). docs/attention.md has formulas, sources and limits.
  *
  *     struct dmi_analyze *answer;
  *     char why[512];

@@ -297,11 +297,12 @@ class Step:
 # ------------------------------------------------------------------------- the library
 
 
-def _places() -> Iterator[pathlib.Path]:
-    name, here = "libdmi_read.so.1", pathlib.Path(__file__).resolve().parent
-    if given := os.environ.get("DMI_READ_LIBRARY"):
+def places(name: str, folder: str, variable: str) -> Iterator[pathlib.Path]:
+    """Where library @name may be, the likeliest place first. @folder: of a clone; @variable: of the environment, that says it."""
+    here = pathlib.Path(__file__).resolve().parent
+    if given := os.environ.get(variable):
         yield pathlib.Path(given)
-    yield here.parents[1] / "build" / "meson" / "read" / name  # a clone
+    yield here.parents[1] / "build" / "meson" / folder / name  # a clone
     for prefix in (here.parents[3], pathlib.Path(sys.prefix)):  # PREFIX/share/dmi/python/dmi; a wheel
         yield from prefix.glob(f"lib/{name}")
         yield from prefix.glob(f"lib/*/{name}")
@@ -310,7 +311,7 @@ def _places() -> Iterator[pathlib.Path]:
 
 def _load() -> ctypes.CDLL:
     tried = []
-    for place in _places():
+    for place in places("libdmi_read.so.1", "read", "DMI_READ_LIBRARY"):
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))

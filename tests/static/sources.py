@@ -6,7 +6,7 @@ import tokenize
 
 from tree import ROOT, code_of, tracked
 
-PRODUCT = ("include", "core", "kernels", "policy", "storage", "preload", "read", "tools", "cupti")
+PRODUCT = ("include", "core", "kernels", "policy", "storage", "preload", "read", "analyze", "tools", "cupti")
 # Files that nobody writes by hand, or that are kept byte for byte.
 DATA = ("tests/golden/", "tests/fuzz/corpus/", "tests/reference/", "tests/standin/ptx/corpus/",
         "tests/standin/ptx/nvcc/")

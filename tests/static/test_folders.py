@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, read}; read <- tools."""
+"""Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, read}; read <- analyze <- tools."""
 import re
 
 from tree import ROOT, tracked
@@ -13,7 +13,8 @@ BELOW = {
     "cupti": {"include", "core"},
     "preload": {"include", "core", "kernels", "policy", "storage", "cupti"},
     "read": {"include", "core", "policy", "storage"},
-    "tools": {"include", "core", "policy", "storage", "cupti", "read"},
+    "analyze": {"include", "core", "policy", "storage", "read"},
+    "tools": {"include", "core", "policy", "storage", "cupti", "read", "analyze"},
 }
 # Who may speak CUDA's types at all; the others are "CUDA-free" by design (docs/architecture.md).
 CUDA = {"kernels", "cupti", "preload"}

@@ -8,9 +8,9 @@ import pytest
 
 from harness import BUILD, ROOT
 
-TOOLS = ("dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites", "dmi-top")
+TOOLS = ("dmi-analyze", "dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites", "dmi-top")
 FOLDER, FILE = BUILD / "tools", ROOT / "tools" / "completion" / "dmi.bash"
-SOURCES = {"dmi-dump": "dump/options.c", "dmi-replay": "replay/options.c", "dmi-top": "top/main.c"}
+SOURCES = {"dmi-analyze": "analyze/options.c", "dmi-dump": "dump/options.c", "dmi-replay": "replay/options.c", "dmi-top": "top/main.c"}
 pytestmark = pytest.mark.built(*(FOLDER / tool for tool in TOOLS))
 
 
@@ -44,14 +44,14 @@ def test_commands(check, name):
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_option_of_the_help_and_no_other(check, name):
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*)", tool(name, "--help").stdout)) | {"--help", "--version"}
-    named -= {"dmi-dump": {"--out"}, "dmi-ctl": {"--control"}}.get(name, set())  # dmi-run's
+    named -= {"dmi-analyze": {"--out"}, "dmi-dump": {"--out"}, "dmi-ctl": {"--control"}}.get(name, set())  # dmi-run's
     got = {o for o in offered(name, "--") + offered(name, "-") if o.startswith("--")}
     check(got == named, "what the help names is offered", sorted(got ^ named))
     if name in SOURCES:
         text = (ROOT / "tools" / SOURCES[name]).read_text(encoding="utf-8")
         table = re.search(r"struct option \w+\[\] = \{(.*?)\n\};", text, re.S).group(1)
         taken = {f"--{word}" for word in re.findall(r'\{ *"([a-z-]+)"', table)}
-        check(taken - got <= {"--layer"} and got - taken == set(), "and is what the tool takes", (sorted(taken ^ got)))
+        check(taken - got <= {"--layer", "--head"} and got - taken == set(), "and is what the tool takes", (sorted(taken ^ got)))
     for option in sorted(got - {"--prompt"}):  # another program's: dmi-sites reference
         said = tool(name, option).stdout
         check(not re.search(rf"(unknown|unrecognized|no) option '?{option}", said), f"{name} takes {option}", said[:300])

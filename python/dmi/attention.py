@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of what was captured, in numpy: what include/dmi/analyze.h gives. docs/attention.md has formulas and limits.
+
+    with dmi.open("RUN") as run:
+        answer = dmi.attention.attention(run, "r1", layers="2", config="config.json")
+        answer.weights            # [layers, heads, queries, keys]
+        answer.proof.error        # of attention's weights times v against z
+
+libdmi_analyze.so computes; nothing is computed here. An answer is of the run as it was selected: run.select(fill_cached=True) adds rows of
+cached tokens.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Iterable
+
+from . import reading
+from .reading import I32, I64, TEXT, U32, U64, ReadError, Run
+
+DOUBLE, ANSWER = ctypes.c_double, ctypes.c_void_p
+PROOFS = ("not checked", "holds", "fails")  # enum dmi_analyze_state
+SITES = ("q_rot", "k_rot", "q_norm", "k_norm", "q", "k", "v", "z")
+
+
+class AnswerRefused(ReadError):
+    """Attention's weights times v are not z: what was computed is not what the model did."""
+
+
+class _Head(ctypes.Structure):
+    _fields_ = [("layer", I32), ("head", U32)]
+
+
+class _Sites(ctypes.Structure):
+    _fields_ = [(name, TEXT) for name in SITES]
+
+
+class _Options(reading._Struct):
+    _fields_ = [("size", U32), ("n_threads", U32), ("request", TEXT), ("request_bytes", U64), ("layers", TEXT), ("heads", ctypes.POINTER(_Head)),
+                ("n_heads", U64), ("queries", ctypes.POINTER(I64)), ("n_queries", U64), ("sites", _Sites), ("model", ctypes.c_void_p),
+                ("multiplier", DOUBLE), ("n_memory", U64)]
+
+
+class _Shape(reading._Struct):
+    _fields_ = [("size", U32), ("n_layers", U32), ("n_heads", U32), ("n_kv_heads", U32), ("dim", U32), ("value_dim", U32), ("n_queries", U64),
+                ("n_keys", I64), ("multiplier", DOUBLE), ("request", ctypes.c_void_p), ("request_bytes", U64), ("queries", ctypes.POINTER(I64)),
+                ("n_borrowed", U64)]
+
+
+class _Proof(reading._Struct):
+    _fields_ = [("size", U32), ("state", U32), ("error", DOUBLE), ("worst_row", DOUBLE), ("bound", DOUBLE), ("n_rows", U64), ("layer", I32),
+                ("head", U32)]
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [("size", U32), ("layer", I32), ("head", U32), ("n", U32), ("first_query", U64), ("queries", ctypes.POINTER(I64)),
+                ("weights", ctypes.POINTER(ctypes.c_float)), ("stride", U64)]
+
+
+_TAKE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Rows))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Whether weights times v are z.
+
+    state      "holds", "fails", "not checked" (v or z was not captured)
+    error      norm of the difference / norm of z, of all rows of the head that is furthest off; None: nothing was compared
+    worst_row  the same of the one row that is furthest off
+    bound      above which the error is refused: by the type that was captured
+    head       (layer, head) that is furthest off
+    """
+    state: str
+    error: float | None
+    worst_row: float | None
+    bound: float | None
+    n_rows: int
+    head: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Weights of one request.
+
+    weights   float32 [layers, heads, queries, keys]; keys that a query does not see have 0
+    layers, heads, queries   what the first three dimensions are: numbers of layers, of heads, positions
+    proof     of all of it; proofs has that of each (layer, head)
+    borrowed  positions whose keys or values another request computed
+    """
+    request: str | None
+    weights: Any
+    layers: list[int]
+    heads: list[int]
+    queries: list[int]
+    multiplier: float
+    borrowed: int
+    proof: Proof
+    proofs: dict[tuple[int, int], Proof]
+
+
+# ------------------------------------------------------------------------- the library
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for place in reading.places("libdmi_analyze.so.1", "analyze", "DMI_ANALYZE_LIBRARY"):
+        if place.name == str(place) or place.exists():
+            try:
+                library = ctypes.CDLL(str(place))
+            except OSError as error:
+                tried.append(f"{place}: {error}")
+                continue
+            library.dmi_analyze_error.restype = TEXT
+            return library
+    raise ImportError(f"libdmi_analyze.so.1 cannot be loaded ({'; '.join(tried)}); DMI_ANALYZE_LIBRARY may say where it is")
+
+
+_library: ctypes.CDLL | None = None
+
+
+def library() -> ctypes.CDLL:
+    """libdmi_analyze.so.1, once it is needed."""
+    global _library
+    _library = _library or _load()
+    return _library
+
+
+class Model:
+    """What a model's config says of its attention: its config.json, or the folder that has one."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        why, self._handle = ctypes.create_string_buffer(512), ctypes.c_void_p()
+        r = library().dmi_analyze_model_open(os.fsencode(path), ctypes.byref(self._handle), why, U64(len(why)))
+        if r:
+            self._handle = None
+            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            library().dmi_analyze_model_close(self._handle)
+
+
+class _Answer:
+    """A handle, and what was asked for: C borrows it."""
+
+    def __init__(self, run: Run, **asked: Any) -> None:
+        why, self.handle, self.held, self.n_refreshes = ctypes.create_string_buffer(512), ANSWER(), asked, run._generation
+        r = library().dmi_analyze_open(run._handle, ctypes.byref(_options(**asked)), ctypes.byref(self.handle), why, U64(len(why)))
+        if r:
+            self.handle = None
+            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+
+    def __enter__(self) -> "_Answer":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        library().dmi_analyze_close(self.handle)
+        self.handle = None
+
+    def call(self, name: str, *args: Any) -> int:
+        r = getattr(library(), name)(self.handle, *args)
+        if r < 0:
+            raise ReadError(-r, (library().dmi_analyze_error(self.handle) or b"").decode(errors="replace") or os.strerror(-r))
+        return r
+
+    def shape(self) -> _Shape:
+        out = _Shape()
+        self.call("dmi_analyze_shape", ctypes.byref(out))
+        return out
+
+    def proof(self, layer: int = -1, head: int = -1) -> Proof:
+        out = _Proof()
+        self.call("dmi_analyze_proof", I32(layer), I64(head), ctypes.byref(out))
+        some = out.n_rows > 0
+        return Proof(PROOFS[out.state], out.error if some else None, out.worst_row if some else None, out.bound if some else None, out.n_rows,
+                     (out.layer, out.head) if some else None)
+
+
+def _options(request: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
+             queries: Iterable[int] | None = None, model: Model | None = None, multiplier: float = 0.0, sites: dict[str, str] | None = None,
+             threads: int = 1, memory: int = 0) -> _Options:
+    o = _Options()
+    o.n_threads, o.multiplier, o.n_memory = threads, multiplier, memory
+    if request is not None:
+        o.request = os.fsencode(request)
+        o.request_bytes = len(o.request)
+    o.layers = None if layers is None else str(layers).encode()
+    if heads is not None:
+        pairs = [(-1, h) if isinstance(h, int) else tuple(h) for h in heads]
+        o.heads, o.n_heads = (_Head * max(len(pairs), 1))(*[_Head(*pair) for pair in pairs]), len(pairs)
+    if queries is not None:
+        positions = list(queries)
+        o.queries, o.n_queries = (I64 * max(len(positions), 1))(*positions), len(positions)
+    for name, site in (sites or {}).items():
+        if name not in SITES:
+            raise ValueError(f"{name!r} is none of {', '.join(SITES)}")
+        setattr(o.sites, name, site.encode())
+    if model is not None:
+        o.model = model._handle
+    return o
+
+
+# ------------------------------------------------------------------------- answers
+
+
+def attention(run: Run, request: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
+              queries: Iterable[int] | None = None, config: str | os.PathLike | Model | None = None, multiplier: float = 0.0,
+              sites: dict[str, str] | None = None, threads: int = 1, memory: int = 0, unchecked: bool = False) -> Attention:
+    """The weights that a request's tokens gave to one another, layer by layer and head by head.
+
+    request     its id; None: the only one of the run
+    layers      words as of the tools: "0,3-7,last", or a number; None: all
+    heads       numbers, of each layer, or pairs (layer, head); None: all
+    queries     positions, ascending; None: all that have a row
+    config      the model's config.json, or a Model; None: what was captured must need none
+    multiplier  of scores; 0: the config's, else 1 / square root of a head's elements
+    sites       {"q_rot": NAME, ...}: where a site has another name than DMI's
+    threads, memory   that computing may take; the answer does not depend on them
+    unchecked   give an answer whose proof fails, or lacks where rows of another request are in it
+    Raises ReadError: what lacks, by name. AnswerRefused: the proof fails.
+    """
+    import numpy
+    model = config if config is None or isinstance(config, Model) else Model(config)
+    with _Answer(run, request=request, layers=layers, heads=heads, queries=queries, model=model, multiplier=multiplier, sites=sites,
+                 threads=threads, memory=memory) as answer:
+        shape = answer.shape()
+        rows: dict[tuple[int, int], Any] = {}
+
+        def take(_: Any, pointer: Any) -> int:
+            one = pointer.contents
+            block = numpy.ctypeslib.as_array(one.weights, (one.n, one.stride))
+            rows.setdefault((one.layer, one.head), numpy.zeros((shape.n_queries, shape.n_keys), numpy.float32))[
+                one.first_query:one.first_query + one.n] = block[:, :shape.n_keys]
+            return 0
+
+        answer.call("dmi_analyze_attention", _TAKE(take), None)
+        proof = answer.proof()
+        _judge(proof, shape.n_borrowed, unchecked)
+        numbers, its_heads = sorted({layer for layer, _ in rows}), sorted({head for _, head in rows})
+        none = numpy.full((shape.n_queries, shape.n_keys), math.nan, numpy.float32)  # a head that was asked for in other layers alone
+        return Attention(
+            request=ctypes.string_at(shape.request, shape.request_bytes).decode(errors="surrogateescape") if shape.request else None,
+            weights=numpy.stack([numpy.stack([rows.get((layer, head), none) for head in its_heads]) for layer in numbers]),
+            layers=numbers, heads=its_heads, queries=shape.queries[:shape.n_queries], multiplier=shape.multiplier, borrowed=shape.n_borrowed,
+            proof=proof, proofs={pair: answer.proof(*pair) for pair in sorted(rows)})
+
+
+def _judge(proof: Proof, borrowed: int, unchecked: bool) -> None:
+    if unchecked:
+        return
+    if proof.state == "fails":
+        layer, head = proof.head or (-1, -1)
+        raise AnswerRefused(0, f"attention's weights times v are not z: head {layer}.{head} is off by {proof.error:.2g} of z's norm, where "
+                               f"{proof.bound:.2g} is allowed")
+    if borrowed and proof.state != "holds":
+        raise AnswerRefused(0, "rows of another request stand in for those that a prefix cache had, and without v and z nothing shows that they are right")
+
+
+__all__ = ["AnswerRefused", "Attention", "Model", "Proof", "attention"]

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-analyze and dmi.attention against attention by numpy: shapes, RoPE, windows, types, what lacks, and proofs that fail.
+
+The runs hold random q, k, v and the z that follows from them, so that everything about an answer is known.
+"""
+import ctypes
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+import dmi
+from attention_kit import Captured, Model, write_config, write_run
+from dmi.attention import AnswerRefused, attention
+from dmi.reading import ReadError
+from harness import BUILD
+
+TOOL = BUILD / "tools" / "dmi-analyze"
+ROTATED, BARE = ("q_rot", "k_rot", "v", "z"), ("q", "k", "v", "z")
+pytestmark = pytest.mark.built(TOOL, BUILD / "analyze" / "libdmi_analyze.so.1", BUILD / "read" / "libdmi_read.so.1")
+
+
+@pytest.fixture(autouse=True)
+def fixture_libraries(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(BUILD / "read" / "libdmi_read.so.1"))
+    monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(BUILD / "analyze" / "libdmi_analyze.so.1"))
+
+
+def tool(*words, status=0):
+    done = subprocess.run([TOOL, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == status, (done.returncode, done.stderr, done.stdout)
+    return done
+
+
+def weights_of(captured, **part):
+    """[layers, heads, queries, keys] by numpy, of some of it."""
+    all_of_it = np.stack(captured.weights)
+    return all_of_it[part.get("layers", slice(None))][:, part.get("heads", slice(None))][:, :, part.get("queries", slice(None))]
+
+
+MODELS = {
+    "grouped": Model(heads=6, kv=2, dim=16),
+    "one head each": Model(heads=3, kv=3, dim=8),
+    "all share one": Model(heads=4, kv=1, dim=24),
+    "odd size": Model(heads=2, kv=1, dim=10, value_dim=6),
+    "pairs, a part": Model(pairs=True, part=0.5, dim=16, theta=500.0),
+    "softcap": Model(cap=5.0),
+    "a window in layer 1": Model(layers=3, window=5, windowed=(1,)),
+    "windows of one": Model(window=1, windowed=(0, 1)),
+    "its own multiplier": Model(multiplier=0.6),
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("n", [1, 8, 45])
+def test_attention_is_numpys(tmp_path, model, n):
+    """Rotated by the engine, and by us: the same weights within 1e-6, and the proof holds."""
+    captured = Captured(model, n, seed=n)
+    for names in (ROTATED, BARE):
+        with dmi.open(write_run(tmp_path / names[0], {"r1": captured}, names, chunks=(n // 2 + 1, 1))) as run:
+            got = attention(run, config=write_config(tmp_path / "config.json", model.config()))
+            assert np.abs(got.weights - weights_of(captured)).max() < 2e-6
+            assert got.proof.state == "holds" and got.proof.error < 3e-6 and got.proof.n_rows == n * model.layers * model.heads
+            assert got.request == "r1" and got.queries == list(range(n)) and not got.borrowed
+
+
+@pytest.mark.parametrize("model", [MODELS["grouped"], MODELS["a window in layer 1"], MODELS["odd size"]], ids=str)
+def test_blocks_and_threads_change_no_bit(tmp_path, model):
+    """With the least memory keys come in blocks of 64 and queries in fours."""
+    captured = Captured(model, 300)
+    with dmi.open(write_run(tmp_path / "run", {"r1": captured}, BARE, chunks=(130, 7))) as run:
+        config = write_config(tmp_path / "config.json", model.config())
+        whole = attention(run, config=config)
+        assert np.abs(whole.weights - weights_of(captured)).max() < 3e-5  # angles at position 300 are products in f32
+        for memory, threads in ((1, 1), (1, 3), (300000, 2), (0, 4)):
+            again = attention(run, config=config, memory=memory, threads=threads)
+            assert np.array_equal(again.weights, whole.weights)
+            assert again.proofs == whole.proofs
+
+
+def test_kernels_agree_to_the_bit(tmp_path):
+    """AVX2 and portable, by the C that the library has."""
+    done = subprocess.run([BUILD / "tests" / "unit" / "kernels", "7"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 77), done.stdout
+    if done.returncode == 77:
+        pytest.skip("the processor has no AVX2")
+
+
+def test_a_part_of_it(tmp_path):
+    model = MODELS["grouped"]
+    captured = Captured(model, 40)
+    with dmi.open(write_run(tmp_path / "run", {"other": Captured(model, 9, seed=5), "r1": captured}, ROTATED)) as run:
+        got = attention(run, "r1", layers=1, heads=[1, 4], queries=[3, 17, 18, 39])
+        assert np.abs(got.weights[0] - captured.weights[1][[1, 4]][:, [3, 17, 18, 39]]).max() < 2e-6
+        assert got.layers == [1] and got.heads == [1, 4] and sorted(got.proofs) == [(1, 1), (1, 4)]
+        pairs = attention(run, "r1", heads=[(0, 2), (1, 5)])
+        assert sorted(pairs.proofs) == [(0, 2), (1, 5)] and np.isnan(pairs.weights[0, 1]).all()
+        with pytest.raises(ReadError, match="several requests"):
+            attention(run)
+        with pytest.raises(ReadError, match="there is no head 0.6: layers have 6 heads"):
+            attention(run, "r1", heads=[(0, 6)])
+        with pytest.raises(ReadError, match="not ascending"):
+            attention(run, "r1", queries=[4, 3])
+
+
+@pytest.mark.parametrize("dtype, bound", [("bf16", 2e-2), ("f16", 4e-3)])
+def test_types(tmp_path, dtype, bound):
+    captured = Captured(MODELS["grouped"], 64, dtype=dtype)
+    with dmi.open(write_run(tmp_path / "run", {"r1": captured}, ROTATED)) as run:
+        got = attention(run)
+        assert np.abs(got.weights - weights_of(captured)).max() < 2e-6  # from the same rounded q and k
+        assert got.proof.state == "holds" and got.proof.bound == bound and 1e-5 < got.proof.error < bound / 2
+
+
+# What is computed wrong on purpose: the proof must see all of it.
+WRONG = {
+    "another base": {"rope_theta": 100.0},
+    "pairs for halves": {"model_type": "glm"},
+    "another multiplier": {"attention_multiplier": 1.0},
+    "a window": {"sliding_window": 9},
+    "a softcap": {"attn_logit_softcapping": 2.0},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(tmp_path, wrong):
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 40)}, BARE)
+    good, bad = write_config(tmp_path / "good.json", Model().config()), write_config(tmp_path / "bad.json", Model().config() | wrong)
+    tool("attention", run, "--config", good)
+    done = tool("attention", run, "--config", bad, status=4)
+    assert "attention's weights times v are not z: head" in done.stderr and not done.stdout
+    assert "fails: off by" in tool("attention", run, "--config", bad, "--unchecked").stdout
+    with dmi.open(run) as opened:
+        with pytest.raises(AnswerRefused):
+            attention(opened, config=bad)
+        assert attention(opened, config=bad, unchecked=True).proof.state == "fails"
+
+
+@pytest.mark.parametrize("name", ["k_rot", "v", "z"])
+def test_one_wrong_row_is_refused(tmp_path, name):
+    """Of 40 rows of one layer one is another one's."""
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 40)}, ROTATED,
+                    wrong={("r1", name): lambda x: np.concatenate([x[:20], x[21:22], x[21:]])})
+    assert "are not z" in tool("attention", run, status=4).stderr
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path):
+    def spoiled(x):
+        x = x.copy()
+        x[7, 0, 0] = np.nan
+        return x
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 20)}, ROTATED, wrong={("r1", "k_rot"): spoiled})
+    assert "off by nan" in tool("attention", run, status=4).stderr
+    with dmi.open(run) as opened:  # queries that do not see the key are as they were
+        assert np.isfinite(attention(opened, queries=range(7)).weights).all()
+
+
+def test_without_v_or_z_it_says_so(tmp_path):
+    captured = Captured(Model(), 12)
+    for names in (("q_rot", "k_rot"), ("q_rot", "k_rot", "v"), ("q_rot", "k_rot", "z")):
+        run = write_run(tmp_path / names[-1], {"r1": captured}, names)
+        assert "A v = z  not checked" in tool("attention", run).stdout
+        assert json.loads(tool("attention", run, "--json").stdout)["proof"]["state"] == "not checked"
+
+
+REFUSED = {
+    "no config": (BARE, None, "rows of q are not rotated yet: no config says how"),
+    "an unknown model": (BARE, {"model_type": "newest"}, 'the model type "newest" is not known'),
+    "norms": (BARE, {"model_type": "qwen3"}, "the model norms them by head before it rotates them"),
+    "a RoPE that is not known": (BARE, {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "RoPE of the type longrope is not known"),
+    "no k": (("q_rot", "v", "z"), None, "has no row of k or k_rot"),
+    "a missing rank": (ROTATED, {"num_attention_heads": 8, "num_key_value_heads": 4}, "a rank's run is missing, or its sites lack `shard`"),
+    "another head": (ROTATED, {"head_dim": 32}, "heads of 16 elements were captured, and the model's have 32"),
+    "sinks without weights": (ROTATED, {"model_type": "gpt_oss"}, "its heads have sinks"),
+    "ALiBi": (ROTATED, {"model_type": "bloom"}, "a term that grows with the distance"),
+}
+
+
+@pytest.mark.parametrize("names, config, why", REFUSED.values(), ids=REFUSED)
+def test_what_lacks_is_named(tmp_path, names, config, why):
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 12)}, names)
+    words = ["--config", write_config(tmp_path / "config.json", Model().config() | config)] if config else []
+    done = subprocess.run([TOOL, "attention", run, *words], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2) and why in done.stderr, done.stderr
+
+
+def test_norms_by_their_own_sites(tmp_path):
+    """q_norm and k_norm are rotated here where the model norms."""
+    model = Model()
+    captured = Captured(model, 20)
+    captured.values |= {"q_norm": captured.values["q"], "k_norm": captured.values["k"], "q": captured.values["v"], "k": captured.values["v"]}
+    with dmi.open(write_run(tmp_path / "run", {"r1": captured}, ("q_norm", "k_norm", "v", "z", "q", "k"))) as run:
+        got = attention(run, config=write_config(tmp_path / "config.json", model.config() | {"model_type": "qwen3"}))
+        assert np.abs(got.weights - weights_of(captured)).max() < 2e-6
+
+
+def test_positions_that_lack_are_named(tmp_path):
+    captured = Captured(Model(), 20)
+    run = write_run(tmp_path / "run", {"r1": captured}, ROTATED, lacking={"r1": 3})
+    assert "layer 0 has no row of k or k_rot at positions 0 to 2" in tool("attention", run, status=1).stderr
+    with dmi.open(run) as opened, pytest.raises(ReadError, match="no row of q or q_rot at position 1"):
+        attention(opened, queries=[1])
+
+
+def test_rows_without_a_dimension_of_heads(tmp_path):
+    captured = Captured(Model(), 20)
+    run = write_run(tmp_path / "run", {"r1": captured}, ROTATED, flat=ROTATED)
+    assert "captured without a dimension of heads, and no config says" in tool("attention", run, status=1).stderr
+    with dmi.open(run) as opened:
+        got = attention(opened, config=write_config(tmp_path / "config.json", Model().config()))
+        assert np.abs(got.weights - weights_of(captured)).max() < 2e-6
+
+
+def test_strongest_pairs_and_map(tmp_path):
+    captured = Captured(Model(), 30)
+    run = write_run(tmp_path / "run", {"r1": captured}, ROTATED)
+    said = json.loads(tool("attention", run, "--json", "--top", 7, "--skip-first", "--tokens", "10:20", "--layers", 1).stdout)
+    weights = captured.weights[1][:, 10:20, 1:]
+    best = sorted(((w, h, 10 + i, 1 + j) for (h, i, j), w in np.ndenumerate(weights)), reverse=True)[:7]
+    assert [(p["head"], p["query"], p["key"]) for p in said["pairs"]] == [b[1:] for b in best]
+    assert np.allclose([p["weight"] for p in said["pairs"]], [b[0] for b in best], atol=2e-6)
+    assert said["queries"] == 10 and said["keys"] == 20 and said["proof"]["state"] == "holds"
+    cells = json.loads(tool("attention", run, "--json", "--map", "--layers", 0, "--heads", 2).stdout)["map"]
+    assert np.allclose(cells["cells"], captured.weights[0][2], atol=2e-6) and cells["queries"] == list(range(30))
+    assert "of one head" in tool("attention", run, "--map", status=2).stderr
+    assert len([line for line in tool("attention", run, "--map", "--layers", 0, "--heads", 2).stdout.splitlines() if line[:9].strip().isdigit()]) >= 30
+
+
+SCALED = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+}
+
+
+def scaled(kind, theta, dim):
+    """Frequencies and amplitude as the papers have them, in float64."""
+    s, f = SCALED[kind], theta ** (-np.arange(0, dim, 2) / dim)
+    if kind == "linear":
+        return f / s["factor"], 1.0
+    if kind == "llama3":
+        length = s["original_max_position_embeddings"] * f / (2 * np.pi)
+        smooth = np.clip((length - s["low_freq_factor"]) / (s["high_freq_factor"] - s["low_freq_factor"]), 0, 1)
+        return f * (smooth + (1 - smooth) / s["factor"]), 1.0
+    lo, hi = (dim * np.log(s["original_max_position_embeddings"] / (turns * 2 * np.pi)) / (2 * np.log(theta)) for turns in (32, 1))
+    ramp = np.clip((np.arange(dim // 2) - max(np.floor(lo), 0)) / (min(np.ceil(hi), dim - 1) - max(np.floor(lo), 0)), 0, 1)
+    return f / s["factor"] * ramp + f * (1 - ramp), 0.1 * np.log(s["factor"]) + 1
+
+
+@pytest.mark.parametrize("kind", SCALED)
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_scaled_rope(tmp_path, monkeypatch, kind, key):
+    model = Model(dim=32, more={key: SCALED[kind] | ({"rope_theta": 10000.0} if key == "rope_parameters" else {})})
+    frequencies, amplitude = scaled(kind, model.theta, model.dim)
+
+    def rotate(_, x, positions):
+        angles = positions[:, None] * frequencies
+        cosine, sine = np.cos(angles)[:, None] * amplitude, np.sin(angles)[:, None] * amplitude
+        a, b = x[..., :16], x[..., 16:]
+        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+    monkeypatch.setattr(Model, "rotate", rotate)
+    captured = Captured(model, 200, scale=1.0)
+    config = model.config()
+    if key == "rope_parameters":
+        del config["rope_theta"]
+    with dmi.open(write_run(tmp_path / "run", {"r1": captured}, BARE)) as run:
+        got = attention(run, config=write_config(tmp_path / "config.json", config))
+        assert np.abs(got.weights - weights_of(captured)).max() < 1e-5  # angles are products in f32
+        assert got.proof.state == "holds"
+
+
+def test_sinks_take_a_share(tmp_path):
+    model = Model(more={"model_type": "gpt_oss", "dmi_sinks": [[0.5, 3.0, -1.0, 2.0], [9.0, 0.0, 1.0, -40.0]]})
+    captured = Captured(model, 20, sinks=model.more["dmi_sinks"])
+    with dmi.open(write_run(tmp_path / "run", {"r1": captured}, ROTATED)) as run:
+        got = attention(run, config=write_config(tmp_path / "config.json", model.config()))
+        assert np.abs(got.weights - weights_of(captured)).max() < 2e-6 and got.proof.state == "holds"
+        assert got.weights[1, 0].sum(-1).min() < 0.1
+
+
+BAD_CONFIGS = {
+    "": "", "[]": "this is no model's config", "{}": "no num_hidden_layers",
+    '{"num_hidden_layers": 2, "num_attention_heads": -1}': "no whole number from 1 to",
+    '{"num_hidden_layers": 99999, "num_attention_heads": 1}': "no whole number from 1 to 4096",
+    '{"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "model_type": "llama", "rope_theta": -1}': "which cannot be",
+    '{"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "model_type": "llama", "partial_rotary_factor": 7}': "which cannot be",
+    '{"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "model_type": "llama", "rope_scaling": {"type": "llama3", "factor": 2}}':
+        "lacks its factor or",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CONFIGS)
+def test_bad_configs(tmp_path, text):
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 5)}, ROTATED)
+    (tmp_path / "config.json").write_text(text)
+    assert BAD_CONFIGS[text] in tool("attention", run, "--config", tmp_path, status=2).stderr
+
+
+def test_bad_words(tmp_path):
+    run = write_run(tmp_path / "run", {"r1": Captured(Model(), 5)}, ROTATED)
+    for words, why in ((["--heads", "9"], "there is none of these: layers have 4 heads"), (["--tokens", "9:12"], "no query of the request"),
+                       (["--layers", "7"], "layer 7"), (["--request", "r2"], "r2"), (["--threads", "0"], "no number from 1 to 256"),
+                       (["--memory", "x"], "is no size"), (["--multiplier", "0"], "no number above 0"), (["--config", "/nowhere"], "cannot read"),
+                       (["more"], "takes a run, and nothing more"), (["--what"], "unknown option")):
+        done = subprocess.run([TOOL, "attention", run, *words], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        assert done.returncode in (1, 2) and why in done.stderr, (words, done.stderr)
+
+
+def test_structs_of_another_size():
+    """A caller of an older or a newer header: what its struct lacks is left out, what the library lacks is 0."""
+    library = dmi.attention.library()
+    assert library.dmi_analyze_version() == 1
+    why = ctypes.create_string_buffer(100)
+    options, handle = dmi.attention._Options(), ctypes.c_void_p()
+    options.size = 0
+    assert library.dmi_analyze_open(None, ctypes.byref(options), ctypes.byref(handle), why, ctypes.c_uint64(100)) == -22
+    assert b"size was not set" in why.value

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/asked.h"
+
+#include "core/cleanup.h"
+#include "tools/common/say.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int status_of(int r)
+{
+    return r == -ENODATA ? ANALYZE_FAILED : ANALYZE_USAGE;
+}
+
+/* ------------------------------------------------------------------------- the run */
+
+static int select_run(const struct options *o, const char *positions, struct dmi_read *run)
+{
+    struct dmi_read_selection s = { .size = sizeof s,
+                                    .flags = o->fill_cached ? DMI_READ_FILL_CACHED : 0,
+                                    .request = o->request,
+                                    .request_bytes = o->request ? strlen(o->request) : 0,
+                                    .positions = positions };
+    for (int a = 0; a < 4; a++)
+        s.ranks[a] = (uint32_t)(o->ranks[a] + 1);
+    int r = dmi_read_select(run, &s);
+    if (r)
+        complain("%s", dmi_read_error(run));
+    return r ? status_of(r) : ANALYZE_OK;
+}
+
+int asked_open(const struct options *o, struct asked *a)
+{
+    char why[512];
+    *a = (struct asked){ 0 };
+    if (dmi_read_open(o->run, &a->run, why, sizeof why)) {
+        complain("%s", why);
+        return ANALYZE_USAGE;
+    }
+    return select_run(o, NULL, a->run);
+}
+
+void asked_close(struct asked *a)
+{
+    dmi_analyze_close(a->answer);
+    dmi_analyze_model_close(a->model);
+    dmi_read_close(a->run);
+    free(a->queries);
+    free(a->heads);
+    *a = (struct asked){ 0 };
+}
+
+/* ------------------------------------------------------------------------- queries and heads */
+
+static int open_answer(const struct options *o, struct asked *a)
+{
+    char why[512];
+    const struct dmi_analyze_options options = { .size = sizeof options,
+                                                 .n_threads = o->n_threads,
+                                                 .request = o->request,
+                                                 .request_bytes =
+                                                     o->request ? strlen(o->request) : 0,
+                                                 .layers = o->layers,
+                                                 .heads = a->heads,
+                                                 .n_heads = a->n_heads,
+                                                 .queries = a->queries,
+                                                 .n_queries = a->n_queries,
+                                                 .sites = o->sites,
+                                                 .model = a->model,
+                                                 .multiplier = o->multiplier,
+                                                 .n_memory = o->n_memory };
+    dmi_analyze_close(a->answer);
+    int r = dmi_analyze_open(a->run, &options, &a->answer, why, sizeof why);
+    if (r)
+        complain("%s", why);
+    return r ? status_of(r) : ANALYZE_OK;
+}
+
+static int no_memory(void)
+{
+    complain("no memory");
+    return ANALYZE_USAGE;
+}
+
+/* Notes which positions have a row in a tensor. */
+static void note_positions(struct dmi_read *run, uint64_t tensor, uint64_t n_rows, bool *wanted,
+                           int64_t n_keys)
+{
+    struct dmi_read_row rows[64];
+    for (uint64_t at = 0, n; at < n_rows; at += n) {
+        n = n_rows - at < 64 ? n_rows - at : 64;
+        if (dmi_read_rows(run, tensor, at, n, NULL, 0, rows, sizeof *rows))
+            return;
+        for (uint64_t i = 0; i < n; i++)
+            if (rows[i].position >= 0 && rows[i].position < n_keys)
+                wanted[rows[i].position] = true;
+    }
+}
+
+/* Selects by the words, and notes which positions the first layer of the answer has rows of then. */
+static int find_positions(const struct options *o, struct asked *a, bool *wanted, int64_t n_keys)
+{
+    struct dmi_read_tensor t = { .size = sizeof t };
+    struct dmi_read_run about = { .size = sizeof about };
+    int32_t layer = dmi_analyze_layer(a->answer, 0);
+    int status = select_run(o, o->tokens, a->run);
+    if (status)
+        return status;
+    dmi_read_run(a->run, &about);
+    for (uint64_t i = 0; i < about.n_tensors; i++)
+        if (!dmi_read_tensor(a->run, i, &t) && t.layer == layer)
+            note_positions(a->run, i, t.n_rows, wanted, n_keys);
+    return select_run(o, NULL, a->run);
+}
+
+/* Words for tokens mean positions by what the run says of the request: those of its queries that are among them. */
+static int find_queries(const struct options *o, struct asked *a)
+{
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    _cleanup_(freep) bool *wanted = calloc((size_t)shape.n_keys + 1, sizeof *wanted);
+    a->queries = calloc(shape.n_queries + 1, sizeof *a->queries);
+    if (!wanted || !a->queries)
+        return no_memory();
+    int status = find_positions(o, a, wanted, shape.n_keys);
+    for (uint64_t i = 0; i < shape.n_queries && !status; i++)
+        if (wanted[shape.queries[i]])
+            a->queries[a->n_queries++] = shape.queries[i];
+    if (status || a->n_queries)
+        return status;
+    complain("--tokens %s: no query of the request is among them", o->tokens);
+    return ANALYZE_FAILED;
+}
+
+static int find_heads(const struct options *o, struct asked *a)
+{
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    struct ranges heads = slices_of(&o->heads, shape.n_heads);
+    a->heads = calloc(shape.n_heads + 1u, sizeof *a->heads);
+    if (!a->heads)
+        return no_memory();
+    for (uint32_t h = 0; h < shape.n_heads; h++)
+        if (ranges_have(&heads, h))
+            a->heads[a->n_heads++] = (struct dmi_analyze_head){ -1, h };
+    if (a->n_heads)
+        return ANALYZE_OK;
+    complain("--heads: there is none of these: layers have %u heads", shape.n_heads);
+    return ANALYZE_USAGE;
+}
+
+int asked_answer(const struct options *o, struct asked *a)
+{
+    char why[512];
+    int status = asked_open(o, a);
+    if (!status && o->config && dmi_analyze_model_open(o->config, &a->model, why, sizeof why)) {
+        complain("%s", why);
+        status = ANALYZE_USAGE;
+    }
+    if (!status)
+        status = open_answer(o, a);
+    if (!status && o->heads.n)
+        status = find_heads(o, a);
+    if (!status && o->tokens)
+        status = find_queries(o, a);
+    return status || !(o->heads.n || o->tokens) ? status : open_answer(o, a);
+}
+
+/* ------------------------------------------------------------------------- the proof */
+
+/* What speaks against the answer; NULL: nothing does. */
+static const char *objection(const struct dmi_analyze_proof *p,
+                             const struct dmi_analyze_shape *shape)
+{
+    if (p->state == DMI_ANALYZE_FAILS)
+        return "attention's weights times v are not z";
+    if (p->state == DMI_ANALYZE_UNCHECKED && shape->n_borrowed)
+        return "rows of another request stand in for those that a prefix cache had, and without v "
+               "and z nothing shows that they "
+               "are right";
+    return NULL;
+}
+
+int asked_judge(const struct options *o, struct asked *a)
+{
+    struct dmi_analyze_proof p = { .size = sizeof p };
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    dmi_analyze_proof(a->answer, -1, -1, &p);
+    const char *why = objection(&p, &shape);
+    if (!why)
+        return ANALYZE_OK;
+    const char *end = o->unchecked ? "" : "; --unchecked prints the answer";
+    if (p.state == DMI_ANALYZE_FAILS)
+        complain("%s: head %d.%u is off by %.2g of z's norm, where %.2g is allowed%s", why, p.layer,
+                 p.head, p.error, p.bound, end);
+    else
+        complain("%s%s", why, end);
+    return o->unchecked ? ANALYZE_OK : ANALYZE_REFUSED;
+}

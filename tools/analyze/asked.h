@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run of a command line, opened and selected, and an answer about its request. A program of one thread. */
+#ifndef TOOLS_ANALYZE_ASKED_H
+#define TOOLS_ANALYZE_ASKED_H
+
+#include "tools/analyze/options.h"
+
+#include <dmi/analyze.h>
+
+struct asked {
+    struct dmi_read *run;
+    struct dmi_analyze_model *model; /* NULL: none is known */
+    struct dmi_analyze *answer;      /* NULL: asked_open() alone was called */
+    int64_t *queries;                /* that --tokens names; NULL: all */
+    uint64_t n_queries;
+    struct dmi_analyze_head *heads; /* that --heads names; NULL: all */
+    uint64_t n_heads;
+};
+
+/* Opens the run and selects request and ranks. What is wrong is said. Return: ANALYZE_OK or an exit status; asked_close() in any case. */
+int asked_open(const struct options *options, struct asked *out);
+
+/* The same, and the answer that heads, layers and tokens of the options mean. */
+int asked_answer(const struct options *options, struct asked *out);
+/* Accepts a zeroed struct. */
+void asked_close(struct asked *asked);
+
+/**
+ * asked_judge() - whether an answer may be given, once it was computed
+ * Says why it may not be, or (--unchecked) why it should not. Return: ANALYZE_OK or ANALYZE_REFUSED.
+ */
+int asked_judge(const struct options *options, struct asked *asked);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/attention.h"
+
+#include "core/cleanup.h"
+#include "tools/analyze/describe.h"
+#include "tools/analyze/pairs.h"
+#include "tools/common/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MAP_CELLS 64 /* of a side, at most */
+
+/* One head's weights: a cell is the largest weight of some queries and keys. */
+struct weight_map {
+    float *cells;
+    size_t n_rows, n_columns;
+    uint64_t n_queries;
+    int64_t n_keys;
+};
+
+struct taken {
+    struct pairs pairs;
+    struct weight_map map;
+    bool skip_first, has_map;
+};
+
+/* ------------------------------------------------------------------------- the map */
+
+static int map_init(struct weight_map *m, const struct dmi_analyze_shape *shape)
+{
+    m->n_queries = shape->n_queries;
+    m->n_keys = shape->n_keys;
+    m->n_rows = m->n_queries < MAP_CELLS ? (size_t)m->n_queries : MAP_CELLS;
+    m->n_columns = m->n_keys < MAP_CELLS ? (size_t)m->n_keys : MAP_CELLS;
+    m->cells = calloc(m->n_rows * m->n_columns + 1, sizeof *m->cells);
+    return m->cells ? 0 : -1;
+}
+
+static void map_add(struct weight_map *m, const struct dmi_analyze_rows *rows, bool skip_first)
+{
+    for (uint32_t i = 0; i < rows->n; i++) {
+        float *cells = m->cells + (rows->first_query + i) * m->n_rows / m->n_queries * m->n_columns;
+        for (int64_t key = skip_first; key <= rows->queries[i]; key++) {
+            float *cell = &cells[(size_t)key * m->n_columns / (size_t)m->n_keys];
+            float weight = rows->weights[i * rows->stride + (size_t)key];
+            *cell = weight > *cell ? weight : *cell;
+        }
+    }
+}
+
+/* The first query of a row of cells. */
+static int64_t query_of(const struct weight_map *m, const struct dmi_analyze_shape *shape,
+                        size_t row)
+{
+    return shape->queries[(row * m->n_queries + m->n_rows - 1) / m->n_rows];
+}
+
+static void print_map(struct report *r, const struct weight_map *m,
+                      const struct dmi_analyze_shape *shape)
+{
+    static const char shades[] = " .:-=+*#%@";
+    report_line(r, "%s", "");
+    report_line(r, "%9s keys 0 to %lld: ' ' below 0.05, '@' above 0.95", "QUERY",
+                (long long)m->n_keys - 1);
+    for (size_t i = 0; i < m->n_rows; i++) {
+        char line[MAP_CELLS + 1] = { 0 };
+        for (size_t k = 0; k < m->n_columns; k++) {
+            float v = m->cells[i * m->n_columns + k];
+            line[k] = v >= 0 && v <= 1.001f
+                          ? shades[(int)(v * 9 + 0.5f) > 9 ? 9 : (int)(v * 9 + 0.5f)]
+                          : '?';
+        }
+        report_line(r, "%9lld %s", (long long)query_of(m, shape, i), line);
+    }
+}
+
+static json_t *map_object(const struct weight_map *m, const struct dmi_analyze_shape *shape)
+{
+    json_t *rows = json_array(), *queries = json_array();
+    for (size_t i = 0; i < m->n_rows; i++) {
+        json_t *row = json_array();
+        for (size_t k = 0; k < m->n_columns; k++)
+            json_array_append_new(row, value_double((double)m->cells[i * m->n_columns + k]));
+        json_array_append_new(rows, row);
+        json_array_append_new(queries, json_integer(query_of(m, shape, i)));
+    }
+    return json_pack("{s:o, s:o}", "queries", queries, "cells", rows);
+}
+
+/* ------------------------------------------------------------------------- the answer */
+
+static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
+{
+    struct taken *t = arg;
+    pairs_add(&t->pairs, rows, t->skip_first);
+    if (t->has_map)
+        map_add(&t->map, rows, t->skip_first);
+    return 0;
+}
+
+static void cell_weight(struct text *to, const json_t *row)
+{
+    const json_t *weight = json_object_get(row, "weight");
+    if (json_is_null(weight))
+        text_printf(to, "not finite");
+    else
+        text_printf(to, "%.4f", json_number_value(weight));
+}
+
+static const struct column pair_columns[] = {
+    { "LAYER", "layer", 5, NULL },           { "HEAD", "head", 5, NULL },
+    { "QUERY", "query", 8, NULL },           { "KEY", "key", 8, NULL },
+    { "WEIGHT", "weight", 10, cell_weight },
+};
+
+static void print_pairs(struct report *r, const struct pairs *p)
+{
+    report_line(r, "%s", "");
+    report_table(r, "pairs", pair_columns, sizeof pair_columns / sizeof *pair_columns);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pair *a = &p->all[i];
+        report_row(r, json_pack("{s:o, s:I, s:I, s:I, s:o}", "layer", value_layer(a->layer), "head",
+                                (json_int_t)a->head, "query", (json_int_t)a->query, "key",
+                                (json_int_t)a->key, "weight", value_double((double)a->weight)));
+    }
+    report_table_end(r);
+}
+
+static int give_answer(const struct options *o, struct asked *a, struct taken *t)
+{
+    struct report r = { .json = o->json };
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    pairs_sort(&t->pairs);
+    describe_answer(&r, a);
+    print_pairs(&r, &t->pairs);
+    if (t->has_map) {
+        print_map(&r, &t->map, &shape);
+        report_member(&r, "map", map_object(&t->map, &shape));
+    }
+    return report_end(&r, ANALYZE_OK);
+}
+
+/* Several heads have several maps. */
+static int check_map(const struct options *o, struct asked *a)
+{
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    if (!o->map || (shape.n_layers == 1 && (a->heads ? a->n_heads : shape.n_heads) == 1))
+        return ANALYZE_OK;
+    complain("--map: of one head: say which one by --layers and --heads");
+    return ANALYZE_USAGE;
+}
+
+static int compute(const struct options *o, struct asked *a, struct taken *t)
+{
+    struct dmi_analyze_shape shape = { .size = sizeof shape };
+    dmi_analyze_shape(a->answer, &shape);
+    if (pairs_init(&t->pairs, o->n_top) || (o->map && map_init(&t->map, &shape))) {
+        complain("no memory");
+        return ANALYZE_USAGE;
+    }
+    if (dmi_analyze_attention(a->answer, take_rows, t)) {
+        complain("%s", dmi_analyze_error(a->answer));
+        return ANALYZE_FAILED;
+    }
+    return asked_judge(o, a);
+}
+
+int analyze_attention(const struct options *o)
+{
+    struct asked a = { 0 };
+    struct taken t = { .skip_first = o->skip_first, .has_map = o->map };
+    int status = asked_answer(o, &a);
+    if (!status)
+        status = check_map(o, &a);
+    if (!status)
+        status = compute(o, &a, &t);
+    if (!status)
+        status = give_answer(o, &a, &t);
+    pairs_deinit(&t.pairs);
+    free(t.map.cells);
+    asked_close(&a);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-analyze: answers from what was captured. See docs/man/dmi-analyze.1. */
+#include "tools/analyze/attention.h"
+#include "tools/analyze/options.h"
+#include "tools/common/say.h"
+#include "tools/common/ticker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command commands[] = {
+    { "attention", analyze_attention },
+    { 0 },
+};
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    int status = options_parse(argc, argv, commands, &o);
+    if (status < 0) {
+        /* JSON on a terminal goes around the lines that the ticker knows of */
+        if (!o.json || !isatty(STDOUT_FILENO))
+            ticker_start(0);
+        status = o.command->run(&o);
+        ticker_stop();
+    }
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write the output: %s", strerror(errno));
+        return ANALYZE_USAGE;
+    }
+    return status;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/options.h"
+
+#include "policy/number.h"
+#include "tools/common/choice.h"
+#include "tools/common/say.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage_text[] =
+    "dmi-analyze attention RUN     which tokens a head attends to, proved by what the model made "
+    "of it\n"
+    "\n"
+    "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
+    "joined, or\n"
+    "one segment file.\n"
+    "\n"
+    "  --request ID        of this request; a run of one request needs none\n"
+    "  --layers LIST       only these layers: 0,3-7,last (3-7: 7 is included)\n"
+    "  --heads LIST        only these heads of each layer: 0,4:8 (4:8: 8 is not included)\n"
+    "  --tokens LIST       only these queries: positions 5 or A:B, which -2: counts from the end, "
+    "prompt,\n"
+    "                      response, response[0:16], last, all\n"
+    "  --top N             so many of the strongest pairs (default: 10)\n"
+    "  --skip-first        leave out the first token as a key: heads that have nothing to say rest "
+    "there\n"
+    "  --map               of one head: a map, queries down, keys across\n"
+    "  --config FILE       the model's config.json, or the folder that has it: how q and k are "
+    "rotated,\n"
+    "                      windows, softcap\n"
+    "  --fill-cached       rows of tokens that a prefix cache had, from a request that computed "
+    "them with\n"
+    "                      the same tokens from position 0 on\n"
+    "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
+    "parallel rank\n"
+    "                      R, or with these ranks of tp, pp, dp, ep; not joined with the others\n"
+    "  --unchecked         print an answer although its proof fails, or lacks where it must be\n"
+    "  --multiplier X      by what scores are multiplied (default: the config's, else 1 / square "
+    "root of a\n"
+    "                      head's elements)\n"
+    "  --q-rot NAME        a site of this name in the place of q_rot, rows of q after RoPE\n"
+    "  --k-rot NAME        the same of k_rot\n"
+    "  --q-norm NAME       the same of q_norm: after a norm by head, before RoPE\n"
+    "  --k-norm NAME       the same of k_norm\n"
+    "  --q NAME            the same of q, before both\n"
+    "  --k NAME            the same of k\n"
+    "  --v NAME            the same of v\n"
+    "  --z NAME            the same of z\n"
+    "  --threads N         threads that compute (default: 1)\n"
+    "  --memory SIZE       bytes for keys, values and rows of weights, K, M or G after the number "
+    "(default:\n"
+    "                      64M)\n"
+    "  --json              JSON on stdout instead of text\n"
+    "  --version           the version\n"
+    "\n"
+    "Exit status: 0 all well; 1 nothing to answer from; 2 wrong usage, a name that the run has "
+    "not, or\n"
+    "nothing readable; 4 the answer was refused: attention's weights times v are not z.\n";
+
+enum option_id {
+    OPT_REQUEST = 256,
+    OPT_LAYERS,
+    OPT_HEADS,
+    OPT_TOKENS,
+    OPT_TOP,
+    OPT_SKIP_FIRST,
+    OPT_MAP,
+    OPT_CONFIG,
+    OPT_FILL_CACHED,
+    OPT_RANK,
+    OPT_UNCHECKED,
+    OPT_MULTIPLIER,
+    OPT_Q_ROT,
+    OPT_K_ROT,
+    OPT_Q_NORM,
+    OPT_K_NORM,
+    OPT_Q,
+    OPT_K,
+    OPT_V,
+    OPT_Z,
+    OPT_THREADS,
+    OPT_MEMORY,
+    OPT_JSON,
+    OPT_VERSION
+};
+
+static const struct option long_options[] = {
+    { "request", required_argument, NULL, OPT_REQUEST },
+    { "layers", required_argument, NULL, OPT_LAYERS },
+    { "layer", required_argument, NULL, OPT_LAYERS },
+    { "heads", required_argument, NULL, OPT_HEADS },
+    { "head", required_argument, NULL, OPT_HEADS },
+    { "tokens", required_argument, NULL, OPT_TOKENS },
+    { "top", required_argument, NULL, OPT_TOP },
+    { "skip-first", no_argument, NULL, OPT_SKIP_FIRST },
+    { "map", no_argument, NULL, OPT_MAP },
+    { "config", required_argument, NULL, OPT_CONFIG },
+    { "fill-cached", no_argument, NULL, OPT_FILL_CACHED },
+    { "rank", required_argument, NULL, OPT_RANK },
+    { "unchecked", no_argument, NULL, OPT_UNCHECKED },
+    { "multiplier", required_argument, NULL, OPT_MULTIPLIER },
+    { "q-rot", required_argument, NULL, OPT_Q_ROT },
+    { "k-rot", required_argument, NULL, OPT_K_ROT },
+    { "q-norm", required_argument, NULL, OPT_Q_NORM },
+    { "k-norm", required_argument, NULL, OPT_K_NORM },
+    { "q", required_argument, NULL, OPT_Q },
+    { "k", required_argument, NULL, OPT_K },
+    { "v", required_argument, NULL, OPT_V },
+    { "z", required_argument, NULL, OPT_Z },
+    { "threads", required_argument, NULL, OPT_THREADS },
+    { "memory", required_argument, NULL, OPT_MEMORY },
+    { "json", no_argument, NULL, OPT_JSON },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, OPT_VERSION },
+    { 0 },
+};
+
+/* Which commands take an option; options that are not here go with all. */
+static const struct {
+    int id;
+    const char *commands;
+} taken_by[] = {
+    { OPT_HEADS, "attention" },      { OPT_TOKENS, "attention" },     { OPT_TOP, "attention" },
+    { OPT_SKIP_FIRST, "attention" }, { OPT_MAP, "attention" },        { OPT_CONFIG, "attention" },
+    { OPT_UNCHECKED, "attention" },  { OPT_MULTIPLIER, "attention" }, { OPT_Q_ROT, "attention" },
+    { OPT_K_ROT, "attention" },      { OPT_Q_NORM, "attention" },     { OPT_K_NORM, "attention" },
+    { OPT_Q, "attention" },          { OPT_K, "attention" },          { OPT_V, "attention" },
+    { OPT_Z, "attention" },          { OPT_THREADS, "attention" },    { OPT_MEMORY, "attention" },
+};
+
+static const char *option_name(int id)
+{
+    for (const struct option *o = long_options; o->name; o++)
+        if (o->val == id)
+            return o->name;
+    return "?";
+}
+
+static int hint(void)
+{
+    complain("try: dmi-analyze --help");
+    return ANALYZE_USAGE;
+}
+
+/* Return: as take_option(). */
+static int take(bool taken)
+{
+    return taken ? -1 : hint();
+}
+
+static int take_number(int id, int64_t most, uint32_t *out)
+{
+    int64_t n;
+    bool good = parse_integer(optarg, &n) && n >= 1 && n <= most;
+    *out = good ? (uint32_t)n : 0;
+    if (good)
+        return -1;
+    complain("--%s: '%s' is no number from 1 to %lld", option_name(id), optarg, (long long)most);
+    return hint();
+}
+
+static int take_multiplier(double *out)
+{
+    if (parse_decimal(optarg, out) && *out > 0)
+        return -1;
+    complain("--multiplier: '%s' is no number above 0", optarg);
+    return hint();
+}
+
+static int take_memory(uint64_t *out)
+{
+    if (parse_size(optarg, strlen(optarg), out) && *out)
+        return -1;
+    complain("--memory: '%s' is no size", optarg);
+    return hint();
+}
+
+static int take_site(int c, struct dmi_analyze_sites *s)
+{
+    switch (c) {
+    case OPT_Q_ROT: s->q_rot = optarg; break;
+    case OPT_K_ROT: s->k_rot = optarg; break;
+    case OPT_Q_NORM: s->q_norm = optarg; break;
+    case OPT_K_NORM: s->k_norm = optarg; break;
+    case OPT_Q: s->q = optarg; break;
+    case OPT_K: s->k = optarg; break;
+    case OPT_V: s->v = optarg; break;
+    default: s->z = optarg; break;
+    }
+    return -1;
+}
+
+static int print_usage(FILE *to)
+{
+    fputs(usage_text, to);
+    return to == stdout ? ANALYZE_OK : ANALYZE_USAGE;
+}
+
+/* Return: -1 to go on, else an exit status. */
+static int take_option(int c, struct options *o)
+{
+    switch (c) {
+    case OPT_REQUEST: o->request = optarg; break;
+    case OPT_LAYERS: o->layers = optarg; break;
+    case OPT_HEADS: return take(choice_numbers("heads", optarg, false, &o->heads));
+    case OPT_TOKENS: o->tokens = optarg; break;
+    case OPT_TOP: return take_number(c, 1000000, &o->n_top);
+    case OPT_SKIP_FIRST: o->skip_first = true; break;
+    case OPT_MAP: o->map = true; break;
+    case OPT_CONFIG: o->config = optarg; break;
+    case OPT_FILL_CACHED: o->fill_cached = true; break;
+    case OPT_RANK: return take(choice_ranks(optarg, o->ranks));
+    case OPT_UNCHECKED: o->unchecked = true; break;
+    case OPT_MULTIPLIER: return take_multiplier(&o->multiplier);
+    case OPT_THREADS: return take_number(c, 256, &o->n_threads);
+    case OPT_MEMORY: return take_memory(&o->n_memory);
+    case OPT_JSON: o->json = true; break;
+    case 'h': return print_usage(stdout);
+    case OPT_VERSION: puts("dmi-analyze " DMI_VERSION); return ANALYZE_OK;
+    default: return take_site(c, &o->sites);
+    }
+    return -1;
+}
+
+/* Does the command take all options that were given? */
+static bool are_taken(const struct options *o, const bool *given)
+{
+    bool good = true;
+    for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++) {
+        if (!given[taken_by[i].id - OPT_REQUEST])
+            continue;
+        char words[64];
+        snprintf(words, sizeof words, " %s ", taken_by[i].commands);
+        char name[32];
+        snprintf(name, sizeof name, " %s ", o->command->name);
+        if (strstr(words, name))
+            continue;
+        complain("%s takes no --%s", o->command->name, option_name(taken_by[i].id));
+        good = false;
+    }
+    return good;
+}
+
+static int take_words(int n, char **words, const struct command *commands, struct options *o)
+{
+    for (const struct command *c = commands; c->name && !o->command; c++)
+        if (!strcmp(words[0], c->name))
+            o->command = c;
+    if (!o->command)
+        complain("unknown command '%s'", words[0]);
+    else if (n != 2)
+        complain("%s takes a run, and nothing more", o->command->name);
+    o->run = n > 1 ? words[1] : NULL;
+    return o->command && n == 2 ? -1 : hint();
+}
+
+int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
+{
+    bool given[OPT_VERSION - OPT_REQUEST + 1] = { 0 };
+    *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10 };
+    opterr = 0;
+    int c, status;
+    while ((c = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+        if (c == '?' || c == ':') {
+            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
+            return hint();
+        }
+        if ((status = take_option(c, o)) >= 0)
+            return status;
+        given[c - OPT_REQUEST] = true;
+    }
+    if (optind == argc)
+        return print_usage(stderr);
+    status = take_words(argc - optind, argv + optind, commands, o);
+    return status < 0 && !are_taken(o, given) ? hint() : status;
+}

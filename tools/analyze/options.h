@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What dmi-analyze was asked for. A program of one thread. */
+#ifndef TOOLS_ANALYZE_OPTIONS_H
+#define TOOLS_ANALYZE_OPTIONS_H
+
+#include "read/selection.h"
+
+#include <dmi/analyze.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ANALYZE_OK = 0,
+    ANALYZE_FAILED = 1,
+    ANALYZE_USAGE = 2,
+    ANALYZE_BELOW = 3,
+    ANALYZE_REFUSED = 4
+};
+
+struct options;
+
+/* A question that the tool answers. */
+struct command {
+    const char *name;
+    int (*run)(const struct options *options); /* Return: an exit status */
+};
+
+#define OPTIONS_MOST_HEADS 1024
+
+struct options {
+    const struct command *command;
+    const char *run;     /* a folder or a file */
+    const char *request; /* NULL: the only one */
+    const char *layers;  /* words; NULL: all */
+    const char *tokens;  /* words: queries; NULL: all */
+    const char *config;  /* NULL: what the run says */
+    struct slices heads; /* numbers; none: all */
+    int32_t ranks[4];    /* by axis, -1: any */
+    struct dmi_analyze_sites sites;
+    double multiplier; /* 0: not said */
+    uint64_t n_memory; /* bytes; 0: not said */
+    uint32_t n_threads;
+    uint32_t n_top; /* entries of a list */
+    bool json, unchecked, fill_cached, map, skip_first;
+};
+
+/**
+ * options_parse() - the command line
+ * @commands: the last one has no name
+ * Return: -1 to go on, else an exit status; what is wrong is said.
+ */
+int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+
+#endif
