@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of Hugging Face's on the CPU, attached, one forward each over given tokens: lens_client.py FOLDER PLAN.json
 
-PLAN: [{"request", "tokens", "family" (attach_models.py) or "gguf" (a file), "dtype", "sites"}]. What the taps see is copied to the device and tapped there, as
-generate_client.py does. A family's model is saved in FOLDER/REQUEST, and its lens is in FOLDER/REQUEST.safetensors, as the model's own modules compute it.
+PLAN: [{"request", "tokens", "family" (attach_models.py) or "gguf" (a file), "dtype", "sites", "router"}]. What the taps see is copied to the device and tapped there, as
+generate_client.py does. A family's model is saved in FOLDER/REQUEST, and its lens is in FOLDER/REQUEST.safetensors, as the model's own modules compute it; with "router"
+the logits of its routers, by layer, in FOLDER/REQUEST.router.safetensors.
 """
 import json
 import os
@@ -57,6 +58,9 @@ def main():
             model(torch.tensor([tokens]), use_cache=False)
         dmi.step_end()
         dmi.request_end(wanted["request"], dmi.End.STOP)
+        if wanted.get("router"):
+            routed = model(torch.tensor([tokens]), use_cache=False, output_router_logits=True).router_logits
+            save_file({str(i): x.float().contiguous() for i, x in enumerate(routed)}, folder / f"{wanted['request']}.router.safetensors")
         if "family" in wanted:
             save_file(expected(model, out), folder / f"{wanted['request']}.safetensors")
             model.save_pretrained(folder / wanted["request"])

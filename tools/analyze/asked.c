@@ -22,6 +22,12 @@ static int select_run(const struct options *o, const char *positions, struct dmi
                                     .request = o->request,
                                     .request_bytes = o->request ? strlen(o->request) : 0,
                                     .positions = positions };
+    if (o->command->selects) {
+        s.sites = o->names;
+        s.n_sites = o->n_names;
+        s.layers = o->layers;
+        s.positions = o->tokens;
+    }
     for (int a = 0; a < 4; a++)
         s.ranks[a] = (uint32_t)(o->ranks[a] + 1);
     int r = dmi_read_select(run, &s);

@@ -2,6 +2,9 @@
 /* dmi-analyze: answers from what was captured. See docs/man/dmi-analyze.1. */
 #include "tools/analyze/attention.h"
 #include "tools/analyze/options.h"
+#include "tools/analyze/routing.h"
+#include "tools/analyze/stats.h"
+#include "tools/common/leftover.h"
 #include "tools/common/say.h"
 #include "tools/common/ticker.h"
 
@@ -12,11 +15,14 @@
 
 static const struct command commands[] = {
     { "attention", analyze_attention },
+    { "stats", analyze_stats, .selects = true },
+    { "routing", analyze_routing, .selects = true },
     { 0 },
 };
 
 int main(int argc, char **argv)
 {
+    leftover_install();
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status < 0) {

@@ -12,6 +12,9 @@
 static const char usage_text[] =
     "dmi-analyze attention RUN     which tokens a head attends to, proved by what the model made "
     "of it\n"
+    "dmi-analyze stats RUN         what tensors hold: norms, moments, the largest value, outlier "
+    "channels\n"
+    "dmi-analyze routing RUN       which experts a mixture of experts chose, and how evenly\n"
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
     "joined, or\n"
@@ -52,6 +55,16 @@ static const char usage_text[] =
     "  --memory SIZE       bytes for keys, values and rows of weights, K, M or G after the number "
     "(default:\n"
     "                      64M)\n"
+    "  --site NAME         stats: only this site; may come several times\n"
+    "  --by WHAT           stats: what a line is of: layer (default), token or channel\n"
+    "  --experts N         routing: how many a layer has, where router_logits was not captured\n"
+    "  --top-k K           routing: choices are the K largest router logits, weights their "
+    "softmax\n"
+    "  --ids NAME          routing: the site of this name in the place of topk_ids\n"
+    "  --weights NAME      routing: the same of topk_weights\n"
+    "  --logits NAME       routing: the same of router_logits\n"
+    "  --output FILE, -o   stats, routing: also write the answer as safetensors\n"
+    "  --force             replace a file that is there\n"
     "  --json              JSON on stdout instead of text\n"
     "  --version           the version\n"
     "\n"
@@ -82,6 +95,15 @@ enum option_id {
     OPT_Z,
     OPT_THREADS,
     OPT_MEMORY,
+    OPT_SITE,
+    OPT_BY,
+    OPT_EXPERTS,
+    OPT_TOP_K,
+    OPT_IDS,
+    OPT_WEIGHTS,
+    OPT_LOGITS,
+    OPT_OUTPUT,
+    OPT_FORCE,
     OPT_JSON,
     OPT_VERSION
 };
@@ -111,6 +133,15 @@ static const struct option long_options[] = {
     { "z", required_argument, NULL, OPT_Z },
     { "threads", required_argument, NULL, OPT_THREADS },
     { "memory", required_argument, NULL, OPT_MEMORY },
+    { "site", required_argument, NULL, OPT_SITE },
+    { "by", required_argument, NULL, OPT_BY },
+    { "experts", required_argument, NULL, OPT_EXPERTS },
+    { "top-k", required_argument, NULL, OPT_TOP_K },
+    { "ids", required_argument, NULL, OPT_IDS },
+    { "weights", required_argument, NULL, OPT_WEIGHTS },
+    { "logits", required_argument, NULL, OPT_LOGITS },
+    { "output", required_argument, NULL, OPT_OUTPUT },
+    { "force", no_argument, NULL, OPT_FORCE },
     { "json", no_argument, NULL, OPT_JSON },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, OPT_VERSION },
@@ -122,12 +153,20 @@ static const struct {
     int id;
     const char *commands;
 } taken_by[] = {
-    { OPT_HEADS, "attention" },      { OPT_TOKENS, "attention" },     { OPT_TOP, "attention" },
-    { OPT_SKIP_FIRST, "attention" }, { OPT_MAP, "attention" },        { OPT_CONFIG, "attention" },
-    { OPT_UNCHECKED, "attention" },  { OPT_MULTIPLIER, "attention" }, { OPT_Q_ROT, "attention" },
-    { OPT_K_ROT, "attention" },      { OPT_Q_NORM, "attention" },     { OPT_K_NORM, "attention" },
-    { OPT_Q, "attention" },          { OPT_K, "attention" },          { OPT_V, "attention" },
-    { OPT_Z, "attention" },          { OPT_THREADS, "attention" },    { OPT_MEMORY, "attention" },
+    { OPT_HEADS, "attention" },     { OPT_TOKENS, "attention stats routing" },
+    { OPT_TOP, "attention" },       { OPT_SKIP_FIRST, "attention stats" },
+    { OPT_MAP, "attention" },       { OPT_CONFIG, "attention" },
+    { OPT_UNCHECKED, "attention" }, { OPT_MULTIPLIER, "attention" },
+    { OPT_Q_ROT, "attention" },     { OPT_K_ROT, "attention" },
+    { OPT_Q_NORM, "attention" },    { OPT_K_NORM, "attention" },
+    { OPT_Q, "attention" },         { OPT_K, "attention" },
+    { OPT_V, "attention" },         { OPT_Z, "attention" },
+    { OPT_THREADS, "attention" },   { OPT_MEMORY, "attention" },
+    { OPT_SITE, "stats" },          { OPT_BY, "stats" },
+    { OPT_EXPERTS, "routing" },     { OPT_TOP_K, "routing" },
+    { OPT_IDS, "routing" },         { OPT_WEIGHTS, "routing" },
+    { OPT_LOGITS, "routing" },      { OPT_OUTPUT, "stats routing" },
+    { OPT_FORCE, "stats routing" },
 };
 
 static const char *option_name(int id)
@@ -192,6 +231,28 @@ static int take_site(int c, struct dmi_analyze_sites *s)
     return -1;
 }
 
+static int take_by(enum by *out)
+{
+    static const char *const words[] = { "layer", "token", "channel" };
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(optarg, words[i])) {
+            *out = (enum by)i;
+            return -1;
+        }
+    complain("--by: '%s' is none of layer, token, channel", optarg);
+    return hint();
+}
+
+static int take_name(struct options *o)
+{
+    if (o->n_names == OPTIONS_MOST_SITES) {
+        complain("--site: more than %d", OPTIONS_MOST_SITES);
+        return hint();
+    }
+    o->names[o->n_names++] = (struct dmi_read_name){ optarg, strlen(optarg) };
+    return -1;
+}
+
 static int print_usage(FILE *to)
 {
     fputs(usage_text, to);
@@ -216,6 +277,15 @@ static int take_option(int c, struct options *o)
     case OPT_MULTIPLIER: return take_multiplier(&o->multiplier);
     case OPT_THREADS: return take_number(c, 256, &o->n_threads);
     case OPT_MEMORY: return take_memory(&o->n_memory);
+    case OPT_SITE: return take_name(o);
+    case OPT_BY: return take_by(&o->by);
+    case OPT_EXPERTS: return take_number(c, 65536, &o->n_experts);
+    case OPT_TOP_K: return take_number(c, 64, &o->top_k);
+    case OPT_IDS: o->ids = optarg; break;
+    case OPT_WEIGHTS: o->weights = optarg; break;
+    case OPT_LOGITS: o->logits = optarg; break;
+    case OPT_OUTPUT: o->output = optarg; break;
+    case OPT_FORCE: o->force = true; break;
     case OPT_JSON: o->json = true; break;
     case 'h': return print_usage(stdout);
     case OPT_VERSION: puts("dmi-analyze " DMI_VERSION); return ANALYZE_OK;
@@ -262,11 +332,12 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10 };
     opterr = 0;
     int c, status;
-    while ((c = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":ho:", long_options, NULL)) != -1) {
         if (c == '?' || c == ':') {
             complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
             return hint();
         }
+        c = c == 'o' ? OPT_OUTPUT : c;
         if ((status = take_option(c, o)) >= 0)
             return status;
         given[c - OPT_REQUEST] = true;

@@ -25,9 +25,14 @@ struct options;
 struct command {
     const char *name;
     int (*run)(const struct options *options); /* Return: an exit status */
+    bool selects; /* its rows are those of --site, --layers and --tokens */
 };
 
 #define OPTIONS_MOST_HEADS 1024
+#define OPTIONS_MOST_SITES 64
+
+/* A line of stats. */
+enum by { BY_LAYER, BY_TOKEN, BY_CHANNEL };
 
 struct options {
     const struct command *command;
@@ -42,8 +47,14 @@ struct options {
     double multiplier; /* 0: not said */
     uint64_t n_memory; /* bytes; 0: not said */
     uint32_t n_threads;
-    uint32_t n_top; /* entries of a list */
-    bool json, unchecked, fill_cached, map, skip_first;
+    uint32_t n_top;                                 /* entries of a list */
+    struct dmi_read_name names[OPTIONS_MOST_SITES]; /* --site */
+    uint64_t n_names;
+    enum by by;
+    const char *output;                 /* a file; NULL: none */
+    uint32_t n_experts, top_k;          /* 0: not said */
+    const char *ids, *weights, *logits; /* sites; NULL: DMI's own names */
+    bool json, unchecked, fill_cached, map, skip_first, force;
 };
 
 /**

@@ -94,6 +94,7 @@ _dmi_values() {
     --names) [ "$_dmi_command" != export ] || printf '%s\n' keys transformerlens ;;
     --preset) printf '%s\n' residuals attention mlp logits eagle3 all ;;
     --log) printf '%s\n' stderr none ;;
+    --by) printf '%s\n' layer token channel ;;
     --speed) printf '%s\n' max 1 ;;
     esac
 }

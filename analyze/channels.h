@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each channel of a tensor holds over its rows: mean, spread, largest magnitude; and which channels stand out.
+ * A channel is an index in a row. Rows are added one after the other, each channel for itself, so parts of rows and
+ * AVX2 change no bit. 24 bytes a channel. One thread at a time.
+ * Source of the sums: B. P. Welford, "Note on a method for calculating corrected sums of squares and products", 1962.
+ */
+#ifndef ANALYZE_CHANNELS_H
+#define ANALYZE_CHANNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct channels {
+    size_t n;                 /* channels */
+    uint64_t n_rows;          /* that began */
+    double *mean, *m2, *peak; /* by channel, of its finite values */
+    uint64_t *n_bad;          /* values that are not finite; NULL: none is */
+};
+
+/* Return: 0 or -ENOMEM. */
+int channels_init(struct channels *channels, size_t n);
+/* Accepts a zeroed struct. */
+void channels_deinit(struct channels *channels);
+
+/* A row begins: each of its channels is added once. */
+void channels_begin_row(struct channels *channels);
+
+/**
+ * channels_add() - some channels of the row that began last
+ * @values: finite, of the channels @first to before @first + @n
+ */
+void channels_add(struct channels *channels, size_t first, const double *values, size_t n);
+/* As channels_add(), with instructions that each processor of its kind has. For tests. */
+void channels_add_portable(struct channels *channels, size_t first, const double *values, size_t n);
+
+/* As channels_add(), where values may be NaN or infinite: those are counted only. Return: 0 or -ENOMEM. */
+int channels_add_bad(struct channels *channels, size_t first, const double *values, size_t n);
+
+/* Finite values of a channel. */
+uint64_t channels_count(const struct channels *channels, size_t channel);
+/* Standard deviation, divided by n; root mean square. NaN where the channel has no finite value. */
+double channels_sd(const struct channels *channels, size_t channel);
+double channels_rms(const struct channels *channels, size_t channel);
+
+/* The middle of a list, and a spread that outliers do not move. */
+struct robust {
+    double median;
+    double sd; /* 1.4826 * median of |value - median|: that of a normal distribution */
+};
+
+/* Sorts @values, which are finite, and uses @scratch of as many. NaN of none. */
+struct robust robust_of(double *values, double *scratch, size_t n);
+
+#define OUTLIER_SD 6.0 /* robust standard deviations */
+
+/**
+ * channels_scores() - how far each channel's root mean square lies above the median, in robust standard deviations
+ * @scores: gets one a channel; NaN for a channel without finite values, and for all where the spread is 0
+ * @scratch: room for 2 * n
+ */
+void channels_scores(const struct channels *channels, double *scores, double *scratch);
+
+#endif

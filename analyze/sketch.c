@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/sketch.h"
+
+#include "storage/codec/cpu.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define INLINE    static inline __attribute__((always_inline))
+#define BLOCK     64                    /* values whose keys are worked out together */
+#define KEY_SHIFT 16                    /* bits of a float that a key leaves out */
+#define N_KEYS    (SKETCH_BUCKETS / 2u) /* of one sign; the negative ones stand after the others */
+#define N_BYTES   (SKETCH_BUCKETS * sizeof(uint64_t))
+
+/* ------------------------------------------------------------------------- counting */
+
+/*
+ * Memory that nothing touches costs nothing: a table with an index of pages takes twice the time a value. The system may
+ * not join sketches into huge pages.
+ */
+static int reserve(struct sketch *s)
+{
+    if (s->counts)
+        return 0;
+    void *map = mmap(NULL, N_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return -ENOMEM;
+    madvise(map, N_BYTES, MADV_NOHUGEPAGE);
+    s->counts = map;
+    return 0;
+}
+
+/* The compiler vectorises it (at -O3) for the instructions of the function that it is in. */
+INLINE void keys_of(const double *values, uint32_t keys[BLOCK])
+{
+    float narrow[BLOCK];
+    for (size_t i = 0; i < BLOCK; i++)
+        narrow[i] = (float)values[i];
+    memcpy(keys, narrow, sizeof narrow);
+    for (size_t i = 0; i < BLOCK; i++)
+        keys[i] >>= KEY_SHIFT;
+}
+
+static void keys_of_plain(const double *values, uint32_t keys[BLOCK])
+{
+    keys_of(values, keys);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void keys_of_avx2(const double *values, uint32_t keys[BLOCK])
+{
+    keys_of(values, keys);
+}
+#else
+#define keys_of_avx2 keys_of_plain
+#endif
+
+static void add_block(struct sketch *s, const double *values, size_t n, bool fast)
+{
+    uint32_t keys[BLOCK];
+    uint64_t *counts = s->counts;
+    (fast ? keys_of_avx2 : keys_of_plain)(values, keys);
+    for (size_t i = 0; i < n; i++)
+        counts[keys[i]]++;
+}
+
+static int add(struct sketch *s, const double *values, size_t n, bool fast)
+{
+    double last[BLOCK] = { 0 };
+    size_t whole = n / BLOCK * BLOCK;
+    if (reserve(s))
+        return -ENOMEM;
+    for (size_t i = 0; i < whole; i += BLOCK)
+        add_block(s, values + i, BLOCK, fast);
+    if (n > whole) {
+        memcpy(last, values + whole, (n - whole) * sizeof *last);
+        add_block(s, last, n - whole, fast);
+    }
+    s->n += n;
+    return 0;
+}
+
+int sketch_add(struct sketch *s, const double *values, size_t n)
+{
+    return add(s, values, n, has_avx2());
+}
+
+int sketch_add_portable(struct sketch *s, const double *values, size_t n)
+{
+    return add(s, values, n, false);
+}
+
+/* Only where there is something, so that the rest stays untouched. */
+int sketch_merge(struct sketch *to, const struct sketch *from)
+{
+    if (!from->n)
+        return 0;
+    if (reserve(to))
+        return -ENOMEM;
+    for (uint32_t key = 0; key < SKETCH_BUCKETS; key++)
+        if (from->counts[key])
+            to->counts[key] += from->counts[key];
+    to->n += from->n;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- asking */
+
+static double float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return isfinite(value) ? (double)value : (double)FLT_MAX;
+}
+
+/* The middle of a bucket of positive values. The lowest one has zero in it. */
+static double middle(uint32_t key)
+{
+    if (!key)
+        return 0;
+    return (float_of(key << KEY_SHIFT) + float_of((key + 1) << KEY_SHIFT)) / 2;
+}
+
+static uint64_t rank_of(const struct sketch *s, double q)
+{
+    double rank = floor(q * (double)(s->n - 1));
+    return rank <= 0 ? 0 : (uint64_t)rank < s->n ? (uint64_t)rank : s->n - 1;
+}
+
+double sketch_quantile(const struct sketch *s, double q)
+{
+    if (!s->n)
+        return NAN;
+    uint64_t rank = rank_of(s, q), before = 0;
+    for (uint32_t key = N_KEYS; key-- > 0;)
+        if ((before += s->counts[N_KEYS + key]) > rank)
+            return -middle(key);
+    for (uint32_t key = 0; key < N_KEYS; key++)
+        if ((before += s->counts[key]) > rank)
+            return middle(key);
+    return NAN;
+}
+
+double sketch_magnitude(const struct sketch *s, double q)
+{
+    if (!s->n)
+        return NAN;
+    uint64_t rank = rank_of(s, q), before = 0;
+    for (uint32_t key = 0; key < N_KEYS; key++)
+        if ((before += s->counts[key] + s->counts[N_KEYS + key]) > rank)
+            return middle(key);
+    return NAN;
+}
+
+void sketch_deinit(struct sketch *s)
+{
+    if (s->counts)
+        munmap(s->counts, N_BYTES);
+    *s = (struct sketch){ 0 };
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quantiles of a stream of values: counts in buckets of a known relative width, as DDSketch has them. A bucket is the
+ * sign, the exponent and the upper seven bits of the mantissa of a float, so it needs no logarithm. Counts are
+ * integers: merged sketches are equal to the bit whatever was added where, and in which order. A sketch takes 512 KiB of
+ * address space, and 4 KiB of memory for four powers of two of one sign that occur. One thread at a time.
+ * Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
+ * VLDB 2019; with buckets that divide a power of two into equal parts.
+ */
+#ifndef ANALYZE_SKETCH_H
+#define ANALYZE_SKETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A quantile is off by this part of its magnitude at most, from 1.2e-38 to 3.4e38; below, by 1e-40. */
+#define SKETCH_ERROR 0.00390625
+
+#define SKETCH_BUCKETS 65536
+
+struct sketch {
+    uint64_t *counts; /* private: mapped at the first value */
+    uint64_t n;       /* values */
+};
+
+/**
+ * sketch_add() - count values
+ * @values: finite. What a float cannot hold counts as the largest float
+ * Return: 0 or -ENOMEM: none is counted.
+ */
+int sketch_add(struct sketch *sketch, const double *values, size_t n);
+
+/* As sketch_add(), with instructions that each processor of its kind has. For tests. */
+int sketch_add_portable(struct sketch *sketch, const double *values, size_t n);
+
+/* Adds what @from counts. Return: 0 or -ENOMEM: nothing is added. */
+int sketch_merge(struct sketch *to, const struct sketch *from);
+
+/* Return: the value of rank floor(q * (n - 1)), within SKETCH_ERROR of it; @q from 0 to 1. NaN where nothing was added. */
+double sketch_quantile(const struct sketch *sketch, double q);
+
+/* As sketch_quantile(), of the values without their sign. */
+double sketch_magnitude(const struct sketch *sketch, double q);
+
+/* Accepts a zeroed struct. */
+void sketch_deinit(struct sketch *sketch);
+
+#endif

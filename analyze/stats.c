@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/stats.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "storage/elements.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TILE MOMENTS_TILE
+
+struct pass {
+    struct dmi_read *run;
+    struct stats *out;
+    const struct stats_query *query;
+    struct dmi_stats_row *rows; /* of the stretch at hand */
+    size_t room;
+};
+
+/* ------------------------------------------------------------------------- a row */
+
+/* Leaves the finite ones, in their order. Return: how many. */
+static size_t leave_finite(struct stats_layer *layer, double *values, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        layer->n_nan += isnan(values[i]) != 0;
+        layer->n_infinite += isinf(values[i]) != 0;
+        if (isfinite(values[i]))
+            values[kept++] = values[i];
+    }
+    return kept;
+}
+
+static void note_peak(struct stats_layer *layer, const struct moments *part, const double *values,
+                      struct dmi_stats_place place)
+{
+    double peak = moments_peak(part);
+    if (layer->values.n && peak <= fabs(layer->peak.value))
+        return;
+    while (fabs(*values) != peak) {
+        values++;
+        place.channel++;
+    }
+    place.value = *values;
+    layer->peak = place;
+}
+
+static int add_finite(struct stats_layer *layer, const double *finite, size_t n,
+                      const struct moments *part, const double *values,
+                      const struct dmi_stats_place *place, struct moments *row)
+{
+    note_peak(layer, part, values, *place);
+    moments_merge(row, part);
+    moments_merge(&layer->values, part);
+    return sketch_add(&layer->sketch, finite, n);
+}
+
+/* As add_tile(), where the sum is not finite: a value is not, or the sum is too large for a double. */
+static int add_odd_tile(struct stats_layer *layer, const double *values, size_t n,
+                        const struct dmi_stats_place *place, struct moments *row, uint64_t *n_bad)
+{
+    double finite[TILE];
+    struct moments part;
+    memcpy(finite, values, n * sizeof *values);
+    size_t n_finite = leave_finite(layer, finite, n);
+    *n_bad += n - n_finite;
+    if (n_finite == n)
+        channels_add(&layer->channels, place->channel, values, n);
+    else if (channels_add_bad(&layer->channels, place->channel, values, n))
+        return -ENOMEM;
+    if (!n_finite)
+        return 0;
+    moments_of(finite, n_finite, &part);
+    return add_finite(layer, finite, n_finite, &part, values, place, row);
+}
+
+/* Some channels of a row, from place->channel on. Adds them to @row. Return: 0 or -ENOMEM. */
+static int add_tile(struct stats_layer *layer, const double *values, size_t n,
+                    const struct dmi_stats_place *place, struct moments *row, uint64_t *n_bad)
+{
+    struct moments part;
+    moments_of(values, n, &part);
+    if (!isfinite(part.mean))
+        return add_odd_tile(layer, values, n, place, row, n_bad);
+    channels_add(&layer->channels, place->channel, values, n);
+    return add_finite(layer, values, n, &part, values, place, row);
+}
+
+static int add_norm(struct stats_layer *layer, double norm, struct dmi_stats_place place)
+{
+    struct moments one;
+    place.channel = 0;
+    place.value = norm;
+    if (!layer->norms.n || norm > layer->norm_peak.value)
+        layer->norm_peak = place;
+    moments_of(&norm, 1, &one);
+    moments_merge(&layer->norms, &one);
+    return sketch_add(&layer->norm_sketch, &norm, 1);
+}
+
+static int add_row(struct stats_layer *layer, const uint8_t *data, double scale,
+                   struct dmi_stats_place place, struct dmi_stats_row *out)
+{
+    uint32_t size = dmi_dtype_bytes(layer->dtype);
+    struct moments row = { 0 };
+    double values[TILE];
+    *out = (struct dmi_stats_row){ 0 };
+    channels_begin_row(&layer->channels);
+    for (uint64_t at = 0; at < layer->width; at += TILE) {
+        size_t n = layer->width - at < TILE ? (size_t)(layer->width - at) : TILE;
+        elements_to_true(layer->dtype, data + at * size, n, scale, values);
+        place.channel = at;
+        if (add_tile(layer, values, n, &place, &row, &out->n_bad))
+            return -ENOMEM;
+    }
+    layer->n_rows++;
+    out->norm = out->n_bad ? NAN : moments_norm(&row);
+    out->mean = row.n ? row.mean : NAN;
+    out->peak = moments_peak(&row);
+    return out->n_bad ? 0 : add_norm(layer, out->norm, place);
+}
+
+/* ------------------------------------------------------------------------- visiting */
+
+static const struct dmi_stats_row no_row = { NAN, NAN, NAN, 0 };
+
+static int make_room(struct pass *p, uint64_t n)
+{
+    if (n <= p->room)
+        return 0;
+    struct dmi_stats_row *grown = realloc(p->rows, n * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    p->rows = grown;
+    p->room = n;
+    return 0;
+}
+
+static int add_rows(struct pass *p, struct stats_layer *layer, const struct dmi_read_stretch *s,
+                    double scale)
+{
+    uint64_t n_row = layer->width * dmi_dtype_bytes(layer->dtype);
+    int r = 0;
+    for (uint64_t i = 0; !r && i < s->n_rows; i++) {
+        struct dmi_stats_place place = { .tensor = s->tensor };
+        place.position = (int64_t)i + (s->position < 0 ? (int64_t)s->first : s->position);
+        p->rows[i] = no_row;
+        if (place.position < p->query->skip_first)
+            layer->n_skipped++;
+        else
+            r = add_row(layer, (const uint8_t *)s->data + i * n_row, scale, place, &p->rows[i]);
+    }
+    return r;
+}
+
+static int take(void *ctx, const struct dmi_read_stretch *s)
+{
+    struct pass *p = ctx;
+    struct dmi_read_site site = { .size = sizeof site };
+    struct stats_layer *layer = &p->out->layers[p->out->layer_of[s->tensor]];
+    int r = make_room(p, s->n_rows);
+    if (!r && s->data) {
+        r = dmi_read_site(p->run, s->site, &site);
+        r = r ? r : add_rows(p, layer, s, site.scale);
+    } else if (!r) {
+        layer->n_damaged += s->n_rows;
+        for (uint64_t i = 0; i < s->n_rows; i++)
+            p->rows[i] = no_row;
+    }
+    if (!r && p->query->rows)
+        r = p->query->rows(p->query->arg, s->tensor, s->first, p->rows, s->n_rows);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- layers */
+
+/* Which layer a tensor is of. */
+struct key {
+    uint32_t site;
+    int32_t layer;
+    uint64_t tensor;
+};
+
+static int by_layer(const void *pa, const void *pb)
+{
+    const struct key *a = pa, *b = pb;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
+    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+/* What a layer is, of the first of its tensors that has rows; and whether the others agree. */
+static void take_shape(struct stats_layer *layer, const struct dmi_read_tensor *t)
+{
+    if (!t->n_rows)
+        return;
+    if (!layer->dtype) {
+        layer->dtype = t->dtype;
+        layer->width = t->width;
+    }
+    if (t->mixed == 1)
+        layer->left_out = "its type or width changes from record to record";
+    else if (t->dtype != layer->dtype || t->width != layer->width)
+        layer->left_out = "its type or width changes from request to request";
+    else if (!dmi_dtype_bytes(layer->dtype))
+        layer->left_out = "its type is not known here";
+}
+
+struct name {
+    const char *text;
+    uint32_t site;
+};
+
+static int by_name(const void *pa, const void *pb)
+{
+    const struct name *a = pa, *b = pb;
+    int c = strcmp(a->text, b->text);
+    return c ? c : a->site < b->site ? -1 : a->site > b->site;
+}
+
+/* By site: the first of its name. Return: NULL: no memory. */
+static uint32_t *first_of_names(struct dmi_read *run, uint64_t n)
+{
+    uint32_t *first = calloc(n + 1, sizeof *first);
+    _cleanup_(freep) struct name *names = calloc(n + 1, sizeof *names);
+    struct dmi_read_site site = { .size = sizeof site };
+    if (!first || !names) {
+        free(first);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        dmi_read_site(run, i, &site);
+        names[i] = (struct name){ site.name, i };
+    }
+    qsort(names, n, sizeof *names, by_name);
+    for (uint64_t i = 0; i < n; i++) {
+        bool again = i && !strcmp(names[i].text, names[i - 1].text);
+        first[names[i].site] = again ? first[names[i - 1].site] : names[i].site;
+    }
+    return first;
+}
+
+/* The layers of tensors that are sorted by theirs. */
+static int join_layers(struct pass *p, const struct key *keys, uint64_t n)
+{
+    struct stats *out = p->out;
+    struct dmi_read_tensor t = { .size = sizeof t };
+    size_t room = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        bool again = i && keys[i].site == keys[i - 1].site && keys[i].layer == keys[i - 1].layer;
+        if (!again && GROW(out->layers, out->n_layers, room))
+            return -ENOMEM;
+        if (!again)
+            out->layers[out->n_layers++] =
+                (struct stats_layer){ .site = keys[i].site, .layer = keys[i].layer };
+        out->layer_of[keys[i].tensor] = out->n_layers - 1;
+        dmi_read_tensor(p->run, keys[i].tensor, &t);
+        take_shape(&out->layers[out->n_layers - 1], &t);
+    }
+    return 0;
+}
+
+static int list_layers(struct pass *p, uint64_t n_sites)
+{
+    struct stats *out = p->out;
+    struct dmi_read_tensor t = { .size = sizeof t };
+    _cleanup_(freep) uint32_t *first = first_of_names(p->run, n_sites);
+    _cleanup_(freep) struct key *keys = calloc(out->n_tensors + 1, sizeof *keys);
+    if (!first || !keys)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < out->n_tensors; i++) {
+        dmi_read_tensor(p->run, i, &t);
+        keys[i] = (struct key){ first[t.site], t.layer, i };
+    }
+    qsort(keys, out->n_tensors, sizeof *keys, by_layer);
+    return join_layers(p, keys, out->n_tensors);
+}
+
+static int prepare(struct pass *p)
+{
+    struct stats *out = p->out;
+    struct dmi_read_run run = { .size = sizeof run };
+    int r = dmi_read_run(p->run, &run);
+    if (r)
+        return r;
+    out->n_tensors = run.n_tensors;
+    out->layer_of = calloc(run.n_tensors + 1, sizeof *out->layer_of);
+    r = out->layer_of ? list_layers(p, run.n_sites) : -ENOMEM;
+    for (size_t i = 0; !r && i < out->n_layers; i++)
+        if (!out->layers[i].left_out)
+            r = channels_init(&out->layers[i].channels, out->layers[i].width);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- channels that stand out */
+
+static int by_weight(const void *pa, const void *pb)
+{
+    const struct stats_outlier *a = pa, *b = pb;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
+    if (a->n_layers != b->n_layers)
+        return a->n_layers > b->n_layers ? -1 : 1;
+    if (a->score != b->score)
+        return a->score > b->score ? -1 : 1;
+    return a->channel < b->channel ? -1 : a->channel > b->channel;
+}
+
+/* Adds what one layer says. @all: a channel each. */
+static void judge_layer(struct stats_layer *layer, const double *scores, struct stats_outlier *all)
+{
+    for (size_t c = 0; c < layer->channels.n; c++) {
+        layer->has_spread |= !isnan(scores[c]);
+        if (!(scores[c] > OUTLIER_SD))
+            continue;
+        layer->n_outliers++;
+        all[c].n_layers++;
+        if (scores[c] > all[c].score) {
+            all[c].score = scores[c];
+            all[c].layer = layer->layer;
+        }
+    }
+}
+
+static int keep_outliers(struct stats *out, size_t *room, const struct stats_outlier *all, size_t n,
+                         uint32_t site, uint32_t of_layers)
+{
+    for (size_t c = 0; c < n; c++) {
+        if (!all[c].n_layers || 4 * (uint64_t)all[c].n_layers < of_layers)
+            continue;
+        if (grow((void **)&out->outliers, out->n_outliers, room, sizeof *out->outliers, 16))
+            return -ENOMEM;
+        struct stats_outlier *to = &out->outliers[out->n_outliers++];
+        *to = all[c];
+        to->site = site;
+        to->channel = c;
+        to->of_layers = of_layers;
+    }
+    return 0;
+}
+
+static size_t widest(const struct stats_layer *layers, size_t n)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < n; i++)
+        width = layers[i].channels.n > width ? layers[i].channels.n : width;
+    return width;
+}
+
+/* The layers of one site. */
+static int judge_site(struct stats *out, size_t *room, struct stats_layer *layers, size_t n)
+{
+    size_t width = widest(layers, n);
+    _cleanup_(freep) struct stats_outlier *all = calloc(width + 1, sizeof *all);
+    _cleanup_(freep) double *scores = calloc(3 * width + 1, sizeof *scores);
+    uint32_t of_layers = 0;
+    if (!all || !scores)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (!layers[i].n_rows)
+            continue;
+        channels_scores(&layers[i].channels, scores, scores + width);
+        judge_layer(&layers[i], scores, all);
+        of_layers += layers[i].has_spread;
+    }
+    return keep_outliers(out, room, all, width, layers->site, of_layers);
+}
+
+static int judge(struct stats *out)
+{
+    size_t room = 0, n;
+    int r = 0;
+    for (size_t i = 0; !r && i < out->n_layers; i += n) {
+        for (n = 1; i + n < out->n_layers && out->layers[i + n].site == out->layers[i].site;)
+            n++;
+        r = judge_site(out, &room, &out->layers[i], n);
+    }
+    if (out->n_outliers)
+        qsort(out->outliers, out->n_outliers, sizeof *out->outliers, by_weight);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- all */
+
+/* All tensors but those of layers that are left out. */
+static int visit(struct pass *p)
+{
+    const struct stats *out = p->out;
+    _cleanup_(freep) uint64_t *tensors = calloc(out->n_tensors + 1, sizeof *tensors);
+    uint64_t n = 0;
+    if (!tensors)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < out->n_tensors; i++)
+        if (!out->layers[out->layer_of[i]].left_out)
+            tensors[n++] = i;
+    return dmi_read_visit(p->run, tensors, n, take, p);
+}
+
+int stats_build(struct err *err, struct dmi_read *run, const struct stats_query *query,
+                struct stats *out)
+{
+    struct pass p = { .run = run, .out = out, .query = query };
+    *out = (struct stats){ 0 };
+    int r = prepare(&p);
+    if (!r)
+        r = visit(&p);
+    free(p.rows);
+    if (!r)
+        r = judge(out);
+    if (r)
+        stats_deinit(out);
+    return r < 0 ? err_set_errno(err, -r, "cannot compute statistics") : r;
+}
+
+void stats_deinit(struct stats *stats)
+{
+    for (size_t i = 0; i < stats->n_layers; i++) {
+        sketch_deinit(&stats->layers[i].sketch);
+        sketch_deinit(&stats->layers[i].norm_sketch);
+        channels_deinit(&stats->layers[i].channels);
+    }
+    free(stats->layers);
+    free(stats->outliers);
+    free(stats->layer_of);
+    *stats = (struct stats){ 0 };
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/result.h"
+
+#include "core/cleanup.h"
+#include "read/value.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <unistd.h>
+
+int result_open(struct err *err, struct result *r, const char *path, bool force,
+                struct dmi_read *run)
+{
+    struct dmi_read_run about = { .size = sizeof about };
+    *r = (struct result){ .place = { .force = force, .fd = -1 } };
+    dmi_read_run(run, &about);
+    return place_choose(err, &r->place, path, about.path, ".safetensors", false);
+}
+
+void result_deinit(struct result *r)
+{
+    text_deinit(&r->header.text);
+    place_deinit(&r->place);
+}
+
+void result_say(json_t *m, const char *key, json_t *value)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    value_add_new(&t, value);
+    if (t.failed || json_object_set_new(m, key, json_stringn(t.data, t.n)))
+        json_object_clear(m);
+}
+
+json_t *result_metadata(const char *what, const char *formula, struct dmi_read *run,
+                        json_t *parameters)
+{
+    struct dmi_read_run about = { .size = sizeof about };
+    dmi_read_run(run, &about);
+    json_t *m = json_pack("{s:s, s:s, s:s, s:s}", "what", what, "formula", formula, "checks", "[]",
+                          "tool", "dmi-analyze " DMI_VERSION);
+    if (m && about.uuid)
+        json_object_set_new(m, "run", value_text(about.uuid));
+    result_say(m, "parameters", parameters);
+    return m;
+}
+
+int result_begin(struct err *err, struct result *r, json_t *m)
+{
+    if (!m || !json_object_size(m)) {
+        json_decref(m);
+        return err_set_errno(err, ENOMEM, "cannot describe the answer");
+    }
+    safetensors_begin(&r->header, m);
+    json_decref(m);
+    return 0;
+}
+
+uint64_t result_add(struct result *r, const char *key, uint32_t dtype, const uint64_t *dims,
+                    uint32_t n_dims)
+{
+    uint64_t n = dmi_dtype_bytes(dtype);
+    for (uint32_t i = 0; i < n_dims; i++)
+        n *= dims[i];
+    return safetensors_add_dims(&r->header, key, dtype, dims, n_dims, n);
+}
+
+int result_end_header(struct err *err, struct result *r)
+{
+    int e = safetensors_end(&r->header);
+    uint64_t n = r->header.text.n;
+    if (e == -EFBIG)
+        return err_set(err, e,
+                       "the answer has more tensors than a safetensors header may name: choose "
+                       "some with --site, --layers or --request");
+    if (e)
+        return err_set_errno(err, -e, "cannot describe the answer");
+    r->start = 8 + n;
+    if ((e = place_open(err, &r->place)))
+        return e;
+    if (!(e = place_write(r->place.fd, &n, 8, 0)))
+        e = place_write(r->place.fd, r->header.text.data, n, 8);
+    if (!e && ftruncate(r->place.fd, (off_t)(r->start + r->header.n_data)))
+        e = -errno;
+    return e ? err_set_errno(err, -e, "cannot write %s", r->place.path) : 0;
+}
+
+int result_write(struct err *err, struct result *r, const void *data, size_t n, uint64_t at)
+{
+    int e = place_write(r->place.fd, data, n, r->start + at);
+    return e ? err_set_errno(err, -e, "cannot write %s", r->place.path) : 0;
+}
+
+int result_keep(struct err *err, struct result *r)
+{
+    return place_keep(err, &r->place);
+}

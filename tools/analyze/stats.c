@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/stats.h"
+
+#include "core/words.h"
+#include "tools/analyze/asked.h"
+#include "tools/analyze/cells.h"
+
+#include <dmi/dtype.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+/* ------------------------------------------------------------------------- a layer */
+
+const struct stats_quantile stats_quantiles[STATS_QUANTILES] = {
+    { "p0.1", 0.001 }, { "p1", 0.01 }, { "p50", 0.5 }, { "p99", 0.99 }, { "p99.9", 0.999 }
+};
+
+static json_t *quantiles_value(const struct dmi_stats *stats, uint64_t layer, uint32_t of)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < STATS_QUANTILES; i++)
+        json_object_set_new(
+            o, stats_quantiles[i].name,
+            value_double(dmi_stats_quantile(stats, layer, of, stats_quantiles[i].q)));
+    return o;
+}
+
+/* Where a value stands; null where there are none. */
+static json_t *place_value(struct dmi_read *run, const struct dmi_stats_place *place, bool any)
+{
+    struct dmi_read_tensor t = { .size = sizeof t };
+    if (!any || dmi_read_tensor(run, place->tensor, &t))
+        return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o}", "value", value_double(place->value), "request",
+                     t.request ? value_bytes(t.request, t.request_bytes) : json_null(), "token",
+                     json_integer(place->position), "channel", value_u64(place->channel));
+}
+
+static json_t *share_value(uint64_t part, uint64_t all)
+{
+    return value_double(all ? (double)part / (double)all : NAN);
+}
+
+static json_t *counts_value(const struct dmi_stats_layer *l)
+{
+    uint64_t n_bad = l->n_nan + l->n_infinite, n = l->n_values + n_bad;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "channels",
+                     value_u64(l->width), "rows", value_u64(l->n_rows), "rows_skipped",
+                     value_u64(l->n_skipped), "rows_damaged", value_u64(l->n_damaged), "values",
+                     value_u64(l->n_values), "zeros", value_u64(l->n_zero), "share_zero",
+                     share_value(l->n_zero, n), "nan", value_u64(l->n_nan), "infinite",
+                     value_u64(l->n_infinite), "share_nonfinite", share_value(n_bad, n));
+}
+
+static json_t *norm_value(const struct stats_answer *a, uint64_t index,
+                          const struct dmi_stats_layer *l)
+{
+    struct dmi_stats_place most = l->norm_peak;
+    json_t *max = place_value(a->run, &most, l->n_norms);
+    json_object_del(max, "channel");
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "rows", value_u64(l->n_norms), "mean",
+                     value_double(l->norm_mean), "sd", value_double(l->norm_sd), "median",
+                     value_double(dmi_stats_quantile(a->stats, index, DMI_STATS_OF_NORMS, 0.5)),
+                     "max", max);
+}
+
+json_t *stats_layer_row(const struct stats_answer *a, uint64_t index)
+{
+    struct dmi_stats_layer l = { .size = sizeof l };
+    if (dmi_stats_layer(a->stats, index, &l))
+        return NULL;
+    const struct dmi_dtype_info *dtype = dmi_dtype_info(l.dtype);
+    json_t *row = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
+        value_text(l.name), "layer", value_layer(l.layer), "dtype",
+        value_text(dtype ? dtype->name : NULL), "left_out", value_text(l.left_out), "norm",
+        norm_value(a, index, &l), "mean", value_double(l.mean), "sd", value_double(l.sd),
+        "kurtosis", value_double(l.kurtosis), "least", value_double(l.least), "most",
+        value_double(l.most), "max", place_value(a->run, &l.peak, l.n_values), "quantiles",
+        quantiles_value(a->stats, index, DMI_STATS_OF_VALUES), "magnitudes",
+        quantiles_value(a->stats, index, DMI_STATS_OF_MAGNITUDES), "outlier_channels",
+        l.has_spread ? value_u64(l.n_outliers) : json_null());
+    json_t *counts = counts_value(&l);
+    if (!row || !counts || json_object_update(row, counts)) {
+        json_decref(row);
+        row = NULL;
+    }
+    json_decref(counts);
+    return row;
+}
+
+bool stats_has(const struct stats_answer *a, uint64_t tensor)
+{
+    struct dmi_stats_layer l = { .size = sizeof l };
+    int64_t index = dmi_stats_layer_of(a->stats, tensor);
+    return index >= 0 && !dmi_stats_layer(a->stats, (uint64_t)index, &l) && !l.left_out;
+}
+
+/* ------------------------------------------------------------------------- the table of layers */
+
+CELL(cell_norm, cell_number, "norm", "median")
+CELL(cell_mean, cell_number, "mean", NULL)
+CELL(cell_sd, cell_number, "sd", NULL)
+CELL(cell_kurtosis, cell_number, "kurtosis", NULL)
+CELL(cell_max, cell_number, "max", "value")
+CELL(cell_channel, cell_number, "max", "channel")
+CELL(cell_token, cell_number, "max", "token")
+CELL(cell_zero, cell_share, "share_zero", NULL)
+CELL(cell_nonfinite, cell_share, "share_nonfinite", NULL)
+CELL(cell_outliers, cell_number, "outlier_channels", NULL)
+
+static const struct column columns[] = {
+    { "SITE", "site", -14, NULL },
+    { "LAYER", "layer", 5, NULL },
+    { "ROWS", "rows", 7, NULL },
+    { "NORM", "norm", 9, cell_norm },
+    { "MEAN", "mean", 10, cell_mean },
+    { "SD", "sd", 9, cell_sd },
+    { "KURTOSIS", "kurtosis", 9, cell_kurtosis },
+    { "MAX", "max", 9, cell_max },
+    { "CHANNEL", "max", 7, cell_channel },
+    { "TOKEN", "max", 6, cell_token },
+    { "ZERO", "share_zero", 6, cell_zero },
+    { "NONFINITE", "share_nonfinite", 9, cell_nonfinite },
+    { "OUTLIERS", "outlier_channels", 8, cell_outliers },
+};
+
+static void by_layer(struct report *report, const struct stats_answer *a)
+{
+    struct dmi_stats_layer l = { .size = sizeof l };
+    report_table(report, "layers", columns, N_OF(columns));
+    for (uint64_t i = 0; !dmi_stats_layer(a->stats, i, &l); i++)
+        if (l.n_rows || report->json)
+            report_row(report, stats_layer_row(a, i));
+    report_table_end(report);
+}
+
+/* ------------------------------------------------------------------------- channels that stand out */
+
+json_t *stats_outlier_row(const struct dmi_stats_outlier *o)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(o->name), "channel",
+                     value_u64(o->channel), "layers", json_integer(o->n_layers), "of_layers",
+                     json_integer(o->of_layers), "furthest_layer", value_layer(o->layer), "score",
+                     value_double(o->score));
+}
+
+CELL(cell_score, cell_number, "score", NULL)
+
+static const struct column outlier_columns[] = {
+    { "OUTLIERS OF", "site", -14, NULL },      { "CHANNEL", "channel", 7, NULL },
+    { "LAYERS", "layers", 6, NULL },           { "OF", "of_layers", 4, NULL },
+    { "FURTHEST", "furthest_layer", 8, NULL }, { "SCORE", "score", 9, cell_score },
+};
+
+#define OUTLIERS_SHOWN 10 /* of a site, in text */
+
+static void put_outliers(struct report *report, const struct stats_answer *a)
+{
+    struct dmi_stats_outlier o = { .size = sizeof o };
+    const char *site = "";
+    uint64_t of_site = 0, n_more = 0;
+    if (dmi_stats_outlier(a->stats, 0, &o) && !report->json)
+        return;
+    report_line(report, "%s", "");
+    report_table(report, "outlier_channels", outlier_columns, N_OF(outlier_columns));
+    for (uint64_t i = 0; !dmi_stats_outlier(a->stats, i, &o); i++) {
+        of_site = strcmp(site, o.name) ? 1 : of_site + 1;
+        site = o.name;
+        if (report->json || of_site <= OUTLIERS_SHOWN)
+            report_row(report, stats_outlier_row(&o));
+        else
+            n_more++;
+    }
+    report_table_end(report);
+    if (n_more)
+        report_line(report, "and %" PRIu64 " more: --json has all", n_more);
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+/* Layers without numbers, and damage. Return: whether there is any. */
+static bool tell_left_out(const struct stats_answer *a)
+{
+    struct dmi_stats_layer l = { .size = sizeof l };
+    uint64_t n_damaged = 0;
+    bool any = false;
+    for (uint64_t i = 0; !dmi_stats_layer(a->stats, i, &l); i++) {
+        n_damaged += l.n_damaged;
+        if (!l.left_out)
+            continue;
+        any = true;
+        if (l.layer < 0)
+            complain("%s is left out: %s", l.name, l.left_out);
+        else
+            complain("%s, layer %d, is left out: %s", l.name, l.layer, l.left_out);
+    }
+    if (n_damaged)
+        complain("%" PRIu64 " damaged %s left out: dmi-dump verify names %s", n_damaged,
+                 word_for(n_damaged, "row is", "rows are"), word_for(n_damaged, "it", "them"));
+    return any || n_damaged;
+}
+
+static void put_facts(struct report *report, const struct stats_answer *a)
+{
+    struct dmi_read_run run = { .size = sizeof run };
+    dmi_read_run(a->run, &run);
+    report_member(report, "run", value_text(run.path));
+    report_member(report, "uuid", value_text(run.uuid));
+    report_member(report, "skip_first", json_integer(a->skip_first));
+    report_member(report, "quantile_error", value_double(DMI_STATS_QUANTILE_ERROR));
+}
+
+static int put(struct err *err, struct report *report, const struct options *o,
+               const struct stats_answer *a)
+{
+    int r = 0;
+    put_facts(report, a);
+    if (o->by == BY_TOKEN)
+        r = stats_by_token(err, report, a);
+    else if (o->by == BY_CHANNEL)
+        r = stats_by_channel(err, report, a);
+    else
+        by_layer(report, a);
+    if (!r)
+        put_outliers(report, a);
+    return r;
+}
+
+static int print(const struct options *o, const struct stats_answer *a)
+{
+    struct err err = { 0 };
+    struct report report = { .json = o->json };
+    int status = tell_left_out(a) ? ANALYZE_FAILED : ANALYZE_OK;
+    int r = put(&err, &report, o, a);
+    if (!r && o->output)
+        r = stats_write(&err, a, o->output, o->force);
+    if (r) {
+        complain("%s", err.msg);
+        status = ANALYZE_USAGE;
+    }
+    return report_end(&report, status);
+}
+
+static int answer(const struct options *o, struct stats_answer *a)
+{
+    struct err err = { 0 };
+    char why[512] = "";
+    bool rows = o->by == BY_TOKEN || o->output;
+    if (rows && stats_rows_init(&err, &a->rows, a->run)) {
+        complain("%s", err.msg);
+        return ANALYZE_USAGE;
+    }
+    const struct dmi_stats_options options = { .size = sizeof options,
+                                               .skip_first = a->skip_first,
+                                               .take = rows ? stats_rows_take : NULL,
+                                               .arg = &a->rows };
+    int r = dmi_stats_open(a->run, &options, &a->stats, why, sizeof why);
+    if (r) {
+        complain("%s", *why ? why : strerror(-r));
+        return ANALYZE_USAGE;
+    }
+    return print(o, a);
+}
+
+int analyze_stats(const struct options *o)
+{
+    struct asked asked;
+    struct stats_answer a = { .rows = { .fd = -1 }, .skip_first = o->skip_first };
+    int status = asked_open(o, &asked);
+    a.run = asked.run;
+    if (!status)
+        status = answer(o, &a);
+    dmi_stats_close(a.stats);
+    stats_rows_deinit(&a.rows);
+    asked_close(&asked);
+    return status;
+}
