@@ -36,7 +36,7 @@ int dmi_stats_open(struct dmi_read *run, const struct dmi_stats_options *options
     *out = NULL;
     if (options && abi_take_in(&ours, sizeof ours, options))
         return say(why, n_why, &err, err_set(&err, -EINVAL, "the struct's size was not set"));
-    const struct stats_query query = { ours.skip_first, ours.take, ours.arg };
+    const struct stats_query query = { ours.skip_first, ours.take, ours.arg, ours.n_threads };
     struct dmi_stats *s = calloc(1, sizeof *s);
     int r = s ? stats_build(&err, run, &query, &s->stats)
               : err_set_errno(&err, ENOMEM, "cannot compute statistics");

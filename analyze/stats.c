@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/stats.h"
 
+#include "analyze/workers.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/elements.h"
@@ -9,6 +10,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,15 @@ struct pass {
     struct dmi_read *run;
     struct stats *out;
     const struct stats_query *query;
-    struct dmi_stats_row *rows; /* of the stretch at hand */
+    double *scales;          /* by site */
+    struct workers *workers; /* NULL: the calling thread computes */
+    struct buffer *buffers;  /* by thread */
+    pthread_mutex_t taking;  /* rows are handed out by one thread at a time */
+};
+
+/* What the rows of the stretch at hand hold. */
+struct buffer {
+    struct dmi_stats_row *rows;
     size_t room;
 };
 
@@ -130,52 +140,64 @@ static int add_row(struct stats_layer *layer, const uint8_t *data, double scale,
 
 static const struct dmi_stats_row no_row = { NAN, NAN, NAN, 0 };
 
-static int make_room(struct pass *p, uint64_t n)
+static int make_room(struct buffer *b, uint64_t n)
 {
-    if (n <= p->room)
+    if (n <= b->room)
         return 0;
-    struct dmi_stats_row *grown = realloc(p->rows, n * sizeof *grown);
+    struct dmi_stats_row *grown = realloc(b->rows, n * sizeof *grown);
     if (!grown)
         return -ENOMEM;
-    p->rows = grown;
-    p->room = n;
+    b->rows = grown;
+    b->room = n;
     return 0;
 }
 
-static int add_rows(struct pass *p, struct stats_layer *layer, const struct dmi_read_stretch *s,
-                    double scale)
+static int add_rows(const struct pass *p, struct stats_layer *layer,
+                    const struct dmi_read_stretch *s, struct dmi_stats_row *rows)
 {
     uint64_t n_row = layer->width * dmi_dtype_bytes(layer->dtype);
     int r = 0;
     for (uint64_t i = 0; !r && i < s->n_rows; i++) {
         struct dmi_stats_place place = { .tensor = s->tensor };
         place.position = (int64_t)i + (s->position < 0 ? (int64_t)s->first : s->position);
-        p->rows[i] = no_row;
-        if (place.position < p->query->skip_first)
+        rows[i] = no_row;
+        if (!s->data)
+            layer->n_damaged++;
+        else if (place.position < p->query->skip_first)
             layer->n_skipped++;
         else
-            r = add_row(layer, (const uint8_t *)s->data + i * n_row, scale, place, &p->rows[i]);
+            r = add_row(layer, (const uint8_t *)s->data + i * n_row, p->scales[s->site], place,
+                        &rows[i]);
     }
     return r;
+}
+
+static int hand_out(struct pass *p, const struct dmi_read_stretch *s,
+                    const struct dmi_stats_row *rows)
+{
+    pthread_mutex_lock(&p->taking);
+    int r = p->query->rows(p->query->arg, s->tensor, s->first, rows, s->n_rows);
+    pthread_mutex_unlock(&p->taking);
+    return r;
+}
+
+/* A layer's stretches all come to one thread, in their order. */
+static int compute(void *arg, size_t worker, const struct dmi_read_stretch *s)
+{
+    struct pass *p = arg;
+    struct buffer *b = &p->buffers[worker];
+    int r = make_room(b, s->n_rows);
+    if (!r)
+        r = add_rows(p, &p->out->layers[p->out->layer_of[s->tensor]], s, b->rows);
+    return !r && p->query->rows ? hand_out(p, s, b->rows) : r;
 }
 
 static int take(void *ctx, const struct dmi_read_stretch *s)
 {
     struct pass *p = ctx;
-    struct dmi_read_site site = { .size = sizeof site };
-    struct stats_layer *layer = &p->out->layers[p->out->layer_of[s->tensor]];
-    int r = make_room(p, s->n_rows);
-    if (!r && s->data) {
-        r = dmi_read_site(p->run, s->site, &site);
-        r = r ? r : add_rows(p, layer, s, site.scale);
-    } else if (!r) {
-        layer->n_damaged += s->n_rows;
-        for (uint64_t i = 0; i < s->n_rows; i++)
-            p->rows[i] = no_row;
-    }
-    if (!r && p->query->rows)
-        r = p->query->rows(p->query->arg, s->tensor, s->first, p->rows, s->n_rows);
-    return r;
+    if (!p->workers)
+        return compute(p, 0, s);
+    return workers_put(p->workers, p->out->layer_of[s->tensor] % workers_count(p->workers), s);
 }
 
 /* ------------------------------------------------------------------------- layers */
@@ -291,9 +313,13 @@ static int prepare(struct pass *p)
     int r = dmi_read_run(p->run, &run);
     if (r)
         return r;
+    struct dmi_read_site site = { .size = sizeof site };
+    p->scales = calloc(run.n_sites + 1, sizeof *p->scales);
+    for (uint32_t i = 0; p->scales && !dmi_read_site(p->run, i, &site); i++)
+        p->scales[i] = site.scale;
     out->n_tensors = run.n_tensors;
     out->layer_of = calloc(run.n_tensors + 1, sizeof *out->layer_of);
-    r = out->layer_of ? list_layers(p, run.n_sites) : -ENOMEM;
+    r = out->layer_of && p->scales ? list_layers(p, run.n_sites) : -ENOMEM;
     for (size_t i = 0; !r && i < out->n_layers; i++)
         if (!out->layers[i].left_out)
             r = channels_init(&out->layers[i].channels, out->layers[i].width);
@@ -404,15 +430,30 @@ static int visit(struct pass *p)
     return dmi_read_visit(p->run, tensors, n, take, p);
 }
 
+static int compute_all(struct pass *p)
+{
+    size_t n = p->query->n_threads > 1 ? p->query->n_threads : 1;
+    p->buffers = calloc(n, sizeof *p->buffers);
+    if (!p->buffers)
+        return -ENOMEM;
+    p->workers = n > 1 ? workers_start(n, compute, p) : NULL;
+    int r = visit(p);
+    int done = p->workers ? workers_end(p->workers) : 0;
+    for (size_t i = 0; i < n; i++)
+        free(p->buffers[i].rows);
+    free(p->buffers);
+    return r ? r : done;
+}
+
 int stats_build(struct err *err, struct dmi_read *run, const struct stats_query *query,
                 struct stats *out)
 {
-    struct pass p = { .run = run, .out = out, .query = query };
+    struct pass p = { .run = run, .out = out, .query = query, .taking = PTHREAD_MUTEX_INITIALIZER };
     *out = (struct stats){ 0 };
     int r = prepare(&p);
     if (!r)
-        r = visit(&p);
-    free(p.rows);
+        r = compute_all(&p);
+    free(p.scales);
     if (!r)
         r = judge(out);
     if (r)

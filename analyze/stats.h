@@ -3,7 +3,8 @@
  * What the tensors of a run hold, by site and layer, over all requests that are selected: norms of rows, moments, the
  * largest value and its place, quantiles, what each channel holds, which channels stand out. One pass over the records;
  * memory does not grow with the rows. Rows are added one by one in the order of their records, so the answer is equal
- * to the bit whatever the size of a request's records. One thread at a time.
+ * to the bit whatever the size of a request's records. The calling thread reads. Threads that are asked for compute, each
+ * some of the layers, and change no bit.
  */
 #ifndef ANALYZE_STATS_H
 #define ANALYZE_STATS_H
@@ -55,6 +56,7 @@ struct stats_query {
     int64_t skip_first;   /* positions below are left out */
     dmi_stats_take *rows; /* NULL: not wanted */
     void *arg;
+    uint32_t n_threads; /* that compute beside the one that reads; 0, 1: the reading one computes */
 };
 
 struct stats {

@@ -40,14 +40,15 @@ struct dmi_stats_row {
 
 /*
  * Takes rows of one tensor that follow one another, borrowed during the call. @first: the row of the tensor that rows[0] is.
- * Tensors come in the order of records. Return: 0 to go on, else what ends it.
+ * Tensors come in the order of records; with several threads in any order, and from any thread, one at a time. Return: 0 to go on, else what ends it.
  */
 typedef int dmi_stats_take(void *arg, uint64_t tensor, uint64_t first,
                            const struct dmi_stats_row *rows, uint64_t n);
 
 struct dmi_stats_options {
     uint32_t size;
-    uint32_t reserved;
+    uint32_t
+        n_threads; /* that compute beside the caller's, which reads; 0, 1: the caller's alone. Numbers are the same to the bit */
     int64_t skip_first; /* tokens of lower positions are left out: massive activations sit there */
     dmi_stats_take *take; /* NULL: rows are not wanted */
     void *arg;

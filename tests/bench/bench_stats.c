@@ -4,7 +4,7 @@
  *
  *     bench_stats FOLDER TOKENS DTYPE
  *
- * One request in steps of 64 tokens, four sites of 30 layers and 576 channels, f32 or bf16. Values are normal, channel 507 of
+ * One request in steps of 64 tokens, a chunk each; four sites of 30 layers and 576 channels, f32 or bf16. Values are normal, channel 507 of
  * token 0 is huge. Prints the run's folder.
  */
 #include "core/cleanup.h"
@@ -59,7 +59,7 @@ static const void *data_of(const struct batch *b)
     union elements_sum huge = { .real = 23338 };
     if (b->step)
         return at;
-    memcpy(b->first, at, (size_t)RECORD * b->size);
+    memcpy(b->first, b->noise, (size_t)RECORD * b->size);
     elements_from_sums(b->dtype, &huge, 1, b->first + (size_t)507 * b->size);
     return b->first;
 }
@@ -80,9 +80,10 @@ static void append_step(struct batch *b)
                                                  .dims = { ROWS, WIDTH },
                                                  .data = data_of(b),
                                                  .n_bytes = (uint64_t)RECORD * b->size };
-            if (run_append(b->run, &b->records[n], 1))
-                fail("run_append");
+            n++;
         }
+    if (run_append(b->run, b->records, n))
+        fail("run_append");
     b->step++;
 }
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-ROUNDS = 5
+ROUNDS = 3
 
 
 def once(*command):

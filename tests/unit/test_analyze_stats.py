@@ -184,12 +184,15 @@ def test_channels_that_stand_out_in_a_quarter_of_the_layers(tmp_path):
     assert outlier == {"site": "resid_pre", "channel": 7, "layers": 2, "of_layers": LAYERS, "furthest_layer": 5}
 
 
-def test_the_same_bits_however_rows_were_captured(tmp_path):
+def test_the_same_bits_however_rows_were_captured_and_by_any_threads(tmp_path):
     layers = [elements("f32", (ROWS, WIDTH), seed) for seed in range(2)]
     answers = []
     for i, parts in enumerate([(ROWS,), (1,) * ROWS, (5, 3, 13)]):
         answers.append(stats(write(tmp_path / str(i), layers, parts=parts)))
         del answers[-1]["run"]
+        for threads in (2, 5):
+            again = stats(tmp_path / str(i), "--threads", threads)
+            assert {key: value for key, value in again.items() if key != "run"} == answers[-1], threads
     assert answers[0] == answers[1] == answers[2]
 
 
@@ -211,6 +214,7 @@ def test_a_line_a_token(tmp_path):
     layers[1][4, 4] = numpy.nan
     run = write(tmp_path / "run", layers, parts=(5, 3, 13))
     tokens = stats(run, "--by", "token")["tokens"]
+    assert stats(run, "--by", "token", "--threads", 2)["tokens"] == tokens
     assert [(t["layer"], t["token"]) for t in tokens] == [(layer, i) for layer in range(2) for i in range(ROWS)]
     for t in tokens:
         x = layers[t["layer"]][t["token"]].astype(float)

@@ -256,6 +256,7 @@ static int answer(const struct options *o, struct stats_answer *a)
         return ANALYZE_USAGE;
     }
     const struct dmi_stats_options options = { .size = sizeof options,
+                                               .n_threads = o->n_threads,
                                                .skip_first = a->skip_first,
                                                .take = rows ? stats_rows_take : NULL,
                                                .arg = &a->rows };
