@@ -9,6 +9,7 @@
 
 struct dmi_analyze {
     struct plan plan;
+    struct model own; /* of the run, where the caller gave none */
     struct err err;
 };
 

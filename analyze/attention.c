@@ -256,6 +256,14 @@ static size_t consecutive(const int64_t *positions, size_t n)
     return i;
 }
 
+/* A query that another request computed says nothing about how its rows fit to this one's. */
+static bool proves(const struct plan_layer *l, int64_t query)
+{
+    uint64_t one;
+    return sources_at(&l->z, query, 1, &one) && !sources_borrow(&l->z, query) &&
+           !sources_borrow(&l->q, query);
+}
+
 /* Rows of q and z of the next queries. */
 static int read_ahead(struct attention *a, size_t first)
 {
@@ -274,11 +282,8 @@ static int read_ahead(struct attention *a, size_t first)
         if (r)
             return r;
     }
-    for (size_t i = 0; i < n; i++) {
-        uint64_t one;
-        a->z_there[i] =
-            a->layer->is_checked && sources_at(&a->layer->z, p->queries[first + i], 1, &one);
-    }
+    for (size_t i = 0; i < n; i++)
+        a->z_there[i] = a->layer->is_checked && proves(a->layer, p->queries[first + i]);
     return 0;
 }
 

@@ -22,6 +22,20 @@ int answer_fail(struct dmi_analyze *a, int code, const char *what)
     return err_set(&a->err, code, "%s", what);
 }
 
+/* The model's config as an adapter noted it in the run. */
+static int take_model(struct err *err, struct dmi_read *run, struct model *own,
+                      const struct model **out)
+{
+    const char *text = dmi_read_about(run, "config");
+    if (!text)
+        return 0;
+    json_t *config = json_loads(text, 0, NULL);
+    int r = config ? model_from_json(err, config, own) : err_set(err, -EINVAL, "it is no JSON");
+    json_decref(config);
+    *out = r ? NULL : own;
+    return r ? err_prefix(err, "the config that the run holds (--config gives another one)") : 0;
+}
+
 int dmi_analyze_open(struct dmi_read *run, const struct dmi_analyze_options *options,
                      struct dmi_analyze **out, char *why, uint64_t n_why)
 {
@@ -31,8 +45,11 @@ int dmi_analyze_open(struct dmi_read *run, const struct dmi_analyze_options *opt
     int r = a ? 0 : err_set_errno(&err, ENOMEM, "cannot analyze");
     if (!r && options && abi_take_in(&ours, sizeof ours, options))
         r = err_set(&err, -EINVAL, "the struct's size was not set");
+    const struct model *model = ours.model ? &ours.model->model : NULL;
+    if (!r && !model)
+        r = take_model(&err, run, &a->own, &model);
     if (!r)
-        r = plan_make(&err, run, ours.model ? &ours.model->model : NULL, &ours, &a->plan);
+        r = plan_make(&err, run, model, &ours, &a->plan);
     *out = r ? NULL : a;
     if (r && why && n_why)
         snprintf(why, n_why, "%s", err.msg);
@@ -46,6 +63,7 @@ void dmi_analyze_close(struct dmi_analyze *a)
     if (!a)
         return;
     plan_deinit(&a->plan);
+    model_deinit(&a->own);
     free(a);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/model.h"
 
+#include "analyze/gguf.h"
 #include "analyze/model_rope.h"
 #include "core/cleanup.h"
 
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #define MOST_HEADS        65536
@@ -85,21 +87,26 @@ static void refuse_word(const char *word, struct model *m)
                  word);
 }
 
+/* Whether layer @i has a window. */
+static bool is_windowed(const json_t *c, const struct model *m, uint32_t i)
+{
+    const json_t *types = json_object_get(c, "layer_types");
+    uint32_t every = (uint32_t)model_number(c, "sliding_window_pattern", model_full_every(m));
+    if (json_is_array(types))
+        return kind_by_word(json_string_value(json_array_get(types, i))) == MODEL_WINDOW;
+    return m->window && has_window(c) && i >= (uint32_t)model_number(c, "max_window_layers", 0) &&
+           !(every && (i + 1) % every == 0);
+}
+
 static void take_kinds(const json_t *c, struct model *m)
 {
-    const json_t *types = json_object_get(c, "layer_types"),
-                 *turned = json_object_get(c, "no_rope_layers");
-    bool everywhere = m->window && !json_is_array(types) && has_window(c);
-    uint32_t from = (uint32_t)model_number(c, "max_window_layers", 0);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        const char *word = json_string_value(json_array_get(types, i));
-        refuse_word(word, m);
-        m->kinds[i] = everywhere && i >= from ? MODEL_WINDOW : kind_by_word(word);
+        const json_t *turned = json_array_get(json_object_get(c, "no_rope_layers"), i);
+        refuse_word(json_string_value(json_array_get(json_object_get(c, "layer_types"), i)), m);
+        m->kinds[i] = is_windowed(c, m, i) ? MODEL_WINDOW : MODEL_FULL;
         /* 1: it has RoPE, whatever the list's name says */
-        const json_t *t = json_array_get(turned, i);
-        if (json_is_integer(t) && !json_integer_value(t))
-            m->kinds[i] |= MODEL_UNTURNED;
-        if (model_turns_windows_alone(m) && m->kinds[i] == MODEL_FULL)
+        if ((json_is_integer(turned) && !json_integer_value(turned)) ||
+            (model_turns_windows_alone(m) && m->kinds[i] == MODEL_FULL))
             m->kinds[i] |= MODEL_UNTURNED;
     }
 }
@@ -124,28 +131,35 @@ static int take_sinks(struct err *err, const json_t *c, struct model *m)
     return 0;
 }
 
-int model_from_json(struct err *err, const json_t *config, struct model *out)
+static int take_config(struct err *err, const json_t *config, struct model *m)
 {
-    struct model m = { 0 };
     const json_t *c = json_object_get(config, "text_config");
     c = json_is_object(c) ? c : config;
     const char *type = json_string_value(json_object_get(c, "model_type"));
-    snprintf(m.type, sizeof m.type, "%s", type ? type : "");
-    int r = take_sizes(err, c, &m);
-    if (!r && !(m.kinds = calloc(m.n_layers, 1)))
-        r = err_set(err, -ENOMEM, "no memory for a config");
-    if (!r) {
-        take_scores(c, &m);
-        double window = model_number(c, "sliding_window", 0);
-        m.window = window >= 1 && window < 1e15 ? (int64_t)window : 0;
-        take_kinds(c, &m);
-        r = model_take_rope(err, c, &m);
-    }
-    if (!r)
-        r = take_sinks(err, c, &m);
+    snprintf(m->type, sizeof m->type, "%s", type ? type : "");
+    int r = take_sizes(err, c, m);
     if (r)
-        model_deinit(&m);
-    *out = m;
+        return r;
+    if (!(m->kinds = calloc(m->n_layers, 1)))
+        return err_set(err, -ENOMEM, "no memory for a config");
+    take_scores(c, m);
+    double window = model_number(c, "sliding_window", 0);
+    m->window = window >= 1 && window < 1e15 ? (int64_t)window : 0;
+    take_kinds(c, m);
+    r = model_take_rope(err, c, m);
+    return r ? r : take_sinks(err, c, m);
+}
+
+int model_from_json(struct err *err, const json_t *config, struct model *out)
+{
+    json_t *made = NULL;
+    *out = (struct model){ 0 };
+    if (json_object_get(config, "general.architecture") && !(made = gguf_config(err, config)))
+        return -EINVAL;
+    int r = take_config(err, made ? made : config, out);
+    json_decref(made);
+    if (r)
+        model_deinit(out);
     return r;
 }
 
@@ -159,10 +173,23 @@ static char *file_of(const char *path)
     return strdup(path);
 }
 
+/* A file as an object; @data: mapped. Return: NULL with a sentence in @err. */
+static json_t *object_of(struct err *err, const char *data, size_t n)
+{
+    json_error_t why;
+    if (gguf_is(data, n))
+        return gguf_header(err, data, n);
+    json_t *config = n <= CONFIG_MOST_BYTES ? json_loadb(data, n, 0, &why) : NULL;
+    if (n > CONFIG_MOST_BYTES)
+        err_set(err, -EINVAL, "it has more than 16 MiB");
+    else if (!config)
+        err_set(err, -EINVAL, "line %d, column %d: %s", why.line, why.column, why.text);
+    return config;
+}
+
 int model_open(struct err *err, const char *path, struct model *out)
 {
     struct stat about;
-    json_error_t why;
     _cleanup_(freep) char *file = file_of(path);
     *out = (struct model){ 0 };
     if (!file)
@@ -170,13 +197,16 @@ int model_open(struct err *err, const char *path, struct model *out)
     _cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &about))
         return err_set_errno(err, errno, "cannot read %s", file);
-    if (!S_ISREG(about.st_mode) || about.st_size > CONFIG_MOST_BYTES)
-        return err_set(err, -EINVAL, "%s is no model's config: no file of at most 16 MiB", file);
-    json_t *config = json_loadfd(fd, 0, &why);
-    int r = config ? model_from_json(err, config, out)
-                   : err_set(err, -EINVAL, "%s:%d:%d: %s", file, why.line, why.column, why.text);
+    if (!S_ISREG(about.st_mode) || !about.st_size)
+        return err_set(err, -EINVAL, "%s is no model's config: no file, or an empty one", file);
+    void *map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set_errno(err, errno, "cannot read %s", file);
+    json_t *config = object_of(err, map, (size_t)about.st_size);
+    int r = config ? model_from_json(err, config, out) : -EINVAL;
     json_decref(config);
-    return r && config ? err_prefix(err, "%s", file) : r;
+    munmap(map, (size_t)about.st_size);
+    return r ? err_prefix(err, "%s", file) : 0;
 }
 
 void model_deinit(struct model *m)

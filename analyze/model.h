@@ -31,11 +31,12 @@ struct model {
     double cap;        /* scores become cap * tanh(score / cap); 0: they do not */
     int64_t
         window; /* keys that a query sees, itself included, in layers with a window; 0: there are none */
-    uint8_t *kinds;      /* n_layers of enum model_layer_kind */
-    bool has_norms;      /* q and k are normed by head before they are rotated */
-    double *sinks;       /* n_layers x n_heads: scores of no key's; NULL: none */
-    char no_rope[200];   /* why rows cannot be rotated here; "": they can */
-    char no_scores[200]; /* why scores cannot be computed from q and k at all; "": they can */
+    uint8_t *kinds;        /* n_layers of enum model_layer_kind */
+    bool order_is_unknown; /* whether RoPE turns pairs or halves */
+    bool has_norms;        /* q and k are normed by head before they are rotated */
+    double *sinks;         /* n_layers x n_heads: scores of no key's; NULL: none */
+    char no_rope[200];     /* why rows cannot be rotated here; "": they can */
+    char no_scores[200];   /* why scores cannot be computed from q and k at all; "": they can */
 };
 
 /* What holds for one layer. */
@@ -45,9 +46,9 @@ struct model_layer {
     const double *sinks;            /* n_heads; NULL: none */
 };
 
-/* Reads a config as an object. Return: 0; -EINVAL (no config, numbers that cannot be), -ENOMEM, with a sentence in @err. */
+/* Reads a config, or what a GGUF's header says (gguf.h), as an object. Return: 0; -EINVAL (no config, numbers that cannot be), -ENOMEM, with a sentence in @err. */
 int model_from_json(struct err *err, const json_t *config, struct model *out);
-/* The same of a file config.json, or of the one in a folder. Return: as model_from_json(), -errno. */
+/* The same of a file config.json, of the one in a folder, or of a GGUF. Return: as model_from_json(), -errno. */
 int model_open(struct err *err, const char *path, struct model *out);
 /* Accepts a zeroed struct. */
 void model_deinit(struct model *model);

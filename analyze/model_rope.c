@@ -18,65 +18,72 @@ enum {
 static const struct {
     const char *type;
     unsigned traits;
+    uint32_t full_every; /* as model_full_every() */
 } known[] = {
-    { "llama", 0 },
-    { "mistral", 0 },
-    { "ministral", 0 },
-    { "mixtral", 0 },
-    { "qwen2", 0 },
-    { "qwen2_moe", 0 },
-    { "gemma", 0 },
-    { "gemma2", 0 },
-    { "gpt_neox", 0 },
-    { "phi", 0 },
-    { "phi3", 0 },
-    { "phimoe", 0 },
-    { "stablelm", 0 },
-    { "starcoder2", 0 },
-    { "olmo", 0 },
-    { "granite", 0 },
-    { "granitemoe", 0 },
-    { "smollm3", 0 },
-    { "nemotron", 0 },
-    { "persimmon", 0 },
-    { "arcee", 0 },
-    { "helium", PAIRS },
-    { "cohere", PAIRS },
-    { "cohere2", PAIRS | WINDOWS_ALONE },
-    { "glm", PAIRS },
-    { "glm4", PAIRS },
-    { "gptj", PAIRS },
-    { "codegen", PAIRS },
-    { "ernie4_5", PAIRS },
-    { "qwen3", NORMED },
-    { "qwen3_moe", NORMED },
-    { "gemma3", NORMED },
-    { "gemma3_text", NORMED },
-    { "olmo2", NORMED },
-    { "olmo3", NORMED },
-    { "olmoe", NORMED },
-    { "gpt2", LEARNED },
-    { "opt", LEARNED },
-    { "biogpt", LEARNED },
-    { "gpt_bigcode", LEARNED },
-    { "gpt_oss", SINKS },
+    { "llama", 0, 0 },
+    { "mistral", 0, 0 },
+    { "ministral", 0, 0 },
+    { "mixtral", 0, 0 },
+    { "qwen2", 0, 0 },
+    { "qwen2_moe", 0, 0 },
+    { "gemma", 0, 0 },
+    { "gemma2", 0, 2 },
+    { "gpt_neox", 0, 0 },
+    { "phi", 0, 0 },
+    { "phi3", 0, 0 },
+    { "phimoe", 0, 0 },
+    { "stablelm", 0, 0 },
+    { "starcoder2", 0, 0 },
+    { "olmo", 0, 0 },
+    { "granite", 0, 0 },
+    { "granitemoe", 0, 0 },
+    { "smollm3", 0, 0 },
+    { "nemotron", 0, 0 },
+    { "persimmon", 0, 0 },
+    { "arcee", 0, 0 },
+    { "helium", PAIRS, 0 },
+    { "cohere", PAIRS, 0 },
+    { "cohere2", PAIRS | WINDOWS_ALONE, 4 },
+    { "glm", PAIRS, 0 },
+    { "glm4", PAIRS, 0 },
+    { "gptj", PAIRS, 0 },
+    { "codegen", PAIRS, 0 },
+    { "ernie4_5", PAIRS, 0 },
+    { "qwen3", NORMED, 0 },
+    { "qwen3_moe", NORMED, 0 },
+    { "gemma3", NORMED, 6 },
+    { "gemma3_text", NORMED, 6 },
+    { "olmo2", NORMED, 0 },
+    { "olmo3", NORMED, 4 },
+    { "olmoe", NORMED, 0 },
+    { "gpt2", LEARNED, 0 },
+    { "opt", LEARNED, 0 },
+    { "biogpt", LEARNED, 0 },
+    { "gpt_bigcode", LEARNED, 0 },
+    { "gpt_oss", SINKS, 2 },
 };
 
-static bool find(const struct model *m, unsigned *traits)
+#define KNOWN (sizeof known / sizeof *known)
+
+/* Index of the model's type; KNOWN: it is not known. */
+static size_t find(const struct model *m)
 {
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(known[i].type, m->type)) {
-            *traits = known[i].traits;
-            return true;
-        }
-    *traits = 0;
-    return false;
+    size_t i = 0;
+    while (i < KNOWN && strcmp(known[i].type, m->type) != 0)
+        i++;
+    return i;
 }
 
 bool model_turns_windows_alone(const struct model *m)
 {
-    unsigned traits;
-    return find(m, &traits) && traits & WINDOWS_ALONE;
+    size_t i = find(m);
+    return i < KNOWN && known[i].traits & WINDOWS_ALONE;
+}
+
+uint32_t model_full_every(const struct model *m)
+{
+    size_t i = find(m);
+    return i < KNOWN ? known[i].full_every : 0;
 }
 
 static bool is_true(const json_t *c, const char *key)
@@ -194,21 +201,34 @@ static int take_ropes(struct err *err, const json_t *c, unsigned traits, struct 
     return !r && near > 0 ? take_one(err, NULL, c, near, traits, m, &m->window_rope) : r;
 }
 
+/* An adapter says what its engine turns, and a GGUF's header does not. */
+static void take_order(const json_t *c, struct model *m)
+{
+    const char *order = json_string_value(json_object_get(c, "dmi_rope_order"));
+    bool pairs = order && !strcmp(order, "pairs");
+    if (!order)
+        return;
+    m->rope.pairs = m->window_rope.pairs = pairs;
+    m->order_is_unknown = !pairs && strcmp(order, "halves") != 0;
+}
+
 int model_take_rope(struct err *err, const json_t *c, struct model *m)
 {
-    unsigned traits;
-    bool is_known = find(m, &traits);
+    size_t i = find(m);
     if (is_true(c, "alibi") || !strcmp(m->type, "bloom") || !strcmp(m->type, "mpt"))
         snprintf(m->no_scores, sizeof m->no_scores,
                  "its scores have a term that grows with the distance (ALiBi)");
-    if (!is_known) {
+    if (i == KNOWN) {
         snprintf(m->no_rope, sizeof m->no_rope, "the model type \"%s\" is not known", m->type);
         return 0;
     }
-    m->has_norms = traits & NORMED || is_true(c, "use_qk_norm") || is_true(c, "qk_layernorm");
-    if (traits & SINKS && !json_is_array(json_object_get(c, "dmi_sinks")))
+    m->has_norms =
+        known[i].traits & NORMED || is_true(c, "use_qk_norm") || is_true(c, "qk_layernorm");
+    if (known[i].traits & SINKS && !json_is_array(json_object_get(c, "dmi_sinks")))
         snprintf(m->no_scores, sizeof m->no_scores,
                  "its heads have sinks, which are weights: attach() notes them in a run, a config "
                  "has none");
-    return traits & LEARNED ? 0 : take_ropes(err, c, traits, m);
+    int r = known[i].traits & LEARNED ? 0 : take_ropes(err, c, known[i].traits, m);
+    take_order(c, m);
+    return r;
 }

@@ -11,6 +11,9 @@ int model_take_rope(struct err *err, const json_t *config, struct model *model);
 /* Has a model of this type RoPE in its layers with a window alone? */
 bool model_turns_windows_alone(const struct model *model);
 
+/* Every so many layers one sees all keys, where a config of this type has a window and no list of layers; 0: none does. */
+uint32_t model_full_every(const struct model *model);
+
 /* A number of a config's object, or @otherwise. */
 double model_number(const json_t *object, const char *key, double otherwise);
 

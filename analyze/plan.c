@@ -62,6 +62,8 @@ static const char *objection(const struct plan *p, const struct use *use)
         return "no config says how they are rotated (--config)";
     if (use->unnormed && m->has_norms)
         return "the model norms them by head before it rotates them";
+    if (m->order_is_unknown && !p->rope_order)
+        return "nothing says whether the engine turns halves of a head or pairs (--rope-order)";
     return m->no_rope[0] ? m->no_rope : NULL;
 }
 
@@ -114,6 +116,57 @@ static int take_tensor(struct err *err, struct plan *p, uint64_t tensor, const s
         return err_set(err, -ENOMEM, "no memory for a layer");
     return sources_add(err, (struct sources *)((char *)l + use->offset), p->run, tensor, use->bare,
                        false);
+}
+
+/* A prefix has keys and values alone: a layer that the request has not is of no use. @first: of the tensors that were taken */
+static int take_foreign(struct err *err, struct plan *p, struct dmi_read *run, uint64_t tensor,
+                        const struct use *use, struct dmi_read_tensor *first)
+{
+    struct dmi_read_tensor t = { .size = sizeof t };
+    if (dmi_read_tensor(run, tensor, &t))
+        return err_set(err, -EIO, "%s", dmi_read_error(run));
+    if (!first->key)
+        *first = t;
+    if (t.request_bytes != first->request_bytes ||
+        (t.request && memcmp(t.request, first->request, t.request_bytes) != 0))
+        return err_set(err, -ENOTUNIQ, "it has several requests: name one (--prefix RUN:ID)");
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (p->layers[i].layer == t.layer)
+            return sources_add(err, (struct sources *)((char *)&p->layers[i] + use->offset), run,
+                               tensor, use->bare, true);
+    return 0;
+}
+
+static int take_foreign_site(struct err *err, struct plan *p, const struct dmi_analyze_options *o,
+                             const struct use *use, struct dmi_read_tensor *first)
+{
+    _cleanup_(freep) uint64_t *tensors = NULL;
+    const struct dmi_read_name name = { use->name, strlen(use->name) };
+    const struct dmi_read_selection which = { .size = sizeof which,
+                                              .request = o->prefix_request,
+                                              .request_bytes = o->prefix_request_bytes,
+                                              .sites = &name,
+                                              .n_sites = 1 };
+    int64_t n = match(err, o->prefix, &which, &tensors);
+    int r = n < 0 ? (int)n : 0;
+    for (int64_t k = 0; k < n && !r; k++)
+        r = take_foreign(err, p, o->prefix, tensors[k], use, first);
+    return r;
+}
+
+static int take_prefix(struct err *err, struct plan *p, const struct dmi_analyze_options *o)
+{
+    struct use uses[USES];
+    struct dmi_read_tensor first = { 0 };
+    uses_of(&p->sites, uses);
+    for (size_t i = 0; i < USES && o->prefix; i++) {
+        bool keys = uses[i].offset == offsetof(struct plan_layer, k),
+             values = uses[i].offset == offsetof(struct plan_layer, v);
+        if ((keys || values) && !objection(p, &uses[i]) &&
+            take_foreign_site(err, p, o, &uses[i], &first))
+            return err_prefix(err, "the prefix's run");
+    }
+    return 0;
 }
 
 static int take_site(struct err *err, struct plan *p, const struct dmi_read_selection *asked,
@@ -337,8 +390,12 @@ static int fill_layer(struct err *err, const struct plan *p, struct plan_layer *
     memset(l->wanted, all_heads, p->n_heads);
     l->about = model_layer(p->model, l->layer);
     l->bound = bound_of(l);
-    if (l->about.rope)
-        rope_frequencies(l->about.rope, l->frequencies);
+    if (!l->about.rope)
+        return 0;
+    l->rope = *l->about.rope;
+    l->rope.pairs = p->rope_order ? p->rope_order == DMI_ANALYZE_PAIRS : l->rope.pairs;
+    l->about.rope = &l->rope;
+    rope_frequencies(l->about.rope, l->frequencies);
     return 0;
 }
 
@@ -348,9 +405,12 @@ int plan_make(struct err *err, struct dmi_read *run, const struct model *model,
     *p = (struct plan){ .run = run,
                         .model = model,
                         .sites = o->sites,
+                        .rope_order = o->rope_order,
                         .n_threads = o->n_threads ? o->n_threads : 1,
                         .n_memory = o->n_memory ? o->n_memory : MEMORY_AT_FIRST };
     int r = find_tensors(err, p, o);
+    if (!r)
+        r = take_prefix(err, p, o);
     if (!r)
         r = drop_empty(err, p);
     if (!r)

@@ -27,12 +27,14 @@ struct plan_layer {
     bool is_checked;      /* v of all keys that are seen, and z, are there */
     uint64_t n_borrowed;  /* positions whose keys or values another request computed */
     struct model_layer about;
-    float *frequencies; /* of about.rope */
+    struct rope_params rope; /* that about.rope points to */
+    float *frequencies;      /* of about.rope */
 };
 
 struct plan {
     struct dmi_read *run;      /* borrowed */
     const struct model *model; /* borrowed; NULL: none */
+    uint32_t rope_order;       /* enum dmi_analyze_order */
     struct dmi_analyze_sites sites;
     char *request; /* NULL: the rows are of none */
     size_t n_request;

@@ -53,12 +53,14 @@ static int take_queries(struct err *err, struct plan *p, const int64_t *asked, s
 static int say_lacks(struct err *err, const struct plan *p, const struct plan_layer *l,
                      size_t offset, const char *name, int64_t first, uint64_t n)
 {
-    char positions[160];
+    char positions[256];
     if (n == 1)
         snprintf(positions, sizeof positions, " at position %" PRId64, first);
     else
         snprintf(positions, sizeof positions, " at positions %" PRId64 " to %" PRId64, first,
                  first + (int64_t)n - 1);
+    if (!first && offset != offsetof(struct plan_layer, q))
+        strcat(positions, " (--fill-cached or --prefix finds rows of cached tokens)");
     return plan_lacks(err, p, l, offset, name, positions);
 }
 

@@ -160,6 +160,13 @@ static uint64_t borrowed_of(const struct source *s, int64_t position, uint64_t n
     return found;
 }
 
+bool sources_borrow(const struct sources *sources, int64_t position)
+{
+    uint64_t n;
+    const struct source *s = sources_at(sources, position, 1, &n);
+    return s && borrowed_of(s, position, 1);
+}
+
 uint64_t sources_borrowed(const struct sources *sources, int64_t end)
 {
     uint64_t found = 0, n;

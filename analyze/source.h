@@ -32,7 +32,7 @@ struct source {
     bool foreign; /* of a prefix that --prefix names */
 };
 
-#define SOURCES_MOST 4
+#define SOURCES_MOST 6
 
 /* Tensors of one thing: a position's row is that of the first one that has it. */
 struct sources {
@@ -52,6 +52,9 @@ void sources_deinit(struct sources *sources);
  */
 const struct source *sources_at(const struct sources *sources, int64_t position, uint64_t most,
                                 uint64_t *n);
+
+/* Whether the position's row is one that another request computed. */
+bool sources_borrow(const struct sources *sources, int64_t position);
 
 /* How many positions before @end have a row that another request computed. */
 uint64_t sources_borrowed(const struct sources *sources, int64_t end);

@@ -194,6 +194,17 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
     return r;
 }
 
+EXPORT int dmi_describe(const char *key, const char *value)
+{
+    struct session_call call;
+    if (is_off())
+        return DMI_STATUS_OFF;
+    struct run *run = session_enter(&call) ? session_run() : NULL;
+    int r = run ? run_describe(run, key, value) : DMI_STATUS_OFF;
+    session_leave(&call);
+    return r;
+}
+
 struct flush {
     uint64_t end_ns;
     bool done;

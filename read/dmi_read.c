@@ -157,6 +157,15 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
     return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
+const char *dmi_read_about(struct dmi_read *run, const char *key)
+{
+    const struct reader_run *r = run->failed ? NULL : reader_run(run->view.reader);
+    for (size_t i = 0; r && i < r->n_about; i++)
+        if (!strcmp(r->about[i].key, key))
+            return r->about[i].value;
+    return NULL;
+}
+
 int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out)
 {
     if (run->failed)

@@ -64,6 +64,13 @@ struct dmi_analyze_sites {
     const char *v, *z;
 };
 
+/* Which dimensions of a head RoPE turns together. */
+enum dmi_analyze_order {
+    DMI_ANALYZE_AS_KNOWN = 0, /* as the config and the model's type say */
+    DMI_ANALYZE_HALVES = 1,   /* i and i + half of those that turn */
+    DMI_ANALYZE_PAIRS = 2,    /* 2i and 2i + 1 */
+};
+
 /* About which request, and which part of it. Zeroed but for the size it means all of the only request. */
 struct dmi_analyze_options {
     uint32_t size;
@@ -77,10 +84,16 @@ struct dmi_analyze_options {
     uint64_t n_queries;
     struct dmi_analyze_sites sites;
     const struct dmi_analyze_model *
-        model; /* borrowed until the answer is closed; NULL: nothing is known but what was captured */
+        model; /* borrowed until the answer is closed; NULL: what an adapter noted in the run, if one did */
     double multiplier; /* of scores; 0: the model's, else 1 / square root of a head's elements */
     uint64_t
         n_memory; /* bytes for keys, values and rows; 0: 64 MiB. What one row needs is taken in any case */
+    uint32_t rope_order; /* enum dmi_analyze_order */
+    uint32_t reserved;
+    struct dmi_read *
+        prefix; /* keys and values of positions that the request lacks, from a request of this run; NULL: none */
+    const char *prefix_request; /* any bytes; NULL: the only one */
+    uint64_t prefix_request_bytes;
 };
 
 /* What an answer is about. */
@@ -139,7 +152,7 @@ DMI_ANALYZE_API uint32_t dmi_analyze_version(void);
 
 /**
  * dmi_analyze_model_open() - what a model's config says of its attention
- * @path: a config.json of Hugging Face's, or a folder that has one
+ * @path: a config.json of Hugging Face's, a folder that has one, or a GGUF, of which the header is read
  * @why: gets a sentence on failure, cut to @n_why bytes; may be NULL
  * Return: 0; -EINVAL (no config), -errno. Any thread.
  */

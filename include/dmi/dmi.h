@@ -223,6 +223,18 @@ int dmi_tap(const struct dmi_tap *tap);
 int dmi_site_enable(const char *pattern, int on);
 
 /**
+ * dmi_describe() - note in the run something about the model or the engine, for programs that read it
+ * @key: at most 64 letters, digits, _ - . ; by convention "config" is the model's config as Hugging Face writes it, or what a
+ *       GGUF's header says (docs/attention.md), "tokenizer" the path or the name of its tokenizer
+ * @value: UTF-8, at most 1 MiB; the last one said of a key counts; borrowed during the call
+ *
+ * It stands in the run's manifest from the next commit on. A run has at most 64 keys. The call waits for no disk.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -EINVAL (no key or one that is none, no value, too long), -ENOSPC, -ENOMEM.
+ */
+int dmi_describe(const char *key, const char *value);
+
+/**
  * dmi_flush() - wait until all that was captured by launches before this call is in a segment
  * @timeout_ns: bound of the wait, in nanoseconds
  *

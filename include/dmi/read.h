@@ -327,6 +327,13 @@ DMI_READ_API int dmi_read_request(struct dmi_read *run, uint64_t index,
 DMI_READ_API int dmi_read_finding(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_finding *out);
 
+/**
+ * dmi_read_about() - what the engine, or an adapter of it, noted about the model: dmi_describe() of <dmi/dmi.h>
+ * @key: "config", "tokenizer"
+ * Return: UTF-8; NULL: nothing. Where ranks are joined, what the first of them has.
+ */
+DMI_READ_API const char *dmi_read_about(struct dmi_read *run, const char *key);
+
 /* As dmi_read_run(). Steps are in the order of their sequence, records in launch order, whatever is selected. */
 DMI_READ_API int dmi_read_step(struct dmi_read *run, uint64_t index, struct dmi_read_step *out);
 DMI_READ_API int dmi_read_span(struct dmi_read *run, uint64_t step, uint32_t span,

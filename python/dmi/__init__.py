@@ -86,6 +86,7 @@ _end = _function("dmi_step_end")
 _accept = _function("dmi_accept", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32)
 _request_end = _function("dmi_request_end", ctypes.c_char_p, ctypes.c_uint32)
 _enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
+_describe = _function("dmi_describe", ctypes.c_char_p, ctypes.c_char_p)
 _flush = _function("dmi_flush", ctypes.c_uint64)
 _edits_missed = _function("dmi_edits_missed", ctypes.c_char_p)
 if _edits_missed is not None:
@@ -215,6 +216,15 @@ def site_enable(pattern, on):
     Returns OK, OFF or -errno: -ENOENT where no site of the spec has such a name.
     """
     return OFF if _enable is None else _enable(pattern.encode(), bool(on))
+
+
+def describe(key, value):
+    """Note in the run what the model is, for programs that read it: dmi_describe().
+
+    key    by convention "config": the model's config as JSON, as Hugging Face writes it; "tokenizer": the tokenizer's path or name
+    Returns OK, OFF or -errno.
+    """
+    return OFF if _describe is None else _describe(key.encode(), value.encode())
 
 
 def flush(timeout_s=10.0):

@@ -22,6 +22,7 @@ from .reading import I32, I64, TEXT, U32, U64, ReadError, Run
 
 DOUBLE, ANSWER = ctypes.c_double, ctypes.c_void_p
 PROOFS = ("not checked", "holds", "fails")  # enum dmi_analyze_state
+ORDERS = (None, "halves", "pairs")            # enum dmi_analyze_order
 SITES = ("q_rot", "k_rot", "q_norm", "k_norm", "q", "k", "v", "z")
 
 
@@ -40,7 +41,8 @@ class _Sites(ctypes.Structure):
 class _Options(reading._Struct):
     _fields_ = [("size", U32), ("n_threads", U32), ("request", TEXT), ("request_bytes", U64), ("layers", TEXT), ("heads", ctypes.POINTER(_Head)),
                 ("n_heads", U64), ("queries", ctypes.POINTER(I64)), ("n_queries", U64), ("sites", _Sites), ("model", ctypes.c_void_p),
-                ("multiplier", DOUBLE), ("n_memory", U64)]
+                ("multiplier", DOUBLE), ("n_memory", U64), ("rope_order", U32), ("reserved", U32), ("prefix", ctypes.c_void_p),
+                ("prefix_request", TEXT), ("prefix_request_bytes", U64)]
 
 
 class _Shape(reading._Struct):
@@ -180,8 +182,14 @@ class _Answer:
 
 def _options(request: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
              queries: Iterable[int] | None = None, model: Model | None = None, multiplier: float = 0.0, sites: dict[str, str] | None = None,
-             threads: int = 1, memory: int = 0) -> _Options:
+             threads: int = 1, memory: int = 0, rope_order: str | None = None, prefix: Run | None = None,
+             prefix_request: str | bytes | None = None) -> _Options:
     o = _Options()
+    o.rope_order = ORDERS.index(rope_order)
+    o.prefix = None if prefix is None else prefix._handle
+    if prefix_request is not None:
+        o.prefix_request = os.fsencode(prefix_request)
+        o.prefix_request_bytes = len(o.prefix_request)
     o.n_threads, o.multiplier, o.n_memory = threads, multiplier, memory
     if request is not None:
         o.request = os.fsencode(request)
@@ -206,25 +214,26 @@ def _options(request: str | bytes | None = None, layers: str | int | None = None
 
 
 def attention(run: Run, request: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
-              queries: Iterable[int] | None = None, config: str | os.PathLike | Model | None = None, multiplier: float = 0.0,
-              sites: dict[str, str] | None = None, threads: int = 1, memory: int = 0, unchecked: bool = False) -> Attention:
+              queries: Iterable[int] | None = None, config: str | os.PathLike | Model | None = None, unchecked: bool = False,
+              **more: Any) -> Attention:
     """The weights that a request's tokens gave to one another, layer by layer and head by head.
 
     request     its id; None: the only one of the run
     layers      words as of the tools: "0,3-7,last", or a number; None: all
     heads       numbers, of each layer, or pairs (layer, head); None: all
     queries     positions, ascending; None: all that have a row
-    config      the model's config.json, or a Model; None: what was captured must need none
-    multiplier  of scores; 0: the config's, else 1 / square root of a head's elements
-    sites       {"q_rot": NAME, ...}: where a site has another name than DMI's
-    threads, memory   that computing may take; the answer does not depend on them
+    config      the model's config.json, a GGUF, or a Model; None: what an adapter noted in the run
     unchecked   give an answer whose proof fails, or lacks where rows of another request are in it
+    more        multiplier: of scores; 0: the config's, else 1 / square root of a head's elements
+                sites: {"q_rot": NAME, ...}: where a site has another name than DMI's
+                rope_order: "halves" or "pairs", where neither config nor run says it
+                prefix, prefix_request: a run and its request, whose keys and values stand in for positions that lack
+                threads, memory: that computing may take; the answer does not depend on them
     Raises ReadError: what lacks, by name. AnswerRefused: the proof fails.
     """
     import numpy
     model = config if config is None or isinstance(config, Model) else Model(config)
-    with _Answer(run, request=request, layers=layers, heads=heads, queries=queries, model=model, multiplier=multiplier, sites=sites,
-                 threads=threads, memory=memory) as answer:
+    with _Answer(run, request=request, layers=layers, heads=heads, queries=queries, model=model, **more) as answer:
         shape = answer.shape()
         rows: dict[tuple[int, int], Any] = {}
 

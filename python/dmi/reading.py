@@ -315,11 +315,11 @@ def _load() -> ctypes.CDLL:
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))
-                library.dmi_read_match  # pylint: disable=pointless-statement
+                library.dmi_read_about  # pylint: disable=pointless-statement
             except (OSError, AttributeError) as error:
                 tried.append(f"{place}: {error}")
                 continue
-            library.dmi_read_error.restype = TEXT
+            library.dmi_read_error.restype = library.dmi_read_about.restype = TEXT
             library.dmi_read_find.restype = library.dmi_read_verify.restype = library.dmi_read_match.restype = I64
             return library
     raise ImportError(f"libdmi_read.so.1 cannot be loaded ({'; '.join(tried)}); DMI_READ_LIBRARY may say where it is")
@@ -640,6 +640,10 @@ class Run(collections.abc.Mapping):
         end = bisect.bisect_right(range(self._n_tensors), wanted, lo=first, key=owner)
         tensors = [Tensor(self, i, entry(i)) for i in range(first, end)]
         return {t.name: t for t in tensors if t.request == request}
+
+    def about(self, key: str) -> str | None:
+        """What was noted of the model by dmi.describe(): "config", "tokenizer"; None: nothing."""
+        return _text(_library.dmi_read_about(self._handle, key.encode()))
 
     @property
     def accounts(self) -> list[Account | None]:

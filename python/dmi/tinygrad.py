@@ -12,6 +12,8 @@ Source: tinygrad 0.13.0, tinygrad/llm/model.py: Transformer.generate(), get_star
 """
 import functools
 import itertools
+import json
+import os
 import runpy
 import sys
 import threading
@@ -47,6 +49,17 @@ def _complain(error, said=[]):
     dmi.step_end()
     if not said:
         said.append(print(f"dmi.tinygrad: a forward could not be announced: {error!r}", file=sys.stderr))
+
+
+def _describe(loaded, gguf):
+    """Note what the GGUF's header says of the model: numbers and words. tinygrad turns halves of heads, in whatever order the file has them."""
+    try:
+        said = {key: value for key, value in loaded[1].items() if isinstance(value, (int, float, str)) and not key.startswith("tokenizer.")}
+        dmi.describe("config", json.dumps(said | {"dmi_rope_order": "halves"}))
+        if isinstance(gguf, (str, os.PathLike)):
+            dmi.describe("tokenizer", os.path.abspath(gguf))
+    except Exception as error:  # another version of tinygrad
+        _complain(error)
 
 
 def attach(transformer=None):
@@ -89,6 +102,15 @@ def attach(transformer=None):
             inner.close()
             dmi.request_end(name)
 
+    load = transformer.from_gguf
+
+    @functools.wraps(load)
+    def describing_load(gguf, *args, **kwargs):
+        loaded = load(gguf, *args, **kwargs)
+        _describe(loaded, gguf)
+        return loaded
+
+    transformer.from_gguf = staticmethod(describing_load)
     transformer.__call__, transformer.generate, transformer._dmi_attached = announcing_call, announcing_generate, True
 
 

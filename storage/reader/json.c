@@ -289,6 +289,8 @@ int reader_fill_run(struct reader *r)
     if (!res)
         res =
             fill_pairs(json_object_get(r->said.dictionary, "absent"), &run->absent, &run->n_absent);
+    if (!res)
+        res = fill_pairs(json_object_get(r->said.manifest, "about"), &run->about, &run->n_about);
     return res ? res : fill_problems(r);
 }
 

@@ -293,10 +293,11 @@ static void forget_files(struct reader *r)
     r->run.counters = NULL;
     free((void *)(uintptr_t)r->run.conventions);
     free((void *)(uintptr_t)r->run.absent);
+    free((void *)(uintptr_t)r->run.about);
     free((void *)(uintptr_t)r->run.problems);
     reader_forget_changes(r);
     reader_forget_edits(r);
-    r->run.conventions = r->run.absent = NULL;
+    r->run.conventions = r->run.absent = r->run.about = NULL;
     r->run.problems = NULL;
 }
 

@@ -162,8 +162,8 @@ struct reader_run {
     const char *job; /* one id for all processes of one command; NULL: none */
     const char *model, *host, *library_version, *spec_path; /* NULL: not said */
     uint64_t pid, start_ns;
-    const struct reader_pair *conventions, *absent;
-    size_t n_conventions, n_absent;
+    const struct reader_pair *conventions, *absent, *about; /* the last: what dmi_describe() said */
+    size_t n_conventions, n_absent, n_about;
     const struct reader_problem *problems;
     size_t n_problems;
     const struct reader_change *changes; /* as they came */

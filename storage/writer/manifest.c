@@ -15,6 +15,9 @@
 #include <string.h>
 
 #define MAX_PROBLEMS 1000
+#define MAX_ABOUT    64u
+#define MAX_KEY      64u
+#define MAX_VALUE    (1u << 20)
 
 static void add_pairs(struct text *t, const char *key, const struct run_text *pairs, size_t n)
 {
@@ -119,6 +122,17 @@ static void add_problems(struct text *t, const struct manifest *m)
     }
 }
 
+static void add_about(struct text *t, const struct manifest *m)
+{
+    for (size_t i = 0; i < m->n_about; i++) {
+        text_printf(t, i ? ",\n  " : ",\n\"about\": {\n  ");
+        text_json(t, m->about[i].key);
+        text_printf(t, ": ");
+        text_json(t, m->about[i].value);
+    }
+    text_printf(t, m->n_about ? "\n}" : "");
+}
+
 static void add_process(struct text *t, const struct alive_process *p)
 {
     if (!p->start_ticks)
@@ -165,6 +179,7 @@ void manifest_write(struct text *text, const struct manifest *m)
     add_released(text, m);
     add_problems(text, m);
     text_printf(text, "%s]", m->n_problems ? "\n" : "");
+    add_about(text, m);
     text_printf(text, ",\n\"dictionary\": ");
     text_add(text, m->sites, strlen(m->sites));
     text_printf(text, "\n}\n");
@@ -234,6 +249,46 @@ int manifest_set_problem(struct manifest *m, const char *reason, const char *sen
     return r;
 }
 
+static bool is_key(const char *key)
+{
+    size_t n = strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    return n && !key[n] && n <= MAX_KEY;
+}
+
+/* The entry of a key, a new one where there is none. NULL: no room, as *@failed says. */
+static struct manifest_text *about_of(struct manifest *m, const char *key, int *failed)
+{
+    for (size_t i = 0; i < m->n_about; i++)
+        if (!strcmp(m->about[i].key, key))
+            return &m->about[i];
+    *failed = -ENOSPC;
+    if (m->n_about == MAX_ABOUT)
+        return NULL;
+    *failed = -ENOMEM;
+    struct manifest_text *grown = realloc(m->about, (m->n_about + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    m->about = grown;
+    grown[m->n_about] = (struct manifest_text){ .key = strdup(key) };
+    return grown[m->n_about].key ? &grown[m->n_about++] : NULL;
+}
+
+int manifest_describe(struct manifest *m, const char *key, const char *value)
+{
+    int r = -EINVAL;
+    if (!key || !value || !is_key(key) || strlen(value) > MAX_VALUE)
+        return r;
+    char *copy = strdup(value);
+    struct manifest_text *entry = copy ? about_of(m, key, &r) : NULL;
+    if (!entry) {
+        free(copy);
+        return copy ? r : -ENOMEM;
+    }
+    free(entry->value);
+    entry->value = copy;
+    return 0;
+}
+
 /* ------------------------------------------------------------------------- released segments */
 
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites)
@@ -294,6 +349,11 @@ void manifest_deinit(struct manifest *m)
         free(m->problems[i].reason);
         free(m->problems[i].sentence);
     }
+    for (size_t i = 0; i < m->n_about; i++) {
+        free(m->about[i].key);
+        free(m->about[i].value);
+    }
+    free(m->about);
     free(m->problems);
     free(m->segments);
     free(m->spec_path);

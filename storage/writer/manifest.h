@@ -31,6 +31,10 @@ struct manifest_problem {
     uint64_t n;                     /* times it was reported */
 };
 
+struct manifest_text {
+    char *key, *value; /* owned */
+};
+
 struct manifest {
     uint8_t run_uuid[16];
     char host[256];
@@ -49,6 +53,8 @@ struct manifest {
     uint32_t n_sites;       /* entries of @gone */
     struct manifest_problem *problems;
     size_t n_problems;
+    struct manifest_text *about; /* owned; what dmi_describe() said */
+    size_t n_about;
     bool closed;
     uint64_t n_counters;
     uint64_t counters_hash; /* of the closed file */
@@ -67,6 +73,9 @@ int manifest_add_problem(struct manifest *manifest, const char *site, const char
 /* A problem that somebody else counts: how often so far. Nothing where that is 0. Return: 0 or -ENOMEM. */
 int manifest_set_problem(struct manifest *manifest, const char *reason, const char *sentence,
                          uint64_t times);
+
+/* Notes a text under a key, in the place of what the key had. Return: as dmi_describe(). */
+int manifest_describe(struct manifest *manifest, const char *key, const char *value);
 
 /* Notes what a closed segment holds. @sites: struct dmi_footer_site by site. Without memory it is never released. */
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites);

@@ -367,6 +367,14 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
     run->manifest_stale = true;
 }
 
+int run_describe(struct run *run, const char *key, const char *value)
+{
+    RUN_HOLD(run);
+    int r = manifest_describe(&run->manifest, key, value);
+    run->manifest_stale |= !r;
+    return r;
+}
+
 static int add_change(struct run *run, const struct run_change *change)
 {
     int r = run->changes.n < CHANGES_MAX_BYTES ? changes_add(&run->changes, run->n_changes, change)

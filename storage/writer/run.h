@@ -106,6 +106,9 @@ int run_change_later(struct run *run, const struct run_change *change);
  */
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence);
 
+/* What dmi_describe() says: it is in the manifest with the next commit. Waits for no disk. Return: as that function. */
+int run_describe(struct run *run, const char *key, const char *value);
+
 /* Writes pending step metadata and the manifest as it stands. Return: 0 or -errno. */
 int run_flush(struct run *run);
 

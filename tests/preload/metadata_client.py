@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that tells the library what cannot be, and what can; a JSON line a call: what it was, what it returned.
 
-Its argument: `lies`, `cached` (ids of cached tokens, in spans of three sizes), `threads`, `wait` (says an outcome, waits for a line on stdin, ends by _exit without a flush).
+Its argument: `lies`, `describe`, `cached` (ids of cached tokens, in spans of three sizes), `threads`, `wait` (says an outcome, waits for a line on stdin, ends by _exit without a flush).
 """
 import ctypes
 import json
@@ -76,6 +76,17 @@ def cached():
     say("no numbers", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=["x"])]))
     say("too large", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=[2**31])]))
     say("a list", dmi.step_begin(10, [Span("a", 4, 1, n_cached=3, cached_ids=[2, 3, 4]), Span("b", 4, 1, first_row=1, n_cached=4)]))
+    say("flush", dmi.flush(5))
+
+
+def describe():
+    """What cannot be noted of a model, what can, and 64 keys in all."""
+    for what, key, value in (("good", "config", '{"a": 1}'), ("again", "config", '{"a": "\u00e9"}'), ("no key", "", "x"), ("a key with a blank", "a b", "x"),
+                             ("a long key", "k" * 65, "x"), ("a long value", "v", "v" * ((1 << 20) + 1)), ("the longest", "v", "v" * (1 << 20))):
+        say(what, dmi.describe(key, value))
+    say("62 more", {dmi.describe(f"k{i}", "") for i in range(62)} == {0})
+    say("one too many", dmi.describe("one", "x"))
+    dmi.step_begin(1, [Span("a", 0, 1)])
     say("flush", dmi.flush(5))
 
 

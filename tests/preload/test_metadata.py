@@ -73,6 +73,20 @@ def test_ids_of_cached_tokens(bench):
         bench.check(found == want, f"{site}: what is in the run", found)
 
 
+def test_what_is_noted_of_a_model(bench):
+    r = bench.run([], kit.spec(kit.site()), command=[sys.executable, CLIENT, "describe"])
+    bench.check(said(r.stdout) == {"cuInit": 0, "good": 0, "again": 0, "no key": E, "a key with a blank": E, "a long key": E, "a long value": E,
+                                   "the longest": 0, "62 more": True, "one too many": -errno.ENOSPC, "flush": 0}, "each call has its status", said(r.stdout))
+    run = bench.captured("describe", r, [])
+    with dmi.open(run.folder) as opened:
+        bench.check((opened.about("config"), len(opened.about("v")), opened.about("one")) == ('{"a": "\u00e9"}', 1 << 20, None), "the last text of a key counts")
+        bench.check(run.manifest["about"]["k61"] == "" and len(run.manifest["about"]) == 64, "the manifest has all of them")
+    again = run.folder.with_name("recovered")
+    subprocess.run([DMI_DUMP, "recover", run.folder, "-o", again], stdout=subprocess.PIPE, check=True)
+    with dmi.open(again) as opened:
+        bench.check(opened.about("config") == '{"a": "\u00e9"}', "a run that is recovered has them")
+
+
 def test_several_threads(bench):
     r = bench.run([], kit.spec(kit.site()), command=[sys.executable, CLIENT, "threads"])
     bench.check(said(r.stdout) == {"cuInit": 0, "joined": 0}, "no call is refused", r.stdout[-500:])

@@ -140,7 +140,7 @@ def write_run(folder, requests, names, chunks=(10 ** 9,), **more):
                     launch += 1
             parts.append(chunk(sequence + 1, RECORDS, *records(rows)))
             sequence, number, at = sequence + 2, number + 1, at + n
-    return write(folder, sites, segment(*parts))
+    return write(folder, sites, segment(*parts), about=more.get("about"))
 
 
 def write_config(path, config):

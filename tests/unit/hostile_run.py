@@ -69,7 +69,7 @@ def records(rows):
     return struct.pack("<IIII", len(rows), len(rows), n_planes, 0) + table + groups + planes, payload
 
 
-def write(folder, sites, data, problems=(), expected=None, **more):
+def write(folder, sites, data, problems=(), expected=None, about=None, **more):
     """A run whose process was killed: manifest, counters, spec, and one segment of these bytes.
     @expected: by site: (records, rows, bytes)"""
     folder.mkdir()
@@ -85,6 +85,8 @@ def write(folder, sites, data, problems=(), expected=None, **more):
                 "spec": {"path": "s", "file": "spec.yaml", "bytes": 0, "xxh3": f"{xxh3(b''):016x}"},
                 "counters": {"file": "counters", "bytes": len(counters)}, "segments": [{"file": "seg-000000.dmi", "closed": False}],
                 "problems": list(problems), "dictionary": dictionary(sites, **more)}
+    if about:
+        manifest["about"] = about
     text = json.dumps(manifest)
     (folder / "manifest.json").write_text(text.replace("0" * 16, f"{xxh3(text.encode()):016x}", 1))
     return folder

@@ -5,10 +5,13 @@ The runs hold random q, k, v and the z that follows from them, so that everythin
 """
 import ctypes
 import json
+import struct
 import subprocess
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
 import dmi
 from attention_kit import Captured, Model, write_config, write_run
@@ -277,6 +280,105 @@ def test_sinks_take_a_share(tmp_path):
         got = attention(run, config=write_config(tmp_path / "config.json", model.config()))
         assert np.abs(got.weights - weights_of(captured)).max() < 2e-6 and got.proof.state == "holds"
         assert got.weights[1, 0].sum(-1).min() < 0.1
+
+
+def test_a_prefix_of_another_run(tmp_path):
+    """Keys and values of positions that lack: of the right tokens they give the right weights, of others the proof fails."""
+    whole, other = Captured(Model(), 30), Captured(Model(), 30, seed=1)
+    run = write_run(tmp_path / "run", {"r1": whole}, ROTATED, lacking={"r1": 6})
+    donors = write_run(tmp_path / "donors", {"right": whole, "wrong:one": other}, ROTATED)
+    for request, words in (("right", [f"{donors}:right"]), (None, [write_run(tmp_path / "a:b", {"right": whole}, ROTATED)])):
+        out = tmp_path / "a.safetensors"
+        said = json.loads(tool("attention", run, "--json", "--prefix", *words, "-o", out, "--force").stdout)
+        assert said["borrowed"] == 6 and said["proof"]["state"] == "holds" and said["queries"] == 24
+        assert np.abs(load_file(out)["weights"] - np.stack(whole.weights)[:, :, 6:]).max() < 2e-6
+    assert "are not z" in tool("attention", run, "--prefix", f"{donors}:wrong:one", status=4).stderr
+    assert "it has several requests: name one" in tool("attention", run, "--prefix", donors, status=2).stderr
+    assert "--prefix" in tool("attention", run, "--prefix", tmp_path / "none", status=2).stderr
+    without = write_run(tmp_path / "without", {"r1": whole}, ("q_rot", "k_rot"), lacking={"r1": 6})
+    assert "without v and z nothing shows" in tool("attention", without, "--prefix", f"{donors}:right", status=4).stderr
+    with dmi.open(run) as opened, dmi.open(donors) as prefix:
+        assert attention(opened, prefix=prefix, prefix_request="right").borrowed == 6
+        with pytest.raises(AnswerRefused):
+            attention(opened, prefix=prefix, prefix_request="wrong:one")
+
+
+def test_the_config_of_the_run(tmp_path):
+    """What an adapter noted stands in for --config, which has the last word."""
+    model = Model(pairs=True, part=0.5)
+    captured = Captured(model, 20)
+    run = write_run(tmp_path / "run", {"r1": captured}, BARE, about={"config": json.dumps(model.config()), "tokenizer": "/t"})
+    tool("attention", run)
+    assert "are not z" in tool("attention", run, "--config", write_config(tmp_path / "c.json", Model().config()), status=4).stderr
+    with dmi.open(run) as opened:
+        assert opened.about("tokenizer") == "/t" and opened.about("other") is None
+        assert np.abs(attention(opened).weights - weights_of(captured)).max() < 2e-6
+    bad = write_run(tmp_path / "bad", {"r1": captured}, BARE, about={"config": "{"})
+    assert "the config that the run holds (--config gives another one): it is no JSON" in tool("attention", bad, status=2).stderr
+
+
+def gguf(path, keys, tensors=()):
+    """A GGUF's header. Source: docs/gguf.md of the ggml project, version 3."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def value(v):
+        if isinstance(v, list):
+            return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(text, v))
+        if isinstance(v, str):
+            return struct.pack("<I", 8) + text(v)
+        return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<Ii", 5, v)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(text(k) + value(v) for k, v in keys.items())
+    path.write_bytes(head + b"".join(text(name) + struct.pack("<IQIQ", 1, 8, 0, 0) for name in tensors) + bytes(64))
+    return path
+
+
+def header(model, architecture):
+    return {"general.architecture": architecture, "tokenizer.ggml.tokens": ["a", "b"],
+            **{f"{architecture}.{key}": value for key, value in {
+                "block_count": model.layers, "attention.head_count": model.heads, "attention.head_count_kv": model.kv,
+                "attention.key_length": model.dim, "embedding_length": 64, "context_length": 128, "rope.freq_base": model.theta}.items()}}
+
+
+def test_the_header_of_a_gguf(tmp_path):
+    model = Model(theta=5000.0)
+    run = write_run(tmp_path / "run", {"r1": Captured(model, 20)}, BARE)
+    tool("attention", run, "--config", gguf(tmp_path / "q.gguf", header(model, "qwen2")))
+    llama = gguf(tmp_path / "l.gguf", header(model, "llama"))
+    assert "nothing says whether the engine turns halves of a head or pairs (--rope-order)" in tool("attention", run, "--config", llama, status=1).stderr
+    tool("attention", run, "--config", llama, "--rope-order", "halves")
+    assert "are not z" in tool("attention", run, "--config", llama, "--rope-order", "pairs", status=4).stderr
+    scaled = gguf(tmp_path / "s.gguf", header(model, "qwen2"), ["rope_freqs.weight"])
+    assert "RoPE of the type of the tensor rope_freqs is not known" in tool("attention", run, "--config", scaled, status=1).stderr
+    noted = write_run(tmp_path / "noted", {"r1": Captured(model, 20)}, BARE,
+                      about={"config": json.dumps({k: v for k, v in header(model, "llama").items() if not isinstance(v, list)} | {"dmi_rope_order": "halves"})})
+    tool("attention", noted)
+    data = llama.read_bytes()
+    for n in (4, 12, 24, 30, 100, len(data) - 70):
+        (tmp_path / "cut.gguf").write_bytes(data[:n])
+        assert "GGUF" in tool("attention", run, "--config", tmp_path / "cut.gguf", status=2).stderr
+
+
+def test_files_of_answers(tmp_path):
+    captured = Captured(Model(), 25)
+    run, out = write_run(tmp_path / "run", {"r1": captured}, ROTATED, chunks=(9,)), tmp_path / "a.safetensors"
+    tool("attention", run, "-o", out, "--heads", "1,3", "--tokens", "4:", "--memory", "1")
+    found = load_file(out)
+    assert np.abs(found["weights"] - np.stack(captured.weights)[:, [1, 3], 4:]).max() < 2e-6
+    assert found["layers"].tolist() == [0, 1] and found["heads"].tolist() == [1, 3] and found["queries"].tolist() == list(range(4, 25))
+    with safe_open(out, "np") as file:
+        said = file.metadata()
+    assert said["what"] == "attention" and said["request"] == "r1" and said["run"] and json.loads(said["parameters"])["tokens"] == "4:"
+    check = json.loads(said["checks"])[0]
+    assert check["name"] == "A v = z" and check["error"] < check["bound"] == 1e-3 and check["rows"] == 2 * 2 * 21
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert "there already" in tool("attention", run, "-o", out, status=2).stderr
+    tool("attention", run, "-o", tmp_path / "a.npy")
+    assert np.abs(np.load(tmp_path / "a.npy") - np.stack(captured.weights)).max() < 2e-6
+    tool("attention", run, "-o", run / "a.npy", status=2)
+    bad = write_run(tmp_path / "bad", {"r1": captured}, ROTATED, wrong={("r1", "v"): lambda x: x[::-1]})
+    tool("attention", bad, "-o", tmp_path / "b.npy", status=4)
+    assert not list(tmp_path.glob("b.npy*")) and not list(tmp_path.glob(".*"))
 
 
 BAD_CONFIGS = {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int status_of(int r)
 {
@@ -52,6 +53,7 @@ void asked_close(struct asked *a)
     dmi_analyze_close(a->answer);
     dmi_analyze_model_close(a->model);
     dmi_read_close(a->run);
+    dmi_read_close(a->prefix);
     free(a->queries);
     free(a->heads);
     *a = (struct asked){ 0 };
@@ -62,20 +64,25 @@ void asked_close(struct asked *a)
 static int open_answer(const struct options *o, struct asked *a)
 {
     char why[512];
-    const struct dmi_analyze_options options = { .size = sizeof options,
-                                                 .n_threads = o->n_threads,
-                                                 .request = o->request,
-                                                 .request_bytes =
-                                                     o->request ? strlen(o->request) : 0,
-                                                 .layers = o->layers,
-                                                 .heads = a->heads,
-                                                 .n_heads = a->n_heads,
-                                                 .queries = a->queries,
-                                                 .n_queries = a->n_queries,
-                                                 .sites = o->sites,
-                                                 .model = a->model,
-                                                 .multiplier = o->multiplier,
-                                                 .n_memory = o->n_memory };
+    const struct dmi_analyze_options options = {
+        .size = sizeof options,
+        .n_threads = o->n_threads,
+        .request = o->request,
+        .request_bytes = o->request ? strlen(o->request) : 0,
+        .layers = o->layers,
+        .heads = a->heads,
+        .n_heads = a->n_heads,
+        .queries = a->queries,
+        .n_queries = a->n_queries,
+        .sites = o->sites,
+        .model = a->model,
+        .multiplier = o->multiplier,
+        .n_memory = o->n_memory,
+        .rope_order = o->rope_order,
+        .prefix = a->prefix,
+        .prefix_request = a->prefix_request,
+        .prefix_request_bytes = a->prefix_request ? strlen(a->prefix_request) : 0
+    };
     dmi_analyze_close(a->answer);
     int r = dmi_analyze_open(a->run, &options, &a->answer, why, sizeof why);
     if (r)
@@ -156,10 +163,31 @@ static int find_heads(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
+/* RUN or RUN:ID, either of which may hold colons: RUN is what lies there. */
+static int open_prefix(const struct options *o, struct asked *a)
+{
+    char why[512];
+    _cleanup_(freep) char *path = strdup(o->prefix);
+    if (!path)
+        return no_memory();
+    const char *colon = o->prefix;
+    while (access(path, F_OK) && (colon = strchr(colon, ':'))) {
+        strcpy(path, o->prefix);
+        path[colon - o->prefix] = 0;
+        a->prefix_request = ++colon;
+    }
+    if (!dmi_read_open(path, &a->prefix, why, sizeof why))
+        return ANALYZE_OK;
+    complain("--prefix: %s", why);
+    return ANALYZE_USAGE;
+}
+
 int asked_answer(const struct options *o, struct asked *a)
 {
     char why[512];
     int status = asked_open(o, a);
+    if (!status && o->prefix)
+        status = open_prefix(o, a);
     if (!status && o->config && dmi_analyze_model_open(o->config, &a->model, why, sizeof why)) {
         complain("%s", why);
         status = ANALYZE_USAGE;

@@ -9,6 +9,8 @@
 
 struct asked {
     struct dmi_read *run;
+    struct dmi_read *prefix;         /* NULL: none was named */
+    const char *prefix_request;      /* NULL: the only one */
     struct dmi_analyze_model *model; /* NULL: none is known */
     struct dmi_analyze *answer;      /* NULL: asked_open() alone was called */
     int64_t *queries;                /* that --tokens names; NULL: all */

@@ -4,10 +4,12 @@
 #include "core/cleanup.h"
 #include "tools/analyze/describe.h"
 #include "tools/analyze/pairs.h"
+#include "tools/analyze/weights_file.h"
 #include "tools/common/report.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MAP_CELLS 64 /* of a side, at most */
 
@@ -22,7 +24,9 @@ struct weight_map {
 struct taken {
     struct pairs pairs;
     struct weight_map map;
-    bool skip_first, has_map;
+    struct weights_file file;
+    bool skip_first, has_map, has_file;
+    int failure; /* of writing: -errno */
 };
 
 /* ------------------------------------------------------------------------- the map */
@@ -96,7 +100,9 @@ static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
     pairs_add(&t->pairs, rows, t->skip_first);
     if (t->has_map)
         map_add(&t->map, rows, t->skip_first);
-    return 0;
+    if (t->has_file)
+        t->failure = weights_file_add(&t->file, rows);
+    return t->failure;
 }
 
 static void cell_weight(struct text *to, const json_t *row)
@@ -153,25 +159,46 @@ static int check_map(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
-static int compute(const struct options *o, struct asked *a, struct taken *t)
+static int begin(const struct options *o, struct asked *a, struct taken *t)
 {
+    struct err err = { 0 };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     dmi_analyze_shape(a->answer, &shape);
     if (pairs_init(&t->pairs, o->n_top) || (o->map && map_init(&t->map, &shape))) {
         complain("no memory");
         return ANALYZE_USAGE;
     }
-    if (dmi_analyze_attention(a->answer, take_rows, t)) {
-        complain("%s", dmi_analyze_error(a->answer));
-        return ANALYZE_FAILED;
+    if (o->output && weights_file_begin(&err, o, a, &t->file)) {
+        complain("%s", err.msg);
+        return ANALYZE_USAGE;
     }
-    return asked_judge(o, a);
+    return ANALYZE_OK;
+}
+
+static int compute(const struct options *o, struct asked *a, struct taken *t)
+{
+    struct err err = { 0 };
+    int status = begin(o, a, t);
+    if (status)
+        return status;
+    if (dmi_analyze_attention(a->answer, take_rows, t)) {
+        complain("%s", t->failure ? strerror(-t->failure) : dmi_analyze_error(a->answer));
+        return t->failure ? ANALYZE_USAGE : ANALYZE_FAILED;
+    }
+    status = asked_judge(o, a);
+    if (status || !o->output || !weights_file_end(&err, o, a, &t->file))
+        return status;
+    complain("%s", err.msg);
+    return ANALYZE_USAGE;
 }
 
 int analyze_attention(const struct options *o)
 {
     struct asked a = { 0 };
-    struct taken t = { .skip_first = o->skip_first, .has_map = o->map };
+    struct taken t = { .skip_first = o->skip_first,
+                       .has_map = o->map,
+                       .has_file = o->output != NULL,
+                       .file.place.fd = -1 };
     int status = asked_answer(o, &a);
     if (!status)
         status = check_map(o, &a);
@@ -179,6 +206,7 @@ int analyze_attention(const struct options *o)
         status = compute(o, &a, &t);
     if (!status)
         status = give_answer(o, &a, &t);
+    weights_file_deinit(&t.file);
     pairs_deinit(&t.pairs);
     free(t.map.cells);
     asked_close(&a);

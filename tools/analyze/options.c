@@ -30,9 +30,14 @@ static const char usage_text[] =
     "  --skip-first        leave out the first token as a key: heads that have nothing to say rest "
     "there\n"
     "  --map               of one head: a map, queries down, keys across\n"
-    "  --config FILE       the model's config.json, or the folder that has it: how q and k are "
-    "rotated,\n"
-    "                      windows, softcap\n"
+    "  --config FILE       the model's config.json, the folder that has it, or a GGUF: how q and k "
+    "are\n"
+    "                      rotated, windows, softcap (default: what an adapter noted in the run)\n"
+    "  --rope-order O      halves or pairs: which dimensions of a head RoPE turns together, where "
+    "neither\n"
+    "                      config nor run says it\n"
+    "  --prefix RUN[:ID]   keys and values of positions that the request lacks, from a request of "
+    "this run\n"
     "  --fill-cached       rows of tokens that a prefix cache had, from a request that computed "
     "them with\n"
     "                      the same tokens from position 0 on\n"
@@ -63,7 +68,8 @@ static const char usage_text[] =
     "  --ids NAME          routing: the site of this name in the place of topk_ids\n"
     "  --weights NAME      routing: the same of topk_weights\n"
     "  --logits NAME       routing: the same of router_logits\n"
-    "  --output FILE, -o   stats, routing: also write the answer as safetensors\n"
+    "  --output FILE, -o   also write the answer as safetensors; attention: or npy, where the name "
+    "ends so\n"
     "  --force             replace a file that is there\n"
     "  --json              JSON on stdout instead of text\n"
     "  --version           the version\n"
@@ -81,6 +87,8 @@ enum option_id {
     OPT_SKIP_FIRST,
     OPT_MAP,
     OPT_CONFIG,
+    OPT_ROPE_ORDER,
+    OPT_PREFIX,
     OPT_FILL_CACHED,
     OPT_RANK,
     OPT_UNCHECKED,
@@ -119,6 +127,8 @@ static const struct option long_options[] = {
     { "skip-first", no_argument, NULL, OPT_SKIP_FIRST },
     { "map", no_argument, NULL, OPT_MAP },
     { "config", required_argument, NULL, OPT_CONFIG },
+    { "rope-order", required_argument, NULL, OPT_ROPE_ORDER },
+    { "prefix", required_argument, NULL, OPT_PREFIX },
     { "fill-cached", no_argument, NULL, OPT_FILL_CACHED },
     { "rank", required_argument, NULL, OPT_RANK },
     { "unchecked", no_argument, NULL, OPT_UNCHECKED },
@@ -149,6 +159,7 @@ static const struct option long_options[] = {
 };
 
 /* Which commands take an option; options that are not here go with all. */
+#define COMPUTING "attention"
 static const struct {
     int id;
     const char *commands;
@@ -158,19 +169,21 @@ static const struct {
     { OPT_TOP, "attention" },
     { OPT_SKIP_FIRST, "attention stats" },
     { OPT_MAP, "attention" },
-    { OPT_CONFIG, "attention" },
-    { OPT_UNCHECKED, "attention" },
-    { OPT_MULTIPLIER, "attention" },
-    { OPT_Q_ROT, "attention" },
-    { OPT_K_ROT, "attention" },
-    { OPT_Q_NORM, "attention" },
-    { OPT_K_NORM, "attention" },
-    { OPT_Q, "attention" },
-    { OPT_K, "attention" },
-    { OPT_V, "attention" },
-    { OPT_Z, "attention" },
-    { OPT_THREADS, "attention stats" },
-    { OPT_MEMORY, "attention" },
+    { OPT_CONFIG, COMPUTING },
+    { OPT_ROPE_ORDER, COMPUTING },
+    { OPT_PREFIX, COMPUTING },
+    { OPT_UNCHECKED, COMPUTING },
+    { OPT_MULTIPLIER, COMPUTING },
+    { OPT_Q_ROT, COMPUTING },
+    { OPT_K_ROT, COMPUTING },
+    { OPT_Q_NORM, COMPUTING },
+    { OPT_K_NORM, COMPUTING },
+    { OPT_Q, COMPUTING },
+    { OPT_K, COMPUTING },
+    { OPT_V, COMPUTING },
+    { OPT_Z, COMPUTING },
+    { OPT_THREADS, COMPUTING " stats" },
+    { OPT_MEMORY, COMPUTING },
     { OPT_SITE, "stats" },
     { OPT_BY, "stats" },
     { OPT_EXPERTS, "routing" },
@@ -178,8 +191,8 @@ static const struct {
     { OPT_IDS, "routing" },
     { OPT_WEIGHTS, "routing" },
     { OPT_LOGITS, "routing" },
-    { OPT_OUTPUT, "stats routing" },
-    { OPT_FORCE, "stats routing" },
+    { OPT_OUTPUT, "attention stats routing" },
+    { OPT_FORCE, "attention stats routing" },
 };
 
 static const char *option_name(int id)
@@ -226,6 +239,15 @@ static int take_memory(uint64_t *out)
     if (parse_size(optarg, strlen(optarg), out) && *out)
         return -1;
     complain("--memory: '%s' is no size", optarg);
+    return hint();
+}
+
+static int take_order(uint32_t *out)
+{
+    *out = !strcmp(optarg, "halves") ? DMI_ANALYZE_HALVES : DMI_ANALYZE_PAIRS;
+    if (*out == DMI_ANALYZE_HALVES || !strcmp(optarg, "pairs"))
+        return -1;
+    complain("--rope-order: '%s' is neither halves nor pairs", optarg);
     return hint();
 }
 
@@ -284,6 +306,8 @@ static int take_option(int c, struct options *o)
     case OPT_SKIP_FIRST: o->skip_first = true; break;
     case OPT_MAP: o->map = true; break;
     case OPT_CONFIG: o->config = optarg; break;
+    case OPT_ROPE_ORDER: return take_order(&o->rope_order);
+    case OPT_PREFIX: o->prefix = optarg; break;
     case OPT_FILL_CACHED: o->fill_cached = true; break;
     case OPT_RANK: return take(choice_ranks(optarg, o->ranks));
     case OPT_UNCHECKED: o->unchecked = true; break;

@@ -41,12 +41,14 @@ struct options {
     const char *layers;  /* words; NULL: all */
     const char *tokens;  /* words: queries; NULL: all */
     const char *config;  /* NULL: what the run says */
+    const char *prefix;  /* RUN or RUN:ID; NULL: none */
     struct slices heads; /* numbers; none: all */
     int32_t ranks[4];    /* by axis, -1: any */
     struct dmi_analyze_sites sites;
     double multiplier; /* 0: not said */
     uint64_t n_memory; /* bytes; 0: not said */
     uint32_t n_threads;
+    uint32_t rope_order;                            /* enum dmi_analyze_order */
     uint32_t n_top;                                 /* entries of a list */
     struct dmi_read_name names[OPTIONS_MOST_SITES]; /* --site */
     uint64_t n_names;

@@ -59,6 +59,8 @@ void pairs_add(struct pairs *p, const struct dmi_analyze_rows *rows, bool skip_f
 {
     for (uint32_t i = 0; i < rows->n; i++) {
         const float *row = rows->weights + i * rows->stride;
+        if (!rows->queries[i])
+            continue; /* it sees itself alone */
         for (int64_t key = skip_first; key <= rows->queries[i]; key++) {
             const struct pair pair = { row[key],         rows->layer, rows->head,
                                        rows->queries[i], key,         p->n_seen++ };

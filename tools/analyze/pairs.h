@@ -27,7 +27,7 @@ struct pairs {
 int pairs_init(struct pairs *pairs, size_t most);
 void pairs_deinit(struct pairs *pairs);
 
-/* Takes rows as they come. @skip_first: not those of the key 0. */
+/* Takes rows as they come, but that of query 0, which sees itself alone. @skip_first: not those of the key 0. */
 void pairs_add(struct pairs *pairs, const struct dmi_analyze_rows *rows, bool skip_first);
 
 /* Once all were taken. */

@@ -97,6 +97,8 @@ int recover_open(struct err *err, struct recovery *x, const char *folder)
     int r = run_open(err, &options, &x->run);
     if (!r)
         copy_problems(x, run);
+    for (size_t i = 0; !r && i < run->n_about; i++)
+        run_describe(x->run, run->about[i].key, run->about[i].value);
     copy_changes(x, run);
     return r;
 }

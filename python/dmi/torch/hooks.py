@@ -17,7 +17,7 @@ import torch
 
 from dmi import adapters
 from dmi import taps as library
-from dmi.torch import families, names, structure, taps
+from dmi.torch import config, families, names, structure, taps
 
 KEY, QUERY = "dmi", "_dmi_query"
 
@@ -499,6 +499,8 @@ class Attached:
         self.active = sink is not None or library.loaded()
         if self.active:
             self._install(plan, list(plan.modules.values()), sink or taps.to_library)
+        if self.active and sink is None:
+            config.describe(plan.model)
 
     def _install(self, plan, entries, sink):
         owners, hooks = {}, {}

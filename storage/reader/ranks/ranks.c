@@ -416,7 +416,7 @@ void reader_free_ranks(struct reader *r)
     struct reader_ranks *k = r->ranks;
     if (!k)
         return;
-    r->run.conventions = r->run.absent = NULL; /* a run's */
+    r->run.conventions = r->run.absent = r->run.about = NULL; /* a run's */
     for (size_t i = 0; i < k->n; i++) {
         reader_close_one(k->runs[i]);
         free(k->site_of[i]);

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyze/gguf.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAGIC       "GGUF"
+#define MOST_KEYS   100000u
+#define MOST_STRING 4096u /* that is kept */
+#define MOST_DIMS   8u
+
+enum { U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64, TYPES };
+
+static const uint8_t sizes[TYPES] = {
+    [U8] = 1,  [I8] = 1,   [U16] = 2, [I16] = 2, [U32] = 4, [I32] = 4,
+    [F32] = 4, [BOOL] = 1, [U64] = 8, [I64] = 8, [F64] = 8
+};
+
+/* What is left to read; once it does not suffice it is empty and @short is set. */
+struct cursor {
+    const uint8_t *at;
+    size_t n;
+    bool is_short;
+};
+
+static const void *take(struct cursor *c, uint64_t n)
+{
+    const void *at = c->at;
+    if (n > c->n) {
+        c->is_short = true;
+        c->n = 0;
+        return NULL;
+    }
+    c->at += n;
+    c->n -= n;
+    return at;
+}
+
+static uint64_t number(struct cursor *c, size_t n_bytes)
+{
+    uint64_t v = 0;
+    const void *at = take(c, n_bytes);
+    if (at)
+        memcpy(&v, at, n_bytes);
+    return v;
+}
+
+static const char *string(struct cursor *c, uint64_t *n)
+{
+    *n = number(c, 8);
+    return take(c, *n);
+}
+
+static json_t *whole(int64_t v, uint32_t type)
+{
+    static const uint8_t shift[TYPES] = { [I8] = 56, [I16] = 48, [I32] = 32 };
+    if (type == I8 || type == I16 || type == I32)
+        v = (int64_t)((uint64_t)v << shift[type]) >> shift[type];
+    return json_integer(v);
+}
+
+static json_t *real(uint64_t bits, uint32_t type)
+{
+    float f;
+    double d;
+    uint32_t low = (uint32_t)bits;
+    memcpy(&f, &low, sizeof f);
+    memcpy(&d, &bits, sizeof d);
+    d = type == F32 ? (double)f : d;
+    return isfinite(d) ? json_real(d) : json_null();
+}
+
+/* An array's elements are passed over. */
+static void pass_array(struct cursor *c)
+{
+    uint32_t type = (uint32_t)number(c, 4);
+    uint64_t n = number(c, 8), length;
+    if (type < TYPES && sizes[type] && n <= c->n / sizes[type])
+        take(c, n * sizes[type]);
+    else if (type == STRING && n <= c->n / 8)
+        for (uint64_t i = 0; i < n && !c->is_short; i++)
+            string(c, &length);
+    else
+        take(c, UINT64_MAX); /* arrays of arrays are in no model's header */
+}
+
+/* Return: NULL: nothing to keep. */
+static json_t *value(struct cursor *c)
+{
+    uint32_t type = (uint32_t)number(c, 4);
+    uint64_t n;
+    const char *text;
+    switch (type) {
+    case F32:
+    case F64: return real(number(c, sizes[type]), type);
+    case BOOL: return json_boolean(number(c, 1));
+    case STRING:
+        text = string(c, &n);
+        return text && n <= MOST_STRING ? json_stringn(text, n) : NULL;
+    case ARRAY: pass_array(c); return NULL;
+    default:
+        if (type < TYPES)
+            return whole((int64_t)number(c, sizes[type]), type);
+        take(c, UINT64_MAX);
+        return NULL;
+    }
+}
+
+static void take_keys(struct cursor *c, uint64_t n, json_t *to)
+{
+    for (uint64_t i = 0; i < n && !c->is_short; i++) {
+        uint64_t length;
+        const char *key = string(c, &length);
+        json_t *v = value(c);
+        if (v && (!key || length > MOST_STRING || json_object_setn_new(to, key, length, v)))
+            continue; /* a key that is no UTF-8 */
+    }
+}
+
+static void take_tensors(struct cursor *c, uint64_t n, json_t *to)
+{
+    static const char factors[] = "rope_freqs.weight";
+    for (uint64_t i = 0; i < n && !c->is_short; i++) {
+        uint64_t length, n_dims;
+        const char *name = string(c, &length);
+        n_dims = number(c, 4);
+        take(c, n_dims <= MOST_DIMS ? n_dims * 8 + 12 : UINT64_MAX);
+        if (name && length == sizeof factors - 1 && !memcmp(name, factors, length))
+            json_object_set_new(to, "dmi_rope_freqs", json_true());
+    }
+}
+
+bool gguf_is(const void *data, size_t n)
+{
+    return n >= 4 && !memcmp(data, MAGIC, 4);
+}
+
+json_t *gguf_header(struct err *err, const void *data, size_t n)
+{
+    struct cursor c = { .at = data, .n = n };
+    take(&c, 4);
+    uint64_t version = number(&c, 4), n_tensors = number(&c, 8), n_keys = number(&c, 8);
+    if (!gguf_is(data, n) || (version != 2 && version != 3) || n_keys > MOST_KEYS ||
+        n_tensors > MOST_KEYS) {
+        err_set(err, -EINVAL, "this is no GGUF of version 2 or 3");
+        return NULL;
+    }
+    json_t *header = json_object();
+    take_keys(&c, n_keys, header);
+    take_tensors(&c, n_tensors, header);
+    if (!c.is_short && header)
+        return header;
+    json_decref(header);
+    err_set(err, -EINVAL, "the GGUF's header goes beyond the file");
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- as a config */
+
+/* Hugging Face's name of an architecture. */
+static const struct {
+    const char *architecture, *type;
+} types[] = {
+    { "llama", "llama" },
+    { "qwen2", "qwen2" },
+    { "qwen2moe", "qwen2_moe" },
+    { "qwen3", "qwen3" },
+    { "qwen3moe", "qwen3_moe" },
+    { "gemma", "gemma" },
+    { "gemma2", "gemma2" },
+    { "gemma3", "gemma3_text" },
+    { "phi2", "phi" },
+    { "phi3", "phi3" },
+    { "gptneox", "gpt_neox" },
+    { "stablelm", "stablelm" },
+    { "starcoder2", "starcoder2" },
+    { "olmo2", "olmo2" },
+};
+
+/* A key of the architecture: "llama.block_count". Return: NULL: there is none. */
+static json_t *key_of(const json_t *header, const char *architecture, const char *name)
+{
+    char key[160];
+    snprintf(key, sizeof key, "%.60s.%s", architecture, name);
+    return json_object_get(header, key);
+}
+
+static void copy(json_t *to, const char *as, const json_t *header, const char *architecture,
+                 const char *name)
+{
+    json_t *v = key_of(header, architecture, name);
+    if (v)
+        json_object_set(to, as, v);
+}
+
+/* RoPE's scaling, where the header says one. */
+static void add_scaling(json_t *to, const json_t *header, const char *a)
+{
+    const char *type = json_string_value(key_of(header, a, "rope.scaling.type"));
+    json_t *s = json_object();
+    if (type && strcmp(type, "none") != 0) {
+        json_object_set_new(s, "rope_type", json_string(type));
+        copy(s, "factor", header, a, "rope.scaling.factor");
+        copy(s, "attention_factor", header, a, "rope.scaling.attn_factor");
+        copy(s, "original_max_position_embeddings", header, a,
+             "rope.scaling.original_context_length");
+        json_object_set(to, "rope_scaling", s);
+    } else if (json_is_true(json_object_get(header, "dmi_rope_freqs"))) {
+        json_object_set_new(s, "rope_type", json_string("of the tensor rope_freqs"));
+        json_object_set(to, "rope_scaling", s);
+    }
+    json_decref(s);
+}
+
+static void add_rope(json_t *to, const json_t *header, const char *a)
+{
+    const json_t *order = json_object_get(header, "dmi_rope_order");
+    copy(to, "rope_theta", header, a, "rope.freq_base");
+    copy(to, "rotary_dim", header, a, "rope.dimension_count");
+    add_scaling(to, header, a);
+    if (order)
+        json_object_set(to, "dmi_rope_order", (json_t *)(uintptr_t)order);
+    else if (!strcmp(a, "llama"))
+        json_object_set_new(to, "dmi_rope_order",
+                            json_string("not said")); /* its weights may be in either */
+}
+
+json_t *gguf_config(struct err *err, const json_t *header)
+{
+    const char *a = json_string_value(json_object_get(header, "general.architecture"));
+    if (!a) {
+        err_set(err, -EINVAL, "the GGUF's header names no architecture");
+        return NULL;
+    }
+    json_t *to = json_object();
+    json_object_set_new(to, "model_type", json_string(a));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].architecture, a))
+            json_object_set_new(to, "model_type", json_string(types[i].type));
+    copy(to, "num_hidden_layers", header, a, "block_count");
+    copy(to, "num_attention_heads", header, a, "attention.head_count");
+    copy(to, "num_key_value_heads", header, a, "attention.head_count_kv");
+    copy(to, "head_dim", header, a, "attention.key_length");
+    copy(to, "hidden_size", header, a, "embedding_length");
+    copy(to, "max_position_embeddings", header, a, "context_length");
+    copy(to, "sliding_window", header, a, "attention.sliding_window");
+    copy(to, "attn_logit_softcapping", header, a, "attn_logit_softcapping");
+    copy(to, "attention_multiplier", header, a, "attention.scale");
+    add_rope(to, header, a);
+    return to;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a GGUF's header says of its model. Any thread.
+ * Source: docs/gguf.md of the ggml project, versions 2 and 3.
+ */
+#ifndef ANALYZE_GGUF_H
+#define ANALYZE_GGUF_H
+
+#include "core/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Does a file begin as a GGUF? */
+bool gguf_is(const void *data, size_t n);
+
+/**
+ * gguf_header() - numbers, truth values and short strings of the header, as an object by their keys; arrays are passed over
+ * @data: the file, or so much of it as holds the header
+ * A tensor rope_freqs.weight, which divides RoPE's frequencies, is noted as the key "dmi_rope_freqs". Return: a new reference; NULL with a
+ * sentence in @err.
+ */
+json_t *gguf_header(struct err *err, const void *data, size_t n);
+
+/* The config that Hugging Face would write for such a header, as far as attention needs it. Return: as gguf_header(). */
+json_t *gguf_config(struct err *err, const json_t *header);
+
+#endif

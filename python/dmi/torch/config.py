@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model of Hugging Face's says of itself, noted in the run: programs that read it need no more (docs/attention.md)."""
+import json
+import os
+
+import dmi
+
+LEFT_OUT = ("id2label", "label2id")  # of classifiers: as many names as there are classes
+MOST_BYTES = 1 << 20
+
+
+def describe(model):
+    """Note @model's config and the place of its tokenizer by dmi.describe(). A model without a config is left alone."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "to_dict"):
+        return
+    said = {key: value for key, value in config.to_dict().items() if key not in LEFT_OUT}
+    if sinks := _sinks(model):
+        said["dmi_sinks"] = sinks
+    text = json.dumps(said, default=str)
+    if len(text) <= MOST_BYTES:
+        dmi.describe("config", text)
+    if name := getattr(config, "_name_or_path", None) or getattr(config, "name_or_path", None):
+        dmi.describe("tokenizer", os.path.abspath(name) if os.path.exists(name) else str(name))
+
+
+def _sinks(model):
+    """[layers][heads] of attention's sinks, which are weights; None: the model has none."""
+    found = [parameter for name, parameter in model.named_parameters() if name.endswith(".sinks") and parameter.dim() == 1]
+    return [parameter.detach().float().cpu().tolist() for parameter in found] if found else None
