@@ -223,21 +223,6 @@ def of_ones_own(folder, device):
         check(torch.equal(x, v.expand(3, 32)) and not seen.any(), "a tap of one's own, where it says so", (x, seen))
 
 
-def compiled(folder, device, model):
-    """In a graph of the compiler's nothing is written, and a line says so."""
-    path, _ = vector_of(folder, model.config.hidden_size)
-    plain = model(torch.tensor([PROMPTS[ROW]])).logits
-
-    def block():
-        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, site="resid_post"):
-            device.on = True
-            found.append(torch.compile(model, backend="eager")(torch.tensor([PROMPTS[ROW]])).logits)
-            device.on = False
-    found = []
-    said = [line for line in said_by(block) if line.startswith("dmi.torch")]
-    check(len(said) == 1 and "resid_post: the model was compiled" in said[0] and torch.equal(found[0], plain), "a compiled model", said)
-
-
 def example(folder, device, model):
     """examples/edits/by_tag.yaml: strengths by the request's own tags."""
     path, v = vector_of(folder, model.config.hidden_size)
@@ -300,7 +285,6 @@ def main():
     without_steps(folder, device, model)
     of_ones_own(folder, device)
     example(folder, device, model)
-    compiled(folder, device, model)
     saved(folder, small(torch.float32))
 
 

@@ -33,6 +33,17 @@ def test_as_forward_hooks(check, done):
     check(done[1].stdout.count("true") > 100, "it compared", done[1].stdout.count("true"))
 
 
+@pytest.mark.parametrize("what, backend", [("module", "inductor"), ("llama", "aot_eager"), pytest.param("llama", "inductor", marks=pytest.mark.long)])
+def test_compiled(check, tmp_path, what, backend):
+    """edit(), and places of attach(), in graphs of the compiler: what is written there is read."""
+    python, env = environment()
+    write = PLACES if what == "llama" else "resid_post"
+    command = [DMI_RUN, "--tap", "none", "--write", write, "--out", tmp_path / "RUN", "--", python, HERE / "compiled_client.py", what, backend, tmp_path]
+    done = harness.run(command, env=dict(env, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor")), timeout=900)
+    check_all(check, done)
+    check(done.stdout.count("true") > 8, "it compared", done.stdout)
+
+
 # Another sitecustomize, which comes after that of dmi.torch: what is tapped on the CPU is written on the device.
 CHAINED = torch_env.PREAMBLE + """
 from dmi.torch import hooks

@@ -13,7 +13,7 @@ import engine_env
 import harness
 import versions
 from adapter_runs import HERE, MARKS
-from harness import ROOT
+from harness import DMI_RUN, ROOT, STANDIN
 
 pytestmark = MARKS
 
@@ -129,10 +129,25 @@ def test_taps_are_hugging_faces(check, tmp_path, engines, family, how, version):
         check(holds, what, detail)
 
 
-def test_attached_at_load(check, tmp_path, engines):
-    told, said = serve(engines, tmp_path, "v2", "attach", options=["--attach", "resid_pre,q", "--layers", "1"])
-    check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"],
-          "dmi-run --attach taps vLLM's own model", told)
+@pytest.mark.parametrize("options, tapped", [(["--attach", "resid_pre,q"], ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"]),
+                                             (["--write", "resid_post,mlp_out"], ["model.layers.1", "model.layers.1.mlp"])])
+def test_attached_at_load(check, tmp_path, engines, options, tapped):
+    told, said = serve(engines, tmp_path, "v2", "attach", options=[*options, "--layers", "1"])
+    check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == tapped, "dmi-run taps vLLM's own model", told)
     check(not told["same"], "vLLM takes no compiled graph of before", told["same"])
     ours = [line for line in said.splitlines() if line.startswith("dmi.")]
     check(not ours, "nothing is complained of", ours)
+
+
+@pytest.mark.parametrize("family, how", [("llama", "eager"), ("llama", "aot_eager"), ("llama", "vllm"), ("qwen3", "eager"), ("qwen3", "trace")])
+def test_edits_are_those_of_hugging_face(check, tmp_path, engines, family, how):
+    """In vLLM's own models, whose layers pass the residual stream on as (hidden, residual), compiled and not."""
+    python, env = engines
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{env['PYTHONPATH']}", "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
+    places = "embed,ln1,q,k,v,z,attn_out,resid_mid,ln2,mlp_post,mlp_out,resid_post,final_ln"
+    done = harness.run([DMI_RUN, "--tap", "none", "--write", places, "--out", tmp_path / "RUN", "--", python, HERE / "vllm_edits_client.py", family, how, tmp_path / "model"],
+                       env=env, timeout=600)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    check(len(lines) > 35, f"{family}, {how}: it compared", done.stderr)
+    for holds, what, detail in lines:
+        check(holds, what, detail)

@@ -31,6 +31,7 @@ import dmi.torch  # noqa: E402
 from attach_client import Recorder, check  # noqa: E402
 
 T, SITES = 11, "all"
+IDS = torch.arange(T) * 7 % 97
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 _CHOICE = {"resid_post", "topk_ids", "topk_weights"}
 # {family: what vLLM's model lacks}
@@ -93,8 +94,8 @@ def recorded(model, forward):
         return recorder.sites, {missing.name for missing in attached.missing}, out
 
 
-def main():
-    family, how, folder = sys.argv[1:]
+def built(family, how, folder):
+    """(vLLM's model, Hugging Face's of the same weights, a function that computes vLLM's logits of the ids, vLLM's configuration)"""
     config = transformers.AutoConfig.for_model(
         family, **{"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8,
                    "vocab_size": 97, "max_position_embeddings": 64, "tie_word_embeddings": False} | MORE.get(family, {}))
@@ -104,9 +105,8 @@ def main():
     if vllm.__version__.startswith("0.27"):
         os.environ["VLLM_MLA_DISABLE"] = "1"  # it has latent attention on no CPU
     Attention.forward, MLAAttention.forward = attend, attend_latent
-    made = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=how == "eager", dtype="float32", max_model_len=64, load_format="dummy",
+    made = EngineArgs(model=str(folder), skip_tokenizer_init=True, enforce_eager=how == "eager", dtype="float32", max_model_len=64, load_format="dummy",
                       compilation_config={"mode": MODES.get(how, CompilationMode.NONE), "custom_ops": ["none"]} | BACKENDS.get(how, {})).create_engine_config()
-    ids = torch.arange(T) * 7 % 97
     with set_current_vllm_config(made):
         init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
         ensure_model_parallel_initialized(1, 1)
@@ -118,12 +118,18 @@ def main():
         process_weights_after_loading(ours, made.model_config, torch.device("cpu"))
         forward = torch.compile(ours.model.forward, backend=how, fullgraph=True) if how == "aot_eager" else ours.model
 
-        def run():
-            with set_forward_context(None, made, num_tokens=T):
-                return ours.compute_logits(forward(ids, torch.arange(T), None))
-        found, missing, logits = recorded(ours, run)
-        plain = logits if how in MODES else run()  # what vLLM has compiled stays as it is
-    reference, _, out = recorded(theirs, lambda: theirs(ids[None], output_hidden_states=True))
+    def run():
+        with set_current_vllm_config(made), set_forward_context(None, made, num_tokens=T):
+            return ours.compute_logits(forward(IDS, torch.arange(T), None))
+    return ours, theirs, run, made
+
+
+def main():
+    family, how, folder = sys.argv[1:]
+    ours, theirs, run, made = built(family, how, folder)
+    found, missing, logits = recorded(ours, run)
+    plain = logits if how in MODES else run()  # what vLLM has compiled stays as it is
+    reference, _, out = recorded(theirs, lambda: theirs(IDS[None], output_hidden_states=True))
     compare(f"{family}, {how}", FAMILIES[family], (found, missing, logits, plain), (reference, out), made.model_config.hf_config)
 
 

@@ -2,6 +2,7 @@
 """Taps for PyTorch: tensors of a program by name, eagerly and within graphs of the compiler.
 
     dmi.torch.tap(hidden, "resid_pre", layer)        # anywhere in a model of one's own
+    hidden = dmi.torch.edit(hidden, "resid_pre", layer)   # a place for edits: go on with what it returns
     dmi.torch.attach(model, sites="resid_*,q,k")     # on a model of Hugging Face's
 
 The spec of `dmi-run --tap` says which of them are captured. Without libdmi_preload.so in the process nothing is done.
@@ -9,7 +10,7 @@ The spec of `dmi-run --tap` says which of them are captured. Without libdmi_prel
 import importlib
 import importlib.util
 
-_WHERE = {"tap": "taps", "attach": "hooks", "family_of": "hooks"}
+_WHERE = {"tap": "taps", "edit": "taps", "attach": "hooks", "family_of": "hooks"}
 
 if importlib.util.find_spec("torch") is not None:
     def __getattr__(name):
@@ -21,6 +22,10 @@ if importlib.util.find_spec("torch") is not None:
 else:
     def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
         """Nothing to tap without PyTorch."""
+
+    def edit(tensor, name, layer=None, rows=None, n_layers=None):
+        """@tensor: nothing to edit without PyTorch."""
+        return tensor
 
     def attach(model, sites=None, layers=None, sink=None, write=None):
         """Nothing to attach to without PyTorch."""

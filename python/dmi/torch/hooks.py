@@ -11,7 +11,7 @@ import gc
 import inspect
 import itertools
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,6 +20,9 @@ from dmi import taps as library
 from dmi.torch import config, families, names, structure, taps
 
 KEY, QUERY = "dmi", "_dmi_query"
+# Sums that vLLM's layers pass on in two tensors, and what is written there.
+PAIRS = {"resid_mid": "hidden + residual as the norm before the MLP is given them: float32",
+         "resid_post": "hidden + residual as the layer returns them: float32"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ def attach(model, sites=None, layers=None, sink=None, write=None):
     sink    function(tensor, name, layer, n_layers, rows) that gets the tensors instead of the library, from any device; those of
             @write with writable=True
     write   names, as of @sites, of tensors that are tapped as places for edits (docs/edits.md): names.WRITABLE. Edits write into
-            the memory that the next modules read, in a model that runs eagerly
+            the memory that the next modules read. In models of vLLM, whose layers pass the residual stream on as (hidden, residual), resid_mid and
+            resid_post are the sum: float32, and what an edit changes of it is stored in hidden
     Returns an Attached, by which to detach. Raises ValueError where a name means nothing, no tensor is found, or the model is
     compiled already. Without the library and without a sink the model stays as it is.
     """
@@ -65,9 +69,6 @@ def attach(model, sites=None, layers=None, sink=None, write=None):
     wishes = names.parse_sites(sites or "residuals") if sites or not places else []
     model = _module_in(model)
     _refuse(model)
-    if places and _is_vllms(model):
-        raise ValueError(f"{type(model).__name__}: its layers pass the residual stream on in two tensors, where edits by taps are not supported yet: "
-                         "edits there are by sites of kernels (docs/edits.md)")
     plan = _Plan(model)
     for wish in wishes:
         plan.add(wish, layers)
@@ -175,7 +176,7 @@ class _Module:
 
     def __init__(self, module, layer, among):
         self.module, self.layer, self.among, self.query, self.keys = module, layer, among, False, None
-        self.points = {"in": [], "out": [], "both": []}
+        self.points = {"in": [], "out": [], "both": [], "pair_in": [], "pair_out": []}
 
 
 class _Plan:
@@ -207,11 +208,23 @@ class _Plan:
 
     def add_place(self, wish, layers):
         """As add(); edits may write there. writes: {layer, or None: names}"""
-        self.add(wish, layers)
-        chosen = names.parse_layers(wish.layers or layers, len(self.blocks))
+        pairs = PAIRS if _is_vllms(self.model) else ()
+        self.add(replace(wish, names=tuple(name for name in wish.names if name not in pairs)), layers)
+        chosen = sorted(names.parse_layers(wish.layers or layers, len(self.blocks)))
+        for name in filter(pairs.__contains__, wish.names):
+            self._add_pair(name, chosen)
         for name in wish.names:
             for layer in chosen if name in names.PER_LAYER else (None,):
                 self.writes.setdefault(layer, set()).add(name)
+
+    def _add_pair(self, name, layers):
+        """A sum that vLLM's layers pass on as (hidden, residual): what a layer returns, or the norm before the MLP is given."""
+        for layer in layers:
+            path = "" if name == "resid_post" else self.family.points[name].path
+            if (module := _submodule(self.blocks[layer], path) if path else self.blocks[layer]) is None or next(module.parameters(), None) is None:
+                self._lacks(name, (layer,), "another process has the block")
+            else:
+                self._tap(name, module, layer, "pair_out" if name == "resid_post" else "pair_in", None, (0,), path, convention=PAIRS[name])
 
     def _add_in_blocks(self, name, layers):
         lacking = {}
@@ -417,6 +430,37 @@ class _Keys:
         return getattr(self.cache, name)
 
 
+class _PairHook:
+    """Of vLLM's (hidden, residual): edits write into the sum, and what they change of it goes into hidden. Rows without an edit keep their bits."""
+
+    def __init__(self, points):
+        self.points = points
+
+    def changed(self, module, hidden, residual):
+        total = hidden.float() + residual.float()
+        after = total
+        for name, _, rows in self.points:
+            after = taps.edit_of(module, after, name, rows)
+        same = total.view(torch.int32) == after.view(torch.int32)
+        return torch.where(same, hidden, (after - residual.float()).to(hidden.dtype))
+
+
+class _PairInHook(_PairHook):
+    def __call__(self, module, args, kwargs):
+        if len(args) > 1 and args[1] is not None:
+            return (self.changed(module, *args[:2]), *args[1:]), kwargs
+        taps.complain(f"{self.points[0][0]}: the norm was given no residual, so that edits are not done there")
+        return None
+
+
+class _PairOutHook(_PairHook):
+    def __call__(self, module, args, out):
+        if isinstance(out, tuple) and len(out) == 2 and out[1] is not None:
+            return self.changed(module, *out), out[1]
+        taps.complain(f"{self.points[0][0]}: the layer returned no (hidden, residual), so that edits are not done there")
+        return None
+
+
 class _KeysHook:
     """points: what attention calls its cache, its place among the arguments, and whether a stand-in will do where there is none."""
 
@@ -510,7 +554,8 @@ class Attached:
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
             sides = {side: tuple(points) for side, points in entry.points.items()}
-            for kind, points in ((_InputHook, sides["in"]), (_OutputHook, sides["out"]), (_BothHook, sides["both"]), (_KeysHook, entry.keys)):
+            for kind, points in ((_InputHook, sides["in"]), (_OutputHook, sides["out"]), (_BothHook, sides["both"]), (_PairInHook, sides["pair_in"]),
+                                 (_PairOutHook, sides["pair_out"]), (_KeysHook, entry.keys)):
                 if points:
                     if (kind, points) not in hooks:
                         hooks[kind, points] = kind(points)
@@ -524,7 +569,7 @@ class Attached:
     def _hook(module, hook):
         """Under a key of our own: the compiler compares keys, and those that modules give out are numbers that differ."""
         key = f"{KEY}.{type(hook).__name__}"
-        if isinstance(hook, (_OutputHook, _BothHook)):
+        if isinstance(hook, (_OutputHook, _BothHook, _PairOutHook)):
             module._forward_hooks[key] = hook
             return
         module._forward_pre_hooks[key] = hook

@@ -6,9 +6,15 @@ dmi::tap. That form was found by trial (PyTorch 2.14): an operator that changes 
 its tensor is reordered, and removed where the tensor is not used later; an ordered effect keeps graphs out of caches. This one
 is said to change a token, one static tensor of one element a device, which it never touches.
 
+Edits write into what is tapped for them (docs/edits.md): eagerly into the tensor itself, in graphs of the compiler into the copy that the operator
+dmi::edit returns. A tap of a module puts it in by copy_(): all that reads the tensor later in the graph reads the copy, through views and other
+names for it, too. (An operator that is said to change its tensor does the same with one view. With q, k and v as views of one tensor the compiler
+of PyTorch 2.14 gave it memory that had not been computed yet.)
+
 A graph that one layer compiled serves the others, too, so a layer's number must not stand in it: an attached module has a
 `place`, a buffer of one element by whose address the operator finds the layer.
 """
+import os
 import sys
 import threading
 import weakref
@@ -68,8 +74,8 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
     layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
     rows      dimensions that count tokens, one or two: row = first * count[second] + second. By default (0,) of
               [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
-    writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. Not in
-              graphs of the compiler
+    writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. In graphs of
+              the compiler edit() does it
     Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
     """
     sink = _sink
@@ -80,6 +86,29 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
                           mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         deliver(sink, tensor, name, layer, n_layers, rows, of_module=False, **_marked(writable))
+
+
+def edit(tensor, name, layer=None, rows=None, n_layers=None):
+    """The tensor to go on with in place of @tensor, which keeps its values: what edits leave of it (docs/edits.md). Also a tap.
+
+    @tensor itself comes back without the library, where it is not on a CUDA device, and eagerly where `dmi-run --write` names other places: then it is
+    tapped alone. Else a copy. Arguments as of tap(). Never raises. A gradient passes as if a constant had been added.
+    """
+    sink = _sink
+    if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+        return tensor
+    if torch.compiler.is_compiling():
+        return torch.ops.dmi.edit(tensor, None, name, -1 if layer is None else layer, n_layers or 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
+    if sink is to_library and _places and name not in _places:
+        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False)
+        return tensor
+    after = tensor.clone()
+    deliver(sink, after.detach(), name, layer, n_layers, rows, of_module=False, writable=True)
+    return after
+
+
+# Names of places, where dmi-run names them; empty: a HookSpec does.
+_places = frozenset(filter(None, os.environ.get("DMI_TAP_WRITE", "").split(",")))
 
 
 def _marked(writable):
@@ -178,13 +207,31 @@ def _owner_at(address):
 
 
 def tap_of(module, tensor, name, rows=None):
-    """A tap of an attached module; also within graphs of the compiler."""
+    """A tap of an attached module; also within graphs of the compiler. Edits write into the tensor itself, where they may."""
     if torch.compiler.is_compiling():
-        if tensor.is_cuda or module._dmi_owner.everywhere:
+        if name in module._dmi_owner.writes:
+            after = edit_of(module, tensor, name, rows)
+            if after is not tensor:
+                tensor.copy_(after)
+        elif tensor.is_cuda or module._dmi_owner.everywhere:
             torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         owner = module.__dict__[OWNER]
         deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows, **_marked(name in owner.writes))
+
+
+def edit_of(module, tensor, name, rows=None):
+    """What edits leave of a tensor of an attached module: a copy, or itself where its taps go nowhere."""
+    if torch.compiler.is_compiling():
+        if not tensor.is_cuda and not module._dmi_owner.everywhere:
+            return tensor
+        return torch.ops.dmi.edit(tensor, module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
+    owner = module.__dict__[OWNER]
+    if not tensor.is_cuda and not owner.everywhere:
+        return tensor
+    after = tensor.clone()
+    deliver(owner.sink, after.detach(), name, owner.layer, owner.n_layers, rows, writable=True)
+    return after
 
 
 # ---------------------------------------------------------------------------------------- the operator
@@ -205,25 +252,39 @@ _token._dynamo_marked_constant = True
 
 
 def _run(x, token, place, name, layer, n_layers, rows):
+    _deliver_at(place, x, name, layer, n_layers, rows, {})
+
+
+def _run_edit(x, place, name, layer, n_layers, rows):
+    after = x.clone()
+    _deliver_at(place, after, name, layer, n_layers, rows, _marked(True))
+    return after
+
+
+def _deliver_at(place, x, name, layer, n_layers, rows, more):
     if place is None:
         sink, layer = _sink, None if layer < 0 else layer
     elif (owner := _owner_at(place.data_ptr())) is not None:
         sink, layer, n_layers = owner.sink, owner.layer, owner.n_layers
-        if name in owner.writes:
-            complain(f"{name}: the model was compiled, and nothing reads what edits would write there: edits need a model that runs eagerly")
     else:
         return  # detached, and the graph is still there
     if sink is not None:
-        deliver(sink, x, name, layer, n_layers or None, rows_of(rows), place is not None)
+        deliver(sink, x, name, layer, n_layers or None, rows_of(rows), place is not None, **more)
+
+
+_WHERE = "Tensor? place, str name, int layer, int n_layers, int rows"
 
 
 def _define():
     operators = torch.library.Library("dmi", "DEF")
-    operators.define("tap(Tensor x, Tensor(a!) token, Tensor? place, str name, int layer, int n_layers, int rows) -> ()",
-                     tags=(torch.Tag.flexible_layout,))
-    for where in ("CPU", "CUDA"):
-        operators.impl("tap", _run, where)
-    operators.impl("tap", lambda *_: None, "Meta")
+    flexible = (torch.Tag.flexible_layout,)
+    operators.define(f"tap(Tensor x, Tensor(a!) token, {_WHERE}) -> ()", tags=flexible)
+    operators.define(f"edit(Tensor x, {_WHERE}) -> Tensor", tags=flexible)
+    for name, run, shape in (("tap", _run, lambda *_: None), ("edit", _run_edit, lambda x, *_: torch.empty_like(x))):
+        for where in ("CPU", "CUDA"):
+            operators.impl(name, run, where)
+        operators.impl(name, shape, "Meta")
+    torch.library.register_autograd("dmi::edit", lambda _, gradient: (gradient, *(None,) * 5), lib=operators)
     return operators
 
 
