@@ -14,7 +14,7 @@ tests/mutants/NAME.mutant is a header, one `Key: value` a line, and one or more 
 Python that are run (all if it is left out); `Build` is asan or tsan where the test needs that sanitizer; `Why` says what
 would go unnoticed.
 
-`In NAME:` names a function, macro, struct or table of C, or a def, class or table of Python. No file is named. The lines after
+`In NAME:` names a function, macro, struct or table of C, a def, class or table of Python, or a function of the page's scripts. No file is named. The lines after
 `-` are complete lines, found exactly once in all definitions of that name in the product; how they are indented and where they are
 broken does not matter. The lines after `+`, if any, take their place and get the indentation of the first line that they replace.
 The next `-` begins the next replacement.
@@ -39,7 +39,7 @@ class MutantError(Exception):
 
 def product():
     """The text of each source of the product, by its path."""
-    return {path: (ROOT / path).read_text(encoding="utf-8") for path in tracked(".c", ".h", ".cu", ".cuh", ".def", ".py")
+    return {path: (ROOT / path).read_text(encoding="utf-8") for path in tracked(".c", ".h", ".cu", ".cuh", ".def", ".py", ".js")
             if path.parts[0] in FOLDERS}
 
 
@@ -47,8 +47,8 @@ def definitions(path, text, name):
     """Where @text defines @name, as pairs of offsets; a declaration looks the same and does no harm."""
     if name not in text:
         return
-    if path.suffix == ".py":
-        for m in re.finditer(rf"^([ \t]*)(?:def |class )?{name}\b.*\n(?:\1[ \t]+.*\n|\1[)\]}}].*\n|[ \t]*\n)*", text, re.M):
+    if path.suffix in (".py", ".js"):
+        for m in re.finditer(rf"^([ \t]*)(?:def |class |function |const )?{name}\b.*\n(?:\1[ \t]+.*\n|\1[)\]}}].*\n|[ \t]*\n)*", text, re.M):
             yield m.span()
         return
     begins = [m.start() for m in BEGINS_IN_C.finditer(text)] + [len(text)]

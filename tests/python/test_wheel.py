@@ -79,7 +79,7 @@ def test_name(check, wheel):
 def test_libraries(check, home, env):
     own, found = home.resolve(), {}
     lib = next(own.glob("lib/**/libdmi_read.so.1"))
-    for path in (*(own / "bin" / name for name in ("dmi-run", "dmi-analyze", "dmi-ctl", "dmi-dump", "dmi-replay", "dmi-sites", "dmi-top")), lib, next(own.glob("lib/**/libdmi_preload.so"))):
+    for path in (*(own / "bin" / name for name in ("dmi-run", "dmi-analyze", "dmi-ctl", "dmi-dump", "dmi-replay", "dmi-sites", "dmi-top", "dmi-view")), lib, next(own.glob("lib/**/libdmi_preload.so"))):
         found |= {f"{path.name}: {name}": where for name, where in re.findall(r"(\S+) => (\S+)", run("ldd", path, env=env))}
     system = {key for key, where in found.items() if not pathlib.Path(where).resolve().is_relative_to(own)}
     check({key.split(": ")[1] for key in system} <= {"libc.so.6", "libm.so.6", "libz.so.1"}, "of the system only libc, libm and zlib are used", sorted(system))

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-view: the file that it writes, the data in it, and what it refuses. test_browser.py looks at the pages."""
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import dmi
+from damage import flip_payload
+from harness import BUILD, DMI_DUMP, dump_json
+from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, floats, hash_of, schedule, small, view
+
+LIBRARY = BUILD / "read" / "libdmi_read.so.1"
+pytestmark = [pytest.mark.built(VIEW, DMI_DUMP, MAKE_SCHEDULE, MAKE_ODD, MAKE_RUN, LIBRARY), pytest.mark.usefixtures("library")]
+kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
+
+
+@pytest.fixture(name="library")
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+@pytest.fixture(name="run")
+def fixture_run(tmp_path):
+    return small(tmp_path / "run")
+
+
+def odd(folder, kind):
+    subprocess.run([MAKE_ODD, folder, kind], check=True, timeout=120)
+    return folder
+
+
+# ------------------------------------------------------------------------- the file
+
+
+def test_one_file_that_allows_itself_one_script(check, run, tmp_path):
+    out = tmp_path / "r.html"
+    said = view(run, "-o", out).stdout
+    report = Report(out)
+    check(out.stat().st_mode & 0o777 == 0o600 and str(out) in said, "its owner's, and named", said)
+    check(report.policy == f"default-src 'none'; script-src '{hash_of(report.script)}'; style-src '{hash_of(report.style)}'; base-uri 'none'; form-action 'none'",
+          "one style and one script, by their hashes", report.policy)
+    check(len(report.script) < 100_000, "the script is below 100 KB", len(report.script))
+    check(not re.search(r"https?://|src=|href=", report.text.replace(report.script, "")), "nothing outside is named")
+    json_said = as_json(run)
+    for said in (json_said, report.said):
+        for entry in (*said["maps"], *said["values"]):
+            for name in ("norm", "mean", "max", "bad", "state", "rows"):
+                entry.pop(name, None)
+    check(json_said == report.said, "apart from arrays the page and --json hold the same")
+
+
+def test_places_that_are_refused(check, run, tmp_path):
+    out = tmp_path / "r.html"
+    out.write_text("mine")
+    check("is there already: --force replaces it" in view(run, "-o", out, status=2).stderr and out.read_text() == "mine", "a file that is there")
+    view(run, "-o", out, "--force")
+    check(out.read_text().startswith("<!doctype html>"), "--force")
+    check("lies in the run itself" in view(run, "-o", run / "r.html", status=2).stderr, "the run's folder")
+    for words, wrong in (([run, "--request", "c"], "no request 'c'; near it"), ([run, "--site", "resid"], "resid"), ([run, "--layers", "7"], "layer"),
+                         ([run, "--tokens", "5:5"], "5:5"), ([tmp_path / "none"], "none"), ([run, "--max-bytes", "1K"], "at least 256K"), ([], "expected one run"),
+                         ([run, run], "expected one run")):
+        done = view(*words, *([] if len(words) == 0 else ["-o", tmp_path / "new"]), status=2)
+        check(wrong in done.stderr and not (tmp_path / "new").exists(), f"{words[-1:]}: it is named, and nothing is written", done.stderr)
+    check(not list(tmp_path.glob("*.partial*")), "nothing is left")
+
+
+# ------------------------------------------------------------------------- what it holds
+
+
+def test_overview_is_what_dmi_dump_says(check, run):
+    said, stats, requests = as_json(run), dump_json("stats", run), dump_json("list", run, "--requests")
+    for ours, theirs in zip([*said["sites"], {"name": "total", "account": said["total"]}], [*stats["sites"], stats["total"]], strict=True):
+        account = ours["account"]
+        check(ours["name"] == theirs["site"] and [account[name] for name in ("expected", "captured", "dropped", "lost")] == [
+            theirs[name]["records"] for name in ("expected", "captured", "dropped", "lost_at_kill")] and account["balances"] == theirs["holds"], f"{ours['name']}: its account",
+            (account, theirs))
+    check([r["id"] for r in said["requests"]] == [r["request"] for r in requests["requests"]] == ["a", "b"], "the requests")
+    check((said["requests"][0]["tokens"], said["requests"][0]["prompt"], said["requests"][0]["generated"]) == (6, 4, 2), "a request", said["requests"][0])
+    check(said["run"]["uuid"] == stats["uuid"] and said["run"]["state"] == "closed", "the run", said["run"])
+
+
+def test_maps_are_the_rows_of_tensors(check, run):
+    """norm, mean, largest magnitude and share that is not finite, of true values, in float32."""
+    said = as_json(run)
+    with dmi.open(run) as reading:
+        for entry in said["maps"]:
+            for k, layer in enumerate(entry["layers"]):
+                tensor = reading[f"{entry['id']}/{entry['site']}" + ("" if layer is None else f".{layer}")]
+                rows, cells = tensor.float32().reshape(len(tensor), -1).astype(float), slice(k * entry["cells"], (k + 1) * entry["cells"])
+                check(entry["first"] == 0 and entry["per"] == 1 and tensor.positions == list(range(entry["cells"])), f"{tensor.key}: a cell a position", entry["cells"])
+                finite = np.isfinite(rows)
+                kept = np.where(finite, rows, 0)
+                wanted = {"norm": np.where(finite.all(1), np.sqrt((rows ** 2).sum(1)), np.nan), "mean": kept.sum(1) / finite.sum(1),
+                          "max": np.abs(kept).max(1), "bad": 1 - finite.mean(1)}
+                for name, values in wanted.items():
+                    found = np.array([np.nan if x is None else x for x in entry[name][cells]])
+                    check(np.allclose(found, values, rtol=1e-6, atol=1e-9, equal_nan=True), f"{tensor.key}: {name}", (found, values))
+                check(entry["state"][cells] == [1] * entry["cells"], f"{tensor.key}: all there")
+    check({(entry["id"], entry["site"]) for entry in said["maps"]} == {(r, s) for r in "ab" for s in ("token_ids", "resid_pre", "resid_mid")}, "a map a request and site")
+    bad = next(entry for entry in said["maps"] if (entry["id"], entry["site"]) == ("a", "resid_pre"))
+    check(bad["norm"].count(None) == 2 and bad["max"].count(None) == 0 and sorted(set(bad["bad"])) == [0, 0.125], "rows that are not finite", bad["bad"])
+
+
+def test_the_page_has_the_same_arrays(check, run, tmp_path):
+    view(run, "-o", tmp_path / "r.html")
+    for page, said in zip(Report(tmp_path / "r.html").said["maps"], as_json(run)["maps"], strict=True):
+        for name in ("norm", "mean", "max", "bad"):
+            wanted = np.array([np.nan if x is None else x for x in said[name]], "f4")
+            check(np.array_equal(floats(page[name]), wanted, equal_nan=True), f"{page['id']}/{page['site']}: {name}")
+
+
+def test_values_are_what_was_captured(check, run):
+    """The last row of each tensor; all rows of those that are named."""
+    said = as_json(run, "--values", "resid_mid.1", "--values", "token_ids")
+    with dmi.open(run) as reading:
+        for entry in said["values"]:
+            tensor = reading[f"{entry['id']}/{entry['name']}"]
+            named = entry["name"] in ("resid_mid.1", "token_ids")
+            check(entry["shape"] == list(tensor.shape) and [row["row"] for row in entry["rows"]] == (list(range(len(tensor))) if named else [len(tensor) - 1]),
+                  f"{tensor.key}: its rows", entry["rows"])
+            for row in entry["rows"]:
+                at = slice(row["row"], row["row"] + 1)
+                true = tensor.float32(at).ravel()
+                true, stored = np.where(np.isfinite(true), true, np.nan), np.array([float(x) for x in row["stored"]])
+                found = np.array([np.nan if x is None else x for x in row["true"]])
+                check(np.allclose(found, true, rtol=1e-6, equal_nan=True) and row["position"] == tensor.positions[row["row"]], f"{tensor.key}: true values", (found, true))
+                check(row["scale"] == (tensor.site.scale or 1) and np.allclose(np.where(np.isfinite(stored), stored, np.nan), found * row["scale"], equal_nan=True),
+                      f"{tensor.key}: as stored", row["stored"])
+
+
+def test_selections(check, run):
+    said = as_json(run, "--request", "a", "--site", "resid_pre", "--layers", "1,last", "--tokens", "1:3")
+    entry, = said["maps"]
+    check((entry["id"], entry["site"], entry["layers"], entry["first"], entry["cells"]) == ("a", "resid_pre", [1, 3], 1, 2), "what was asked for", entry)
+    check(len(said["requests"]) == 2 and len(said["sites"]) > 3, "the overview is of all of the run")
+
+
+def test_what_is_left_out_is_said(check, tmp_path):
+    """The first 20 requests, and so many bytes."""
+    n, lines = 400, []
+    for i in range(25):
+        lines += [f"step {i} {n} r{i}:0:{n}:0:{PREFILL}:{n}:0", *(f"wide {layer} 4 5" for layer in range(4))]
+    run = schedule(tmp_path / "run", lines)
+    out = tmp_path / "r.html"
+    done = view(run, "-o", out, "--max-bytes", "256K")
+    said = Report(out).said
+    check(out.stat().st_size <= 256 << 10, "the report is not larger than it may be", out.stat().st_size)
+    check("tensors of the first 20 of 25 requests are in the report" in said["left_out"] and len(said["requests"]) == 25, "requests", said["left_out"])
+    check(any("maps are left out" in text for text in said["left_out"]) and len(said["maps"]) < 20, "maps", said["left_out"])
+    check(all(text in done.stderr for text in said["left_out"]), "it is on stderr, too", done.stderr)
+    said = as_json(run, "--request", "r24", "--max-bytes", "256K")
+    check(not said["left_out"] and said["maps"][0]["per"] == 1 and said["maps"][0]["request"] == 24, "one request fits", said["left_out"])
+
+
+def test_positions_share_cells_where_a_map_does_not_fit(check, tmp_path):
+    n = 6000
+    run = schedule(tmp_path / "run", [f"step 0 {n} long:0:{n}:0:{PREFILL}:{n}:0", *(f"wide {layer} 1 5" for layer in range(3))])
+    said = as_json(run, "--max-bytes", "256K")
+    entry, = said["maps"]
+    per = entry["per"]
+    check(per == 12 and entry["cells"] == 500 and entry["positions"] == n, "12 positions a cell", (per, entry["cells"]))
+    blocks = np.arange(n).reshape(-1, per)
+    check(np.allclose(entry["norm"][:500], blocks.mean(1)) and np.allclose(entry["max"][1000:], blocks.max(1)), "the mean of norms, the largest of all", entry["norm"][:5])
+    check("in 1 of 1 maps several positions share a cell" in said["left_out"], "it is said", said["left_out"])
+
+
+# ------------------------------------------------------------------------- what a run may be
+
+
+def test_damaged_rows_are_marked(check, run, tmp_path):
+    flip_payload(next(run.glob("*.dmi")), 1)
+    done = view(run, "-o", tmp_path / "r.html", status=1)
+    said = Report(tmp_path / "r.html").said
+    states = [state for entry in as_json(run, status=1)["maps"] for state in entry["state"]]
+    check(states.count(2) > 0 and states.count(1) > 0 and said["damaged_rows"] >= states.count(2), "cells of damaged rows", states.count(2))
+    check(f"{said['damaged_rows']} rows are damaged" in done.stderr, "they are counted", done.stderr)
+
+
+def test_rare_runs(check, tmp_path, long):
+    """What is odd is not wrong."""
+    for kind in ("again", "names", "flat", "drafts", "changes", "twice"):
+        run = odd(tmp_path / kind, kind)
+        damaged = kind == "twice"  # its findings say so
+        view(run, "-o", tmp_path / f"{kind}.html", status=1 if damaged else 0)
+        said = Report(tmp_path / f"{kind}.html").said
+        check(said["maps"] and said["values"], f"{kind}: it has maps and values")
+    check(len(Report(tmp_path / "changes.html").said["changes"]) > 0, "changes are there")
+    run = schedule(tmp_path / "empty", [])
+    said = as_json(run)
+    check(said["maps"] == said["values"] == said["requests"] == [] and said["sites"], "a run without records")
+    if not long:
+        return
+    done = view(odd(tmp_path / "many", "many"), "-o", tmp_path / "many.html", status=2)
+    check(done.stderr.count("\n") == 1 and not (tmp_path / "many.html").exists(), "more tensors than a program can use: one sentence", done.stderr)
+
+
+def test_sixty_thousand_requests(check, tmp_path):
+    run = odd(tmp_path / "crowd", "crowd")
+    view(run, "-o", tmp_path / "r.html")
+    said = Report(tmp_path / "r.html").said
+    check((tmp_path / "r.html").stat().st_size < 20 << 20 and len(said["requests"]) > 10_000, "as many as a quarter of it holds", len(said["requests"]))
+    check(any(text.startswith("the table of requests has the first") and text.endswith("of 60000") for text in said["left_out"]), "how many is said", said["left_out"])
+
+
+def hostile(folder):
+    """A run whose every text is hostile."""
+    sites = [kit.site(name, note=note, kind=note) for name, note in zip(HOSTILE, HOSTILE[::-1])]
+    spans = [(text.encode() if i else b"\xff\xfe<b>", 0, i, 1) for i, text in enumerate(HOSTILE)]
+    rows = [(k, layer, 0, 1 + k, (len(spans), 2), struct_floats(len(spans) * 2)) for k in range(len(sites)) for layer in (0,)]
+    meta, payload = kit.records(rows)
+    problems = [{"site": text, "reason": text, "sentence": text, "times": 1} for text in HOSTILE]
+    data = kit.segment(kit.sites_chunk(sites, model=HOSTILE[0], conventions={text: text for text in HOSTILE}), kit.chunk(1, kit.STEPS, kit.step(0, spans)),
+                       kit.chunk(2, kit.RECORDS, meta, payload))
+    return kit.write(folder, sites, data, problems, {k: (1, len(spans), 8 * len(spans)) for k in range(len(sites))}, model=HOSTILE[0])
+
+
+def struct_floats(n):
+    return np.arange(n, dtype="<f4").tobytes()
+
+
+def test_hostile_text_stays_text(check, tmp_path):
+    run = hostile(tmp_path / "run")
+    out = tmp_path / "r.html"
+    done = view(run, "-o", out, status=1)
+    check("of damage; the page lists them" in done.stderr, "its killed process is damage", done.stderr)
+    report = Report(out)
+    check(not re.search(r"[<>&\u2028\u2029]|[^\x00-\x7f]", report.data), "no character in the data can end a script, or is not ASCII",
+          re.findall(r"[<>&\u2028\u2029]|[^\x00-\x7f]", report.data)[:5])
+    names = [site["name"] for site in report.said["sites"]]
+    check("</script><script>alert(1)</script>" in names and "\\u{202e}gnp.exe" in names and "a\\u{2028}b\\u{2029}c" in names and "\\u{1b}]0;title\\u{7}" in names,
+          "texts are there, with what cannot be seen written out", names)
+    check(report.said["requests"][0]["id"] == "\\xff\\xfe<b>", "bytes that are no UTF-8", report.said["requests"][0]["id"])
+    check(len(report.said["problems"]) == len(HOSTILE) and report.said["run"]["model"] == HOSTILE[0], "problems and the model", report.said["problems"][:2])
+    check(as_json(run, status=1)["run"]["model"] == HOSTILE[0], "--json, too")
+
+
+def test_a_growing_run_and_a_lone_segment(check, run, tmp_path):
+    segment = next(run.glob("*.dmi"))
+    said = as_json(segment)
+    check(said["total"]["balances"] is None and said["maps"], "a lone segment has no counters", said["total"])
+    shutil.copytree(run, tmp_path / "killed")
+    manifest = tmp_path / "killed" / "manifest.json"
+    manifest.unlink()
+    view(tmp_path / "killed", "-o", tmp_path / "k.html", status=1)
+    check(Report(tmp_path / "k.html").said["maps"], "a run without its manifest")

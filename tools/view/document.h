@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The JSON document that a report holds, built member by member. Everything in it that a run says is text: what people cannot see, or what
+ * turns the direction of text, is written out, and bytes that are no UTF-8 are (\xNN). A program of one thread.
+ */
+#ifndef TOOLS_VIEW_DOCUMENT_H
+#define TOOLS_VIEW_DOCUMENT_H
+
+#include "read/value.h"
+#include "storage/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct document {
+    struct text out;
+    bool
+        in_page; /* for a page: nothing in it ends a script, and arrays are base64 of little-endian elements */
+    bool comma; /* private */
+};
+
+/* A string as people see it, as a new value; NULL: null. A byte that is no UTF-8 is `\xNN`, what is not printable `\u{N}`. */
+json_t *document_text(const char *s);
+json_t *document_bytes(const char *s, size_t n);
+
+/* @key: NULL within a list. Each object and list that is begun is ended. */
+void document_begin(struct document *d, const char *key, char bracket);
+void document_end(struct document *d, char bracket);
+
+/* A member, or an element of a list; takes @value over. NULL: no memory. */
+void document_add(struct document *d, const char *key, json_t *value);
+
+/* Arrays of numbers; what is not finite is null where they are not base64. */
+void document_floats(struct document *d, const char *key, const float *values, size_t n);
+void document_octets(struct document *d, const char *key, const uint8_t *values, size_t n);
+
+/* Bytes that document_floats() and document_octets() add to a page for so many bytes of elements, at most. */
+uint64_t document_cost(uint64_t n_bytes);
+
+#endif

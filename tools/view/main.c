@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-view: a report of a run, one file for a browser. See docs/man/dmi-view.1. */
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "policy/number.h"
+#include "tools/common/leftover.h"
+#include "tools/common/place.h"
+#include "tools/common/say.h"
+#include "tools/common/ticker.h"
+#include "tools/view/page.h"
+#include "tools/view/view.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VIEW_OK = 0, VIEW_DAMAGE = 1, VIEW_USAGE = 2 };
+
+#define MAX_BYTES   (20u << 20)
+#define LEAST_BYTES (1u << 18)
+
+/* Words that an option has said so far. */
+struct names {
+    struct dmi_read_name *all;
+    size_t n, room;
+};
+
+struct options {
+    const char *run, *output;
+    bool force, json;
+    uint64_t max_bytes;
+    struct names requests, sites, values;
+    struct text layers, tokens; /* with commas */
+};
+
+static const char usage[] =
+    "Usage: dmi-view RUN [-o FILE] [OPTION]...\n"
+    "Write a report of RUN for a browser: one file, which needs nothing else and asks for "
+    "nothing.\n"
+    "\n"
+    "  --output FILE, -o  where to (default: RUN's name with .html in the current folder)\n"
+    "  --force            replace a file that is there\n"
+    "  --request ID       only this request (default: the first 20)\n"
+    "  --site NAME        only this site or tensor\n"
+    "  --layers LIST      only these layers: 0,3-7,last\n"
+    "  --tokens LIST      only these tokens of each request: 5, A:B, -2:, prompt, response, last\n"
+    "  --values NAME      all rows of this site or tensor on the page Values (default: the last "
+    "row\n"
+    "                     of each tensor, cut to 64 elements)\n"
+    "  --max-bytes N      of the report, K, M or G may follow (default: 20M); what is left out is\n"
+    "                     said on the page and here\n"
+    "  --json             what the report holds as JSON on stdout, in place of the report\n"
+    "  --version          the version\n"
+    "\n"
+    "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
+    "joined,\n"
+    "or one segment file. --request, --site and --values may come several times.\n"
+    "Exit status: 0 all well; 1 damage; 2 wrong usage, a name that the run has not, or nothing "
+    "that\n"
+    "could be read or written.\n";
+
+/* ------------------------------------------------------------------------- options */
+
+static int usage_error(void)
+{
+    fputs("Try: dmi-view --help\n", stderr);
+    return VIEW_USAGE;
+}
+
+static bool add_name(struct names *names, const char *text)
+{
+    if (GROW(names->all, names->n, names->room))
+        return false;
+    names->all[names->n++] = (struct dmi_read_name){ text, strlen(text) };
+    return true;
+}
+
+static bool add_words(struct text *to, const char *text)
+{
+    text_printf(to, "%s%s", to->n ? "," : "", text);
+    return !to->failed;
+}
+
+/* Return: false: it is none, which is said. */
+static bool read_bytes(const char *text, uint64_t *out)
+{
+    if (!parse_size(text, strlen(text), out) || *out < LEAST_BYTES) {
+        complain("--max-bytes %s: expected a size of at least 256K", text);
+        return false;
+    }
+    return true;
+}
+
+static bool take_option(int c, struct options *o)
+{
+    switch (c) {
+    case 'o': o->output = optarg; return true;
+    case 'f': return o->force = true;
+    case 'j': return o->json = true;
+    case 'r': return add_name(&o->requests, optarg);
+    case 's': return add_name(&o->sites, optarg);
+    case 'v': return add_name(&o->values, optarg);
+    case 'l': return add_words(&o->layers, optarg);
+    case 't': return add_words(&o->tokens, optarg);
+    case 'm': return read_bytes(optarg, &o->max_bytes);
+    default: return false;
+    }
+}
+
+static const struct option longs[] = {
+    { "output", required_argument, NULL, 'o' },    { "force", no_argument, NULL, 'f' },
+    { "request", required_argument, NULL, 'r' },   { "site", required_argument, NULL, 's' },
+    { "layers", required_argument, NULL, 'l' },    { "tokens", required_argument, NULL, 't' },
+    { "values", required_argument, NULL, 'v' },    { "json", no_argument, NULL, 'j' },
+    { "max-bytes", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+};
+
+/* Return: -1 to go on, else the status to exit with. */
+static int read_options(int argc, char **argv, struct options *o)
+{
+    int c;
+    while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+        if (c == 'h' || c == 'V') {
+            fputs(c == 'h' ? usage : "dmi-view " DMI_VERSION "\n", stdout);
+            return VIEW_OK;
+        }
+        if (!take_option(c, o))
+            return usage_error();
+    }
+    if (argc - optind != 1) {
+        complain("expected one run");
+        return usage_error();
+    }
+    o->run = argv[optind];
+    return -1;
+}
+
+static void options_deinit(struct options *o)
+{
+    free(o->requests.all);
+    free(o->sites.all);
+    free(o->values.all);
+    text_deinit(&o->layers);
+    text_deinit(&o->tokens);
+}
+
+/* ------------------------------------------------------------------------- what the parts share */
+
+uint64_t view_room(const struct view_report *report)
+{
+    uint64_t used =
+        report->n_around + report->document.out.n + 4096; /* what is left out is said, too */
+    return used < report->max_bytes ? report->max_bytes - used : 0;
+}
+
+void view_leave_out(struct view_report *report, const char *fmt, ...)
+{
+    char sentence[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    json_array_append_new(report->left_out, json_string(sentence));
+    complain("%s (--max-bytes, --request, --site, --layers and --tokens choose)", sentence);
+}
+
+int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor)
+{
+    struct dmi_read_request r = { .size = sizeof r };
+    for (uint64_t i = 0; tensor->request && !dmi_read_request(run, i, &r); i++)
+        if (r.id_bytes == tensor->request_bytes && !memcmp(r.id, tensor->request, r.id_bytes))
+            return (int64_t)i;
+    return -1;
+}
+
+json_t *view_id_of(const struct dmi_read_tensor *tensor)
+{
+    return tensor->request ? document_bytes(tensor->request, tensor->request_bytes) : json_null();
+}
+
+/* ------------------------------------------------------------------------- the report */
+
+/* The first requests, where none is named. Return: 0 or -ENOMEM. */
+static int choose_requests(struct view_report *report, struct names *names)
+{
+    struct dmi_read_run run = { .size = sizeof run };
+    struct dmi_read_request r = { .size = sizeof r };
+    if (names->n || dmi_read_run(report->run, &run) || run.n_requests <= VIEW_REQUESTS)
+        return 0;
+    view_leave_out(report, "tensors of the first %d of %llu requests are in the report",
+                   VIEW_REQUESTS, (unsigned long long)run.n_requests);
+    for (uint64_t i = 0; i < VIEW_REQUESTS && !dmi_read_request(report->run, i, &r); i++) {
+        if (GROW(names->all, names->n, names->room))
+            return -ENOMEM;
+        names->all[names->n++] = (struct dmi_read_name){ r.id, r.id_bytes };
+    }
+    return 0;
+}
+
+static int choose(struct err *err, struct view_report *report, struct options *o)
+{
+    if (choose_requests(report, &o->requests))
+        return err_set_errno(err, ENOMEM, "cannot choose requests");
+    const struct dmi_read_selection selection = {
+        .size = sizeof selection,
+        .requests = o->requests.all,
+        .n_requests = o->requests.n,
+        .sites = o->sites.all,
+        .n_sites = o->sites.n,
+        .layers = o->layers.n ? o->layers.data : NULL,
+        .positions = o->tokens.n ? o->tokens.data : NULL,
+    };
+    int r = dmi_read_select(report->run, &selection);
+    return r ? err_set(err, r, "%s", dmi_read_error(report->run)) : 0;
+}
+
+static int build(struct err *err, struct view_report *report)
+{
+    struct document *d = &report->document;
+    document_begin(d, NULL, '{');
+    document_add(d, "tool", json_string("dmi-view " DMI_VERSION));
+    int r = view_overview(err, report);
+    if (!r)
+        r = view_values(err, report);
+    if (!r)
+        r = view_maps(err, report);
+    document_add(d, "damaged_rows", value_u64(report->n_damaged));
+    document_add(d, "left_out", json_incref(report->left_out));
+    document_end(d, '}');
+    if (!r && d->out.failed)
+        r = err_set_errno(err, ENOMEM, "cannot build the report");
+    return r;
+}
+
+static int write_page(struct err *err, const struct view_report *report, int fd)
+{
+    const struct text *data = &report->document.out;
+    const struct {
+        const char *at;
+        size_t n;
+    } pieces[] = { { view_page_before, (size_t)(view_page_before_end - view_page_before) },
+                   { data->data, data->n },
+                   { view_page_after, (size_t)(view_page_after_end - view_page_after) } };
+    uint64_t at = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        int r = place_write(fd, pieces[i].at, pieces[i].n, at);
+        if (r)
+            return err_set_errno(err, -r, "cannot write the report");
+        at += pieces[i].n;
+    }
+    return 0;
+}
+
+static int keep(struct err *err, const struct view_report *report, struct place *place)
+{
+    int r = place_open(err, place);
+    if (!r)
+        r = write_page(err, report, place->fd);
+    if (!r)
+        r = place_keep(err, place);
+    char size[24];
+    if (!r)
+        printf("report   %s, %s\n", place->path,
+               bytes_text((double)(report->n_around + report->document.out.n), size));
+    return r;
+}
+
+/* Says it. Return: whether there is any. */
+static bool say_damage(const struct view_report *report)
+{
+    struct dmi_read_finding f = { .size = sizeof f };
+    uint64_t n = 0;
+    char counts[COUNTED_BYTES];
+    for (uint64_t i = 0; !dmi_read_finding(report->run, i, &f); i++)
+        n += f.damage != 0;
+    if (n)
+        complain("%s of damage; the page lists them", counted(n, "finding", "findings", counts));
+    if (report->n_damaged)
+        complain("%s", counted(report->n_damaged, "row is damaged", "rows are damaged", counts));
+    return n || report->n_damaged;
+}
+
+static int report_of(struct err *err, struct view_report *report, struct options *o)
+{
+    _cleanup_(place_deinit) struct place place = { .force = o->force, .fd = -1 };
+    struct dmi_read_run run = { .size = sizeof run };
+    int r = dmi_read_run(report->run, &run);
+    if (!r && !o->json)
+        r = place_choose(err, &place, o->output, run.path, ".html", false);
+    if (!r)
+        r = choose(err, report, o);
+    if (!r)
+        r = build(err, report);
+    ticker_stop();
+    if (!r && o->json)
+        printf("%s\n", report->document.out.data);
+    else if (!r)
+        r = keep(err, report, &place);
+    return r;
+}
+
+static int view(struct options *o)
+{
+    struct err err = { 0 };
+    char why[512] = "";
+    struct view_report report = { .values = o->values.all,
+                                  .n_values = o->values.n,
+                                  .max_bytes = o->max_bytes,
+                                  .document = { .in_page = !o->json } };
+    report.n_around = (uint64_t)(view_page_before_end - view_page_before) +
+                      (uint64_t)(view_page_after_end - view_page_after);
+    if (dmi_read_open(o->run, &report.run, why, sizeof why)) {
+        complain("%s", why);
+        return VIEW_USAGE;
+    }
+    report.left_out = json_array();
+    ticker_start(0);
+    int r =
+        report.left_out ? report_of(&err, &report, o) : err_set_errno(&err, ENOMEM, "no report");
+    ticker_stop();
+    int status = r ? VIEW_USAGE : say_damage(&report) ? VIEW_DAMAGE : VIEW_OK;
+    if (r)
+        complain("%s", err.msg);
+    text_deinit(&report.document.out);
+    json_decref(report.left_out);
+    dmi_read_close(report.run);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    leftover_install();
+    struct options o = { .max_bytes = MAX_BYTES };
+    int status = read_options(argc, argv, &o);
+    if (status < 0)
+        status = view(&o);
+    options_deinit(&o);
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write the output: %s", strerror(errno));
+        return VIEW_USAGE;
+    }
+    return status;
+}

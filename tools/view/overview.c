@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ran: the run, its sites with their accounts, its requests, what a reader should know. */
+#include "tools/view/view.h"
+
+#include "core/cleanup.h"
+#include "read/account.h"
+#include "read/handle.h"
+
+#include <dmi/counters.h>
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <inttypes.h>
+
+#define BYTES_A_REQUEST 400 /* at most so many in the document, but for a long id or tags */
+
+static const char *state_name(uint32_t state)
+{
+    static const char *const names[] = { "closed", "running", "killed" };
+    return state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+static void add_run(struct document *d, const struct dmi_read_run *run)
+{
+    document_add(
+        d, "run",
+        json_pack(
+            "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "path", document_text(run->path), "uuid", document_text(run->uuid), "state",
+            state_name(run->state), "model", document_text(run->model), "host",
+            document_text(run->host), "library", document_text(run->library_version), "job",
+            document_text(run->job), "pid", value_u64(run->pid), "start_ns",
+            value_u64(run->start_realtime_ns), "runs", value_u64(run->n_runs), "segments",
+            value_u64(run->n_segments), "file_bytes", value_u64(run->file_bytes), "records",
+            value_u64(run->n_records), "steps", value_u64(run->n_steps), "forwards",
+            value_u64(run->n_forwards), "requests", value_u64(run->n_requests)));
+}
+
+/* ------------------------------------------------------------------------- sites */
+
+static json_t *reasons(const struct account *a)
+{
+    json_t *o = json_object();
+    for (uint32_t reason = 0; reason < DMI_DROP_ROOM; reason++)
+        if (a->dropped_by[reason].records)
+            json_object_set_new(o, dmi_drop_name(reason), value_u64(a->dropped_by[reason].records));
+    return o;
+}
+
+/* What became of the records of a site, or of all. */
+static json_t *account_value(const struct account *a)
+{
+    struct dmi_tally captured = account_captured(a);
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "expected", value_u64(a->expected.records),
+        "captured", value_u64(captured.records), "released", value_u64(a->released.records),
+        "dropped", value_u64(a->dropped.records), "lost", value_u64(a->lost.records), "reasons",
+        reasons(a), "rows", value_u64(a->found.rows), "bytes", value_u64(a->found.bytes),
+        "balances", a->known ? json_boolean(a->balances) : json_null());
+}
+
+static json_t *site_value(const struct dmi_site *s, const struct account *a)
+{
+    const struct dmi_dtype_info *type = dmi_dtype_info(s->dtype);
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "name", document_text(s->name), "dtype",
+                     type ? type->name : "?", "scale", value_double(s->scale == 0 ? 1 : s->scale),
+                     "kind", document_text(s->kind), "note", document_text(s->note), "account",
+                     account_value(a));
+}
+
+static int add_sites(struct err *err, struct document *d, const struct view *view)
+{
+    _cleanup_(accounts_deinit) struct accounts accounts = { 0 };
+    if (accounts_build(view->reader, &view->sites, &accounts))
+        return err_set_errno(err, ENOMEM, "cannot sum up the sites");
+    document_begin(d, "sites", '[');
+    for (size_t i = 0; i < view->sites.n; i++)
+        if (sites_is_shown(view->reader, &view->sites, i))
+            document_add(d, NULL, site_value(reader_site(view->reader, i), &accounts.sites[i]));
+    document_end(d, ']');
+    document_add(d, "total", account_value(&accounts.total));
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- requests */
+
+static json_t *request_value(const struct dmi_read_request *r)
+{
+    json_t *prompt = r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt);
+    json_t *shed = r->shed_step < 0 ? json_null() : json_integer(r->shed_step);
+    json_t *tags = r->tags ? document_bytes(r->tags, r->tags_bytes) : json_null();
+    return json_pack(
+        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id",
+        document_bytes(r->id, r->id_bytes), "state", request_state_name(r->state), "tokens",
+        json_integer(r->end_position), "prompt", prompt, "generated", value_u64(r->n_generated),
+        "cached", value_u64(r->n_cached), "prefill", value_u64(r->n_prefill), "decode",
+        value_u64(r->n_decode), "draft", value_u64(r->n_draft), "rejected",
+        value_u64(r->n_rejected), "steps", value_u64(r->n_steps), "rows", value_u64(r->n_rows),
+        "bytes", value_u64(r->raw_bytes), "shed", shed, "tags", tags);
+}
+
+static void add_requests(struct view_report *report, uint64_t n)
+{
+    struct document *d = &report->document;
+    struct dmi_read_request r = { .size = sizeof r };
+    uint64_t i = 0, room = view_room(report) / 4 + d->out.n;
+    document_begin(d, "requests", '[');
+    for (; d->out.n + BYTES_A_REQUEST < room && !dmi_read_request(report->run, i, &r); i++)
+        document_add(d, NULL, request_value(&r));
+    document_end(d, ']');
+    if (n > i)
+        view_leave_out(report, "the table of requests has the first %" PRIu64 " of %" PRIu64, i, n);
+}
+
+/* ------------------------------------------------------------------------- what a reader should know */
+
+static void add_findings(struct document *d, struct dmi_read *run)
+{
+    struct dmi_read_finding f = { .size = sizeof f };
+    document_begin(d, "findings", '[');
+    for (uint64_t i = 0; !dmi_read_finding(run, i, &f); i++)
+        document_add(d, NULL,
+                     json_pack("{s:b, s:o, s:o, s:o, s:o}", "damage", f.damage != 0, "file",
+                               document_text(f.file), "chunk",
+                               f.chunk < 0 ? json_null() : json_integer(f.chunk), "offset",
+                               value_u64(f.offset), "text", document_text(f.text)));
+    document_end(d, ']');
+}
+
+static void add_problems(struct document *d, const struct reader_run *run)
+{
+    document_begin(d, "problems", '[');
+    for (size_t i = 0; i < run->n_problems; i++) {
+        const struct reader_problem *p = &run->problems[i];
+        document_add(d, NULL,
+                     json_pack("{s:o, s:o, s:o, s:o}", "site", document_text(p->site), "reason",
+                               document_text(p->reason), "sentence", document_text(p->sentence),
+                               "times", value_u64(p->times)));
+    }
+    document_end(d, ']');
+    document_begin(d, "changes", '[');
+    for (size_t i = 0; i < run->n_changes; i++) {
+        const struct reader_change *c = &run->changes[i];
+        document_add(d, NULL,
+                     json_pack("{s:o, s:o, s:o}", "launch", value_u64(c->launch), "step",
+                               value_u64(c->step), "what", document_text(c->what)));
+    }
+    document_end(d, ']');
+}
+
+int view_overview(struct err *err, struct view_report *report)
+{
+    struct dmi_read_run run = { .size = sizeof run };
+    int r = dmi_read_run(report->run, &run);
+    if (r)
+        return err_set(err, r, "%s", dmi_read_error(report->run));
+    add_run(&report->document, &run);
+    r = add_sites(err, &report->document, &report->run->view);
+    if (r)
+        return r;
+    add_requests(report, run.n_requests);
+    add_findings(&report->document, report->run);
+    add_problems(&report->document, reader_run(report->run->view.reader));
+    return 0;
+}

@@ -1,0 +1,127 @@
+// The data of the report, what all pages share, and which page is shown. Text that comes from a run becomes text nodes, and nothing else.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const PAGES = {};  // name: {title, show(main, place), key(event), keys: [[key, what]]}; place: what the address has after the name
+
+// An element with its text, attributes (on...: listeners) and children.
+function make(tag, has = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(has)) {
+        if (name.startsWith("on"))
+            made.addEventListener(name.slice(2), value);
+        else if (name === "text")
+            made.textContent = value;
+        else if (value !== undefined && value !== null && value !== false)
+            made.setAttribute(name, value === true ? "" : value);
+    }
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+}
+
+function bytesOf(base64) {
+    const text = atob(base64), found = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++)
+        found[i] = text.charCodeAt(i);
+    return found;
+}
+
+function floatsOf(base64) {
+    const bytes = bytesOf(base64), view = new DataView(bytes.buffer), found = new Float32Array(bytes.length / 4);
+    for (let i = 0; i < found.length; i++)
+        found[i] = view.getFloat32(4 * i, true);
+    return found;
+}
+
+// A number that reads back as the same.
+function exact(x) {
+    return typeof x === "bigint" || Number.isFinite(x) ? String(x) : Number.isNaN(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";
+}
+
+function short(x) {
+    if (!Number.isFinite(x))
+        return exact(x);
+    return x === 0 ? "0" : Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
+}
+
+function grouped(n) {
+    return Number(n).toLocaleString("en");
+}
+
+function counted(n, what) {
+    return `${grouped(n)} ${what}${n === 1 ? "" : "s"}`;
+}
+
+function size(n) {
+    const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let k = 0;
+    for (; n >= 1024 && k + 1 < units.length; k++)
+        n /= 1024;
+    return `${k ? n.toFixed(1) : n} ${units[k]}`;
+}
+
+function requestName(entry) {
+    return entry.id === null ? "(no request)" : entry.id;
+}
+
+// A labelled choice. @options: [[value, text]].
+function choice(label, options, value, chosen) {
+    const select = make("select", {onchange: () => chosen(select.value), "aria-label": label});
+    for (const [key, text] of options)
+        select.append(make("option", {value: key, text, selected: String(key) === String(value)}));
+    return make("label", {}, `${label} `, select);
+}
+
+// ---- where we are
+
+// The address says it, so that a link shows what its sender saw: #page/part/part.
+function placeOf(hash) {
+    try {
+        return hash.slice(1).split("/").map(decodeURIComponent);
+    } catch (error) {
+        return [];
+    }
+}
+
+function go(...parts) {
+    location.replace(`#${parts.map((part) => encodeURIComponent(String(part))).join("/")}`);
+}
+
+let shown = null;
+
+function show() {
+    const [name, ...place] = placeOf(location.hash);
+    const page = Object.hasOwn(PAGES, name) ? name : "overview", main = document.getElementById("main");
+    for (const link of document.querySelectorAll("#pages a"))
+        link.dataset.page === page ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    if (shown === page && PAGES[page].move && PAGES[page].move(place))
+        return;
+    shown = page;
+    main.replaceChildren();
+    PAGES[page].show(main, place);
+}
+
+function help() {
+    const dialog = document.getElementById("help"), rows = [["?", "this list"], ["1 to 9", "a page"], ...(PAGES[shown].keys || [])];
+    dialog.replaceChildren(make("h2", {text: "Keys"}), make("table", {}, ...rows.map(([key, what]) =>
+        make("tr", {}, make("th", {text: key}), make("td", {text: what})))), make("button", {text: "Close", onclick: () => dialog.close()}));
+    dialog.showModal();
+}
+
+function begin() {
+    const names = Object.keys(PAGES);
+    document.getElementById("title").textContent = `DMI report: ${DATA.run.path}`;
+    document.getElementById("pages").append(...names.map((name) => make("a", {href: `#${name}`, "data-page": name, text: PAGES[name].title})));
+    addEventListener("hashchange", show);
+    addEventListener("keydown", (event) => {
+        if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof Element && event.target.closest("input, select, dialog")))
+            return;
+        if (event.key === "?")
+            help();
+        else if (event.key >= "1" && event.key <= String(names.length))
+            go(names[event.key - 1]);
+        else if (!PAGES[shown].key || !PAGES[shown].key(event))
+            return;
+        event.preventDefault();
+    });
+    show();
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a report, each as members of its document. A program of one thread. */
+#ifndef TOOLS_VIEW_VIEW_H
+#define TOOLS_VIEW_VIEW_H
+
+#include "core/err.h"
+#include "tools/view/document.h"
+
+#include <dmi/read.h>
+
+#define VIEW_REQUESTS 20 /* whose tensors a report has where none are named */
+
+struct view_report {
+    struct dmi_read *run; /* with what is selected */
+    const struct dmi_read_name
+        *values; /* tensors, by site or SITE.LAYER, all of whose rows are wanted */
+    size_t n_values;
+    uint64_t max_bytes; /* of the report */
+    uint64_t n_around;  /* of them, what the page itself has */
+    struct document document;
+    json_t *left_out;   /* list of sentences: owned */
+    uint64_t n_damaged; /* rows that cannot be decoded */
+};
+
+/* Bytes that are left for what comes. */
+uint64_t view_room(const struct view_report *report);
+
+/* Notes a sentence, which the page and stderr have. */
+void view_leave_out(struct view_report *report, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Index of a tensor's request, -1: none. */
+int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor);
+
+/* Its id as people see it, as a new value; null: none. */
+json_t *view_id_of(const struct dmi_read_tensor *tensor);
+
+/* Each adds its members. Return: 0 or -errno with a sentence in @err. */
+int view_overview(struct err *err, struct view_report *report);
+int view_maps(struct err *err, struct view_report *report);
+int view_values(struct err *err, struct view_report *report);
+
+#endif
