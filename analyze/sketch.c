@@ -132,29 +132,54 @@ static uint64_t rank_of(const struct sketch *s, double q)
     return rank <= 0 ? 0 : (uint64_t)rank < s->n ? (uint64_t)rank : s->n - 1;
 }
 
+/* Counts are summed by page first, which the compiler vectorises: most pages are empty. */
+#define PAGE 128u
+
+static uint64_t sum_of(const uint64_t *counts)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < PAGE; i++)
+        sum += counts[i];
+    return sum;
+}
+
+/* The key of the rank-th value among keys of one sign, or (@other) of both, from the lowest magnitude on. N_KEYS: there are fewer. */
+static uint32_t key_of(const uint64_t *counts, const uint64_t *other, uint64_t rank)
+{
+    uint64_t before = 0;
+    for (uint32_t page = 0; page < N_KEYS; page += PAGE) {
+        uint64_t n = sum_of(counts + page) + (other ? sum_of(other + page) : 0);
+        if (before + n <= rank) {
+            before += n;
+            continue;
+        }
+        for (uint32_t key = page; key < page + PAGE; key++)
+            if ((before += counts[key] + (other ? other[key] : 0)) > rank)
+                return key;
+    }
+    return N_KEYS;
+}
+
+static uint64_t n_negative(const struct sketch *s)
+{
+    uint64_t n = 0;
+    for (uint32_t page = 0; page < N_KEYS; page += PAGE)
+        n += sum_of(s->counts + N_KEYS + page);
+    return n;
+}
+
 double sketch_quantile(const struct sketch *s, double q)
 {
     if (!s->n)
         return NAN;
-    uint64_t rank = rank_of(s, q), before = 0;
-    for (uint32_t key = N_KEYS; key-- > 0;)
-        if ((before += s->counts[N_KEYS + key]) > rank)
-            return -middle(key);
-    for (uint32_t key = 0; key < N_KEYS; key++)
-        if ((before += s->counts[key]) > rank)
-            return middle(key);
-    return NAN;
+    uint64_t rank = rank_of(s, q), negative = n_negative(s);
+    return rank < negative ? -middle(key_of(s->counts + N_KEYS, NULL, negative - 1 - rank))
+                           : middle(key_of(s->counts, NULL, rank - negative));
 }
 
 double sketch_magnitude(const struct sketch *s, double q)
 {
-    if (!s->n)
-        return NAN;
-    uint64_t rank = rank_of(s, q), before = 0;
-    for (uint32_t key = 0; key < N_KEYS; key++)
-        if ((before += s->counts[key] + s->counts[N_KEYS + key]) > rank)
-            return middle(key);
-    return NAN;
+    return s->n ? middle(key_of(s->counts, s->counts + N_KEYS, rank_of(s, q))) : NAN;
 }
 
 void sketch_deinit(struct sketch *s)
