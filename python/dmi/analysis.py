@@ -233,8 +233,8 @@ def _first_anywhere(firsts: Any) -> list:
     return list(dict.fromkeys(firsts[::-1].tolist()))
 
 
-def _token_row(writer: Writer, logits: Any, followed: list | None, top: int) -> None:
-    """What the answer has of one token. @logits: [layers, vocabulary]."""
+def _token_row(writer: Writer, logits: Any, followed: list | None, top: int) -> set[int]:
+    """What the answer has of one token. @logits: [layers, vocabulary]. Return: the ids that it names."""
     import numpy
     ids = _largest(logits, top)
     most = logits.max(1, keepdims=True)
@@ -249,6 +249,7 @@ def _token_row(writer: Writer, logits: Any, followed: list | None, top: int) -> 
     writer.add("followed_ids", numpy.array(words, "<i4"))
     writer.add("followed_ranks", numpy.array(ranks, "<i4"))
     writer.add("followed_logits", of_words.astype("<f4"))
+    return {*ids.ravel().tolist(), *words}
 
 
 def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = None, top: int = 10, site: str = HIDDEN, request: str | None = None,
@@ -277,26 +278,39 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
     with Writer(out, run) as writer:
         writer.add("layers", numpy.array(stream.layers, "<i4"))
         writer.add("positions", numpy.array(stream.positions, "<i8"))
-        _add_ids(writer, sites, stream.positions)
+        seen = _add_ids(writer, sites, stream.positions)
         for _, block in stream.blocks(model):
             for first in range(0, len(block), step):
                 part = block[first:first + step]
                 logits = model.logits(part.reshape(-1, model.width)).reshape(len(part), len(stream.layers), -1)
                 for of_token in logits:
-                    _token_row(writer, of_token, followed, top)
+                    seen |= _token_row(writer, of_token, followed, top)
             del block, part, logits, of_token  # before the next ones are read
+        _add_texts(writer, vocabulary, seen)
         parameters = {"weights": str(weights.path), "held": model.weights.held, "site": site, "top": top, "words": followed, "n_layers": model.n_layers}
         return writer.finish(about("lens", LENS_FORMULA, run, request, parameters, checks))
 
 
-def _add_ids(writer: Writer, sites: dict, positions: list) -> None:
-    """Of the tokens whose rows these are, where they were captured; -1 where not."""
+def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
+    """Of the tokens whose rows these are, where they were captured; -1 where not. Return: them."""
     import numpy
     tensor = _once(sites, IDS)
     if tensor is None or tensor.mixed or tensor.dtype[0] not in "iu":
-        return
+        return set()
     known = dict(zip(_positions(tensor), tensor.numpy().reshape(len(tensor), -1)[:, 0].tolist()))
-    writer.add("token_ids", numpy.array([known.get(position, -1) for position in positions], "<i4"))
+    ids = [known.get(position, -1) for position in positions]
+    writer.add("token_ids", numpy.array(ids, "<i4"))
+    return set(ids)
+
+
+def _add_texts(writer: Writer, vocabulary: "Vocabulary | None", seen: set[int]) -> None:
+    """Of all tokens that the answer names, so that others need no vocabulary."""
+    import numpy
+    known = {} if vocabulary is None else {token: data for token in sorted(seen) if (data := vocabulary.bytes(token)) is not None}
+    if known:
+        writer.add("text_ids", numpy.array(list(known), "<i4"))
+        writer.add("text_ends", numpy.cumsum([len(data) for data in known.values()]).astype("<i8"))
+        writer.add("texts", numpy.frombuffer(b"".join(known.values()), "u1"))
 
 
 # ------------------------------------------------------------------------- direct logit attribution

@@ -12,7 +12,7 @@ from typing import Any, IO
 from .export import outside
 from .reading import Run
 
-IN_SAFETENSORS = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64"}
+IN_SAFETENSORS = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u1": "U8"}
 
 
 def about(what: str, formula: int, run: Run, request: str | None, parameters: dict, checks: list) -> dict[str, str]:

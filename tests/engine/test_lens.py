@@ -119,6 +119,9 @@ def test_commands(check, arrays, tmp_path):
     found = load_file(out)
     check(out.stat().st_mode & 0o777 == 0o600, "the file is its owner's", oct(out.stat().st_mode))
     check(found["layers"].tolist() == [0, *range(10, 21), 30] and found["positions"].tolist() == [14, 15], "what was selected", found["layers"])
+    ends, ids = found["text_ends"].tolist(), found["text_ids"].tolist()
+    texts = {token: bytes(found["texts"])[a:b] for token, a, b in zip(ids, [0, *ends], ends)}
+    check(texts[7042] == b" Paris" and set(found["top_ids"].ravel().tolist()) <= set(ids), "texts of all tokens that it names", len(ids))
     last = said["tokens"][-1]
     check([layer["top"][0]["id"] for layer in last["layers"]] == found["top_ids"][-1, :, 0].tolist(), "first words in JSON and the file")
     check([word["ranks"] for word in last["followed"]] == found["followed_ranks"][-2:].tolist() and last["followed"][0]["text"] == "' Paris'", "ranks in JSON and the file",

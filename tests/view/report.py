@@ -4,10 +4,10 @@ import base64
 import hashlib
 import json
 import re
-import struct
 import subprocess
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from harness import BUILD, only_run
 
@@ -76,6 +76,23 @@ def small(folder, n=6, layers=(0, 1, 3), width=8):
     return schedule(folder, [*lines, "end a 1"])
 
 
-def bf16(x):
-    """As make_schedule has it: by cutting."""
-    return struct.unpack("<f", struct.pack("<I", struct.unpack("<I", struct.pack("<f", x))[0] & 0xffff0000))[0]
+def lens_answer(path, uuid, tokens=5, layers=4, top=3, request="a", texts=None, **change):
+    """An answer as `python -m dmi lens` writes it, of numbers; @change: arrays, or texts of its metadata; None takes one away."""
+    drawn = np.random.default_rng(4)
+    logits = np.sort(drawn.standard_normal((tokens, layers, top)).astype("f4"), axis=2)[:, :, ::-1]
+    followed = (np.arange(tokens) % 3 + 1).astype("i4")
+    texts = texts or [" the", "Mary", "\n", " John", "<b>"]
+    n = int(followed.sum())
+    arrays = {"layers": np.arange(layers, dtype="i4"), "positions": np.arange(tokens, dtype="i8"), "token_ids": (np.arange(tokens) % 5).astype("i4"),
+              "top_ids": drawn.integers(0, 6, (tokens, layers, top)).astype("i4"), "top_logits": np.ascontiguousarray(logits),
+              "logsumexp": (logits.max(2) + 1).astype("f4"), "followed": followed, "followed_ids": (np.arange(n) % 5).astype("i4"),
+              "followed_ranks": drawn.integers(0, 9, (n, layers)).astype("i4"), "followed_logits": drawn.standard_normal((n, layers)).astype("f4"),
+              "text_ids": np.arange(len(texts), dtype="i4"), "text_ends": np.cumsum([len(t.encode()) for t in texts]).astype("i8"),
+              "texts": np.frombuffer("".join(texts).encode(), "u1")}
+    metadata = {"what": "lens", "formula": "1", "run": uuid, "request": request, "parameters": json.dumps({"n_layers": layers - 1}), "tool": "dmi 0",
+                "checks": json.dumps([{"name": "W_U final_ln = final_logits", "error": 1e-6, "bound": 1e-3, "rows": 3}])}
+    for name, value in change.items():
+        (metadata if isinstance(value, str) or name in metadata else arrays)[name] = value
+    order = sorted((name for name, x in arrays.items() if x is not None), key=lambda name: -arrays[name].itemsize)
+    save_file({name: arrays[name] for name in order}, path, {name: x for name, x in metadata.items() if x is not None})
+    return path

@@ -13,7 +13,7 @@ import pytest
 
 import browser
 from harness import ROOT
-from report import HOSTILE, PREFILL, VIEW, as_json, schedule, small, view
+from report import HOSTILE, PREFILL, VIEW, as_json, lens_answer, schedule, small, view
 from test_view import hostile
 
 pytestmark = [pytest.mark.long, pytest.mark.built(VIEW), pytest.mark.skipif(not browser.BROWSER or not browser.DRIVER, reason="chromium and chromium-driver are not installed")]
@@ -172,6 +172,50 @@ def test_values(check, page, small):
     page.keys("[")
     check(page.fragment() == before, "[ the one before", page.fragment())
     quiet(check, page, "values")
+
+
+def test_lens(check, page, tmp_path):
+    """Words and shares of the grid, ten words of a cell, ranks by layer: those of --json; keys and clicks move."""
+    run, out = small(tmp_path / "run"), tmp_path / "r.html"
+    path = lens_answer(tmp_path / "lens.safetensors", as_json(run)["run"]["uuid"], tokens=40, layers=6)
+    view(run, "--with", path, "-o", out)
+    entry, = as_json(run, "--with", path)["lens"]
+    layers, top = len(entry["layers"]), entry["top"]
+
+    def name(token):
+        return entry["texts"].get(str(token), str(token)).replace(" ", "\u00b7")
+
+    def at(layer, token):
+        cell = token * layers + layer
+        label = "end" if layer == layers - 1 else str(layer)
+        shares = [math.exp(entry["top_logits"][cell * top + k] - entry["logsumexp"][cell]) for k in range(top)]
+        check(page.text("#lens-readout") == f"layer {label}, position {token}: first is {name(entry['top_ids'][cell * top])}, share {shares[0]:.4f}", f"the cursor is at {layer}, {token}",
+              page.text("#lens-readout"))
+        words = page.run("return [...document.querySelectorAll('#words tbody tr')].map((r) => [...r.children].map((c) => c.textContent))")
+        check([(row[0], row[1], row[3]) for row in words] == [(name(entry["top_ids"][cell * top + k]), str(entry["top_ids"][cell * top + k]), f"{shares[k]:.4f}") for k in range(top)] and
+              all(same(row[2], entry["top_logits"][cell * top + k]) for k, row in enumerate(words)), "its likeliest words", words)
+        first, n = sum(entry["followed"][:token]), entry["followed"][token]
+        ranks = page.run("return [...document.querySelectorAll('#ranks tr')].map((r) => [...r.children].map((c) => c.textContent))")
+        check(ranks[0] == ["layer", *(name(t) for t in entry["followed_ids"][first:first + n])] and
+              [list(map(int, row[1:])) for row in ranks[1:]] == [[entry["followed_ranks"][(first + w) * layers + k] for w in range(n)] for k in range(layers)], "ranks", ranks)
+        check(page.fragment() == f"#lens/0/{layer}/{token}", "the address says it", page.fragment())
+    page.open(out, "#lens/0")
+    at(layers - 1, 39)
+    page.screenshot(SHOTS / f"lens-{page.theme}.png")
+    for keys, layer, token in ((["Left"], 5, 38), (["Up", "Home"], 4, 0), (["]", "Right", "Right"], 5, 2), (["[", "["], 3, 2)):
+        for key in keys:
+            page.keys(key)
+        at(layer, token)
+    page.click(".lens tbody tr:nth-child(2) td:nth-child(5)")
+    at(1, 3)
+    cells = page.run("return [...document.querySelectorAll('.lens tbody tr:nth-child(1) td')].map((c) => [c.children[0].textContent, c.children[1].textContent])")
+    check(len(cells) < 20 and [word for word, _ in cells] == [name(entry["top_ids"][t * layers * top]) for t in range(len(cells))], "the grid has what is in sight", cells)
+    quiet(check, page, "lens")
+    view(run, "--with", lens_answer(path, as_json(run)["run"]["uuid"], texts=HOSTILE, request=HOSTILE[0], checks="[" * 9000, parameters="{}"), "-o", out, "--force")
+    page.open(out, "#lens/-1/0/0")
+    check(page.run("return document.querySelectorAll('img, script:not(#data)').length") == 1 and name(1) is not None and "not checked" in page.text("#main"), "hostile texts stay texts",
+          page.text("#main")[:300])
+    quiet(check, page, "hostile lens")
 
 
 def test_keys_of_all_pages(check, page, small):

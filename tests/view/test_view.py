@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-view: the file that it writes, the data in it, and what it refuses. test_browser.py looks at the pages."""
+import base64
+import random
 import re
 import shutil
 import subprocess
@@ -7,10 +9,12 @@ import subprocess
 import numpy as np
 import pytest
 
+from safetensors.numpy import load_file
+
 import dmi
 from damage import flip_payload
 from harness import BUILD, DMI_DUMP, dump_json
-from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, floats, hash_of, schedule, small, view
+from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, floats, hash_of, lens_answer, schedule, small, view
 
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
 pytestmark = [pytest.mark.built(VIEW, DMI_DUMP, MAKE_SCHEDULE, MAKE_ODD, MAKE_RUN, LIBRARY), pytest.mark.usefixtures("library")]
@@ -246,3 +250,61 @@ def test_a_growing_run_and_a_lone_segment(check, run, tmp_path):
     manifest.unlink()
     view(tmp_path / "killed", "-o", tmp_path / "k.html", status=1)
     check(Report(tmp_path / "k.html").said["maps"], "a run without its manifest")
+
+
+# ------------------------------------------------------------------------- answers
+
+
+def uuid_of(run):
+    return as_json(run)["run"]["uuid"]
+
+
+def test_an_answer_of_lens(check, run, tmp_path):
+    """Its arrays, in --json and in the page; the last tokens where it does not fit."""
+    path = lens_answer(tmp_path / "lens.safetensors", uuid_of(run))
+    wanted = load_file(path)
+    entry, = as_json(run, "--with", path)["lens"]
+    view(run, "--with", path, "-o", tmp_path / "r.html")
+    page, = Report(tmp_path / "r.html").said["lens"]
+    for name in ("layers", "token_ids", "top_ids", "top_logits", "logsumexp", "followed", "followed_ids", "followed_ranks", "followed_logits"):
+        found = np.frombuffer(base64.b64decode(page[name]), wanted[name].dtype.newbyteorder("<"))
+        check(np.array_equal(np.array(entry[name], wanted[name].dtype), wanted[name].ravel()) and np.array_equal(found, wanted[name].ravel()), name, entry[name])
+    check(entry["positions"] == wanted["positions"].tolist() and (entry["request"], entry["id"]) == (0, "a"), "whose it is", entry["positions"])
+    check(entry["texts"] == {"0": " the", "1": "Mary", "2": "\\u{a}", "3": " John", "4": "<b>"} == page["texts"], "texts of tokens", entry["texts"])
+    path = lens_answer(tmp_path / "long.safetensors", uuid_of(run), tokens=2000, layers=20, top=10)
+    said = as_json(run, "--with", path, "--max-bytes", "1M")
+    entry, wanted = said["lens"][0], load_file(path)
+    n = len(entry["positions"])
+    check(10 < n < 2000 and f"the lens of a has the last {n} of 2000 tokens" in said["left_out"], "what does not fit is said", said["left_out"])
+    words = sum(entry["followed"])
+    check(entry["positions"] == list(range(2000 - n, 2000)) and entry["top_ids"] == wanted["top_ids"][-n:].ravel().tolist() and
+          entry["followed_ranks"] == wanted["followed_ranks"][-words:].ravel().tolist(), "the last tokens are there, with their words")
+
+
+@pytest.mark.parametrize("change, wrong", [
+    ({"what": "dla"}, "no answer of `python -m dmi lens`"), ({"formula": "2"}, "or of another version"), ({"what": None}, "no answer of `python -m dmi lens`"),
+    ({"run": "00000000-0000-0000-0000-000000000000"}, "an answer of another run"), ({"top_ids": None}, "its top_ids is not there"),
+    ({"top_ids": np.zeros((5, 4, 3), "i8")}, "its top_ids is not there, or of another type"), ({"top_ids": np.zeros((5, 4, 2), "i4")}, "its top_logits has another shape"),
+    ({"logsumexp": np.zeros((4, 5), "f4")}, "its logsumexp has another shape"), ({"followed": np.array([1, 2, 3, 1, 9], "i4")}, "its numbers of words, or its positions, cannot be"),
+    ({"followed": np.array([-1, 2, 3, 1, 2], "i4")}, "cannot be"), ({"followed": np.array([1, 1, 1, 1, 1], "i4")}, "are not those of its ranks"),
+    ({"positions": np.array([0, 1, 2, 3, -4])}, "cannot be"), ({"text_ends": np.array([4, 8, 7, 14, 17])}, "do not end one after the other"),
+    ({"text_ends": np.array([4, 8, 9, 14, 99])}, "do not end one after the other"),
+], ids=range(14))
+def test_answers_that_are_refused(check, run, tmp_path, change, wrong):
+    path = lens_answer(tmp_path / "lens.safetensors", uuid_of(run), **change)
+    done = view(run, "--with", path, "-o", tmp_path / "r.html", status=2)
+    check(wrong in done.stderr and "lens.safetensors" in done.stderr and done.stderr.count("\n") == 1 and not (tmp_path / "r.html").exists(), "one sentence, and no report", done.stderr)
+
+
+def test_answers_with_bytes_that_are_changed(run, tmp_path, seeds):
+    """A file with bytes changed is shown, or refused by one sentence; nothing else happens."""
+    path, drawn = lens_answer(tmp_path / "lens.safetensors", uuid_of(run)), random.Random(5)
+    good = path.read_bytes()
+    for _ in range(seeds(60, 2000)):
+        data = bytearray(good)
+        for _ in range(drawn.randint(1, 6)):
+            data[drawn.randrange(len(data))] = drawn.choice([0, 1, 34, 57, 125, 127, 128, 255])
+        path.write_bytes(data[:drawn.choice([len(data), len(data), drawn.randrange(len(data))])])
+        done = subprocess.run([VIEW, run, "--with", path, "-o", tmp_path / "r.html", "--force"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, check=False)
+        assert done.returncode in (0, 2) and done.stderr.count(b"\n") == (done.returncode == 2), (done.returncode, done.stderr)
+        assert done.returncode or Report(tmp_path / "r.html").said["lens"]

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/utf8.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------- text */
@@ -116,6 +117,19 @@ void document_floats(struct document *d, const char *key, const float *values, s
         text_add(&d->out, ",", i ? 1 : 0);
         text_json_double(&d->out, (double)values[i]);
     }
+    text_add(&d->out, "]", 1);
+}
+
+void document_integers(struct document *d, const char *key, const int32_t *values, size_t n)
+{
+    put_key(d, key);
+    if (d->in_page) {
+        put_base64(d, values, n * sizeof *values);
+        return;
+    }
+    text_add(&d->out, "[", 1);
+    for (size_t i = 0; i < n; i++)
+        text_printf(&d->out, i ? ",%" PRId32 : "%" PRId32, values[i]);
     text_add(&d->out, "]", 1);
 }
 

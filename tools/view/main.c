@@ -32,7 +32,7 @@ struct options {
     const char *run, *output;
     bool force, json;
     uint64_t max_bytes;
-    struct names requests, sites, values;
+    struct names requests, sites, values, answers;
     struct text layers, tokens; /* with commas */
 };
 
@@ -50,6 +50,7 @@ static const char usage[] =
     "  --values NAME      all rows of this site or tensor on the page Values (default: the last "
     "row\n"
     "                     of each tensor, cut to 64 elements)\n"
+    "  --with FILE        an answer of `python -m dmi lens` on the page Lens\n"
     "  --max-bytes N      of the report, K, M or G may follow (default: 20M); what is left out is\n"
     "                     said on the page and here\n"
     "  --json             what the report holds as JSON on stdout, in place of the report\n"
@@ -57,7 +58,8 @@ static const char usage[] =
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
     "joined,\n"
-    "or one segment file. --request, --site and --values may come several times.\n"
+    "or one segment file. --request, --site, --values and --with may come several\n"
+    "times.\n"
     "Exit status: 0 all well; 1 damage; 2 wrong usage, a name that the run has not, or nothing "
     "that\n"
     "could be read or written.\n";
@@ -103,6 +105,7 @@ static bool take_option(int c, struct options *o)
     case 'r': return add_name(&o->requests, optarg);
     case 's': return add_name(&o->sites, optarg);
     case 'v': return add_name(&o->values, optarg);
+    case 'w': return add_name(&o->answers, optarg);
     case 'l': return add_words(&o->layers, optarg);
     case 't': return add_words(&o->tokens, optarg);
     case 'm': return read_bytes(optarg, &o->max_bytes);
@@ -111,12 +114,19 @@ static bool take_option(int c, struct options *o)
 }
 
 static const struct option longs[] = {
-    { "output", required_argument, NULL, 'o' },    { "force", no_argument, NULL, 'f' },
-    { "request", required_argument, NULL, 'r' },   { "site", required_argument, NULL, 's' },
-    { "layers", required_argument, NULL, 'l' },    { "tokens", required_argument, NULL, 't' },
-    { "values", required_argument, NULL, 'v' },    { "json", no_argument, NULL, 'j' },
-    { "max-bytes", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+    { "output", required_argument, NULL, 'o' },
+    { "force", no_argument, NULL, 'f' },
+    { "request", required_argument, NULL, 'r' },
+    { "site", required_argument, NULL, 's' },
+    { "layers", required_argument, NULL, 'l' },
+    { "tokens", required_argument, NULL, 't' },
+    { "values", required_argument, NULL, 'v' },
+    { "with", required_argument, NULL, 'w' },
+    { "json", no_argument, NULL, 'j' },
+    { "max-bytes", required_argument, NULL, 'm' },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },
+    { NULL, 0, NULL, 0 },
 };
 
 /* Return: -1 to go on, else the status to exit with. */
@@ -144,6 +154,7 @@ static void options_deinit(struct options *o)
     free(o->requests.all);
     free(o->sites.all);
     free(o->values.all);
+    free(o->answers.all);
     text_deinit(&o->layers);
     text_deinit(&o->tokens);
 }
@@ -227,6 +238,8 @@ static int build(struct err *err, struct view_report *report)
     if (!r)
         r = view_values(err, report);
     if (!r)
+        r = view_lens(err, report);
+    if (!r)
         r = view_maps(err, report);
     document_add(d, "damaged_rows", value_u64(report->n_damaged));
     document_add(d, "left_out", json_incref(report->left_out));
@@ -309,6 +322,8 @@ static int view(struct options *o)
     char why[512] = "";
     struct view_report report = { .values = o->values.all,
                                   .n_values = o->values.n,
+                                  .answers = o->answers.all,
+                                  .n_answers = o->answers.n,
                                   .max_bytes = o->max_bytes,
                                   .document = { .in_page = !o->json } };
     report.n_around = (uint64_t)(view_page_before_end - view_page_before) +

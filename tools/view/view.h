@@ -15,6 +15,8 @@ struct view_report {
     const struct dmi_read_name
         *values; /* tensors, by site or SITE.LAYER, all of whose rows are wanted */
     size_t n_values;
+    const struct dmi_read_name *answers; /* files that others computed from the run */
+    size_t n_answers;
     uint64_t max_bytes; /* of the report */
     uint64_t n_around;  /* of them, what the page itself has */
     struct document document;
@@ -37,6 +39,7 @@ json_t *view_id_of(const struct dmi_read_tensor *tensor);
 
 /* Each adds its members. Return: 0 or -errno with a sentence in @err. */
 int view_overview(struct err *err, struct view_report *report);
+int view_lens(struct err *err, struct view_report *report);
 int view_maps(struct err *err, struct view_report *report);
 int view_values(struct err *err, struct view_report *report);
 
