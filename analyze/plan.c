@@ -371,10 +371,10 @@ static int want_heads(struct err *err, struct plan *p, const struct dmi_analyze_
             if (o->heads[k].layer < 0 || o->heads[k].layer == p->layers[i].layer)
                 found = p->layers[i].wanted[o->heads[k].head] = true;
         if (!found && o->heads[k].layer >= 0)
-            return err_set(err, -ENOENT, "there is no head %d.%u: layers have %u heads",
+            return err_set(err, -EINVAL, "there is no head %d.%u: layers have %u heads",
                            o->heads[k].layer, o->heads[k].head, p->n_heads);
         if (!found)
-            return err_set(err, -ENOENT, "there is no head %u: layers have %u", o->heads[k].head,
+            return err_set(err, -EINVAL, "there is no head %u: layers have %u", o->heads[k].head,
                            p->n_heads);
     }
     return 0;

@@ -165,7 +165,7 @@ DMI_ANALYZE_API void dmi_analyze_model_close(struct dmi_analyze_model *model);
  * dmi_analyze_open() - find what an answer needs, and refuse what cannot be answered
  * @run: borrowed until dmi_analyze_close(). What it has selected is what there is: rows of cached tokens, if it selects these
  * It reads where rows are and no values. A position that a query sees and that has no row of k is a refusal by name.
- * Return: 0; -ENOENT (no such request, layer or head), -ENODATA (rows or knowledge that lack), -EINVAL, -errno.
+ * Return: 0; -ENOENT (no such request or layer), -EINVAL (no such head, what cannot be), -ENODATA (rows or knowledge that lack), -errno.
  */
 DMI_ANALYZE_API int dmi_analyze_open(struct dmi_read *run,
                                      const struct dmi_analyze_options *options,

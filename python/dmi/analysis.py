@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from .attention import probe_tokens  # noqa: F401
 from .export import FINAL, HIDDEN, IDS, _of_requests, choose_layers
 from .reading import DAMAGED, Run, Tensor, _float32, _near, _Row, _true
 from .results import Result, Writer, about

@@ -26,6 +26,11 @@ ORDERS = (None, "halves", "pairs")            # enum dmi_analyze_order
 SITES = ("q_rot", "k_rot", "q_norm", "k_norm", "q", "k", "v", "z")
 
 
+SCORES = ("previous", "duplicate", "induction", "sink", "entropy", "distance", "mul_previous", "mul_duplicate", "mul_induction", "abs_previous",
+          "abs_duplicate", "abs_induction")
+MEASURES = ("sum_normalize", "max_normalize", "sum", "max")  # enum dmi_analyze_measure
+
+
 class AnswerRefused(ReadError):
     """Attention's weights times v are not z: what was computed is not what the model did."""
 
@@ -54,6 +59,19 @@ class _Shape(reading._Struct):
 class _Proof(reading._Struct):
     _fields_ = [("size", U32), ("state", U32), ("error", DOUBLE), ("worst_row", DOUBLE), ("bound", DOUBLE), ("n_rows", U64), ("layer", I32),
                 ("head", U32)]
+
+
+class _HeadsOptions(reading._Struct):
+    _fields_ = [("size", U32), ("flags", U32), ("ids", ctypes.POINTER(I32)), ("n_ids", U64), ("ids_site", TEXT)]
+
+
+class _Score(ctypes.Structure):
+    _fields_ = [("size", U32), ("layer", I32), ("head", U32), ("reserved", U32), *[(name, DOUBLE) for name in SCORES], ("n_queries", U64),
+                ("n_repeated", U64)]
+
+
+class _Span(ctypes.Structure):
+    _fields_ = [("first", I64), ("end", I64)]
 
 
 class _Rows(ctypes.Structure):
@@ -256,6 +274,93 @@ def attention(run: Run, request: str | bytes | None = None, layers: str | int | 
             proof=proof, proofs={pair: answer.proof(*pair) for pair in sorted(rows)})
 
 
+def _opened(run: Run, config: Any, more: dict) -> _Answer:
+    return _Answer(run, model=config if config is None or isinstance(config, Model) else Model(config), **more)
+
+
+def heads(run: Run, request: str | bytes | None = None, ids: Iterable[int] | None = None, exclude_bos: bool = False, exclude_current: bool = False,
+          config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> dict[str, Any]:
+    """What heads do: {score: float64 [layers, heads]}, by the names of SCORES, and "layers" and "heads", which say what the dimensions are.
+
+    ids     token ids by position; None: those of the site token_ids
+    exclude_bos, exclude_current   for mul_ and abs_: without the first token's weights, without those of the query's own token
+    more    as of attention(), layers and queries too
+    A score is NaN where no query has what it needs.
+    """
+    import numpy
+    o = _HeadsOptions()
+    o.flags = bool(exclude_bos) | bool(exclude_current) << 1
+    if ids is not None:
+        given = list(ids)
+        o.ids, o.n_ids = (I32 * max(len(given), 1))(*given), len(given)
+    with _opened(run, config, {"request": request, **more}) as answer:
+        shape = answer.shape()
+        found = (_Score * (shape.n_layers * shape.n_heads))()
+        n = _count(answer, "dmi_analyze_heads", ctypes.byref(o), found, U64(ctypes.sizeof(_Score)), U64(len(found)))
+        _judge(answer.proof(), shape.n_borrowed, unchecked)
+    layers, numbers = sorted({s.layer for s in found[:n]}), sorted({s.head for s in found[:n]})
+    out = {name: numpy.full((len(layers), len(numbers)), math.nan) for name in SCORES}
+    for score in found[:n]:
+        for name in SCORES:
+            out[name][layers.index(score.layer), numbers.index(score.head)] = getattr(score, name)
+    return {**out, "layers": layers, "heads": numbers}
+
+
+def _count(answer: _Answer, name: str, *args: Any) -> int:
+    getattr(library(), name).restype = I64
+    return answer.call(name, *args)
+
+
+def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], request: str | bytes | None = None, heads: Iterable | None = None,
+          measure: str = "sum_normalize", config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> tuple[float, list[float]]:
+    """(mean, [number of each head]) of the share of attention that the instruction has beside data: Attention Tracker's focus.
+
+    instruction, data   positions [first, end)
+    queries             as of attention(); its focus is of the prompt's last token: queries=[n_prompt - 1]
+    measure             one of MEASURES
+    """
+    with _opened(run, config, {"request": request, "heads": heads, **more}) as answer:
+        shape, mean = answer.shape(), DOUBLE()
+        by_head = (DOUBLE * (shape.n_layers * shape.n_heads))()
+        n = _count(answer, "dmi_analyze_focus", (_Span * 2)(_Span(*instruction), _Span(*data)), U32(MEASURES.index(measure)), by_head,
+                   U64(len(by_head)), ctypes.byref(mean))
+        _judge(answer.proof(), shape.n_borrowed, unchecked)
+        return mean.value, by_head[:n]
+
+
+def tokens(run: Run, request: str | bytes | None = None, config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> Any:
+    """float64 [keys]: the sum over heads of the mean over queries of the weight that each key gets. more: as of attention()."""
+    import numpy
+    with _opened(run, config, {"request": request, **more}) as answer:
+        shape = answer.shape()
+        out = numpy.zeros(shape.n_keys)
+        answer.call("dmi_analyze_tokens", out.ctypes.data_as(ctypes.POINTER(DOUBLE)), U64(len(out)))
+        _judge(answer.proof(), shape.n_borrowed, unchecked)
+        return out
+
+
+def rerank(query: Any, null: Any, documents: Iterable[tuple[int, int]]) -> list[float]:
+    """CoRe's score of each document, from tokens() of a query and of one without content. documents: positions [first, end)."""
+    import numpy
+    both, spans = [numpy.ascontiguousarray(x, numpy.float64) for x in (query, null)], list(documents)
+    scores = (DOUBLE * max(len(spans), 1))()
+    pointers = [x.ctypes.data_as(ctypes.POINTER(DOUBLE)) for x in both]
+    if library().dmi_analyze_rerank(*pointers, U64(min(map(len, both))), (_Span * max(len(spans), 1))(*[_Span(*s) for s in spans]), U64(len(spans)), scores):
+        raise ValueError("a document is empty, or ends after the keys that both have")
+    return scores[:len(spans)]
+
+
+def probe_tokens(n: int, vocabulary: int, first: int | None = None, seed: int = 0, lowest: int = 1000) -> list[int]:
+    """Token ids for a clean induction test: @n random ones twice, after @first (the model's BOS; None: none).
+
+    vocabulary, lowest   ids are drawn from lowest to before vocabulary: the first ids of a vocabulary are often special
+    Sequences without meaning leave a head nothing but the repetition to go by (Olsson et al., arXiv 2209.11895).
+    """
+    import numpy
+    drawn = numpy.random.default_rng(seed).integers(lowest, vocabulary, n).tolist()
+    return ([] if first is None else [first]) + drawn + drawn
+
+
 def _judge(proof: Proof, borrowed: int, unchecked: bool) -> None:
     if unchecked:
         return
@@ -267,4 +372,4 @@ def _judge(proof: Proof, borrowed: int, unchecked: bool) -> None:
         raise AnswerRefused(0, "rows of another request stand in for those that a prefix cache had, and without v and z nothing shows that they are right")
 
 
-__all__ = ["AnswerRefused", "Attention", "Model", "Proof", "attention"]
+__all__ = ["AnswerRefused", "Attention", "MEASURES", "Model", "Proof", "SCORES", "attention", "focus", "heads", "probe_tokens", "rerank", "tokens"]

@@ -119,19 +119,21 @@ def write_run(folder, requests, names, chunks=(10 ** 9,), **more):
     """A run of @requests ({id: Captured}), one after the other, in steps of so many tokens; @names: of the sites.
 
     @more: lacking=(id, first, end): positions of a request without rows; wrong={(id, name): function of the values}; flat: rows without
-    a dimension of heads
+    a dimension of heads; ids: of the site token_ids, of every request; n_prompt: tokens of each prompt
     """
+    ids, n_prompt = more.get("ids"), more.get("n_prompt", 0)
     lacking, wrong, flat = more.get("lacking", {}), more.get("wrong", {}), more.get("flat", ())
     captured = next(iter(requests.values()))
     dtype, size = DTYPES[captured.dtype]
-    sites = [site(name, dtype=captured.dtype) for name in names]
+    sites = [site(name, dtype=captured.dtype) for name in names] + ([site("token_ids", dtype="i32", has_layer=False)] if ids else [])
     parts, sequence, number, launch = [sites_chunk(sites)], 1, 0, 2
     for request, one in requests.items():
         at, sizes = lacking.get(request, 0), list(chunks)
         while at < one.n:
             n = min(sizes.pop(0) if len(sizes) > 1 else sizes[0], one.n - at)
-            parts.append(chunk(sequence, STEPS, step(number, [(request.encode(), at, 0, n)])))
-            rows = []
+            parts.append(chunk(sequence, STEPS, step(number, [(request.encode(), at, 0, n, n_prompt)])))
+            rows = [(len(names), -1, number, launch, [n], np.array(ids[at:at + n], "<i4").tobytes(), 7, 4)] if ids else []
+            launch += 1
             for i, name in enumerate(names):
                 for layer in range(one.model.layers):
                     x = wrong.get((request, name), lambda x: x)(one.values[name][layer])[at:at + n]

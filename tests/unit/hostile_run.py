@@ -40,10 +40,10 @@ def dictionary(sites, **more):
 
 
 def step(sequence, spans, n_rows=None, flags=0):
-    """@spans: (request id, first position, first row, tokens)"""
+    """@spans: (request id, first position, first row, tokens[, tokens of the prompt])"""
     ids, table, at = bytearray(), bytearray(), STEP.size + SPAN.size * len(spans)
-    for name, position, row, tokens in spans:
-        table += SPAN.pack(at + len(ids), len(name), 0, 0, position, row, tokens, 0, 0, 0, 0)
+    for name, position, row, tokens, *prompt in spans:
+        table += SPAN.pack(at + len(ids), len(name), 0, 0, position, row, tokens, 0, 0, 0, *(prompt or [0]))
         ids += name
     size = pad8(at + len(ids))
     rows = sum(s[3] for s in spans) if n_rows is None else n_rows

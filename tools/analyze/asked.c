@@ -61,30 +61,34 @@ void asked_close(struct asked *a)
 
 /* ------------------------------------------------------------------------- queries and heads */
 
+int asked_next(const struct options *o, struct asked *a, char *why, uint64_t n_why)
+{
+    uint64_t n_prefix = a->prefix_request ? strlen(a->prefix_request) : 0;
+    const struct dmi_analyze_options options = { .size = sizeof options,
+                                                 .n_threads = o->n_threads,
+                                                 .request = a->request,
+                                                 .request_bytes = a->request_bytes,
+                                                 .layers = o->layers,
+                                                 .heads = a->heads,
+                                                 .n_heads = a->n_heads,
+                                                 .queries = a->queries,
+                                                 .n_queries = a->n_queries,
+                                                 .sites = o->sites,
+                                                 .model = a->model,
+                                                 .multiplier = o->multiplier,
+                                                 .n_memory = o->n_memory,
+                                                 .rope_order = o->rope_order,
+                                                 .prefix = a->prefix,
+                                                 .prefix_request = a->prefix_request,
+                                                 .prefix_request_bytes = n_prefix };
+    dmi_analyze_close(a->answer);
+    return dmi_analyze_open(a->run, &options, &a->answer, why, n_why);
+}
+
 static int open_answer(const struct options *o, struct asked *a)
 {
     char why[512];
-    const struct dmi_analyze_options options = {
-        .size = sizeof options,
-        .n_threads = o->n_threads,
-        .request = o->request,
-        .request_bytes = o->request ? strlen(o->request) : 0,
-        .layers = o->layers,
-        .heads = a->heads,
-        .n_heads = a->n_heads,
-        .queries = a->queries,
-        .n_queries = a->n_queries,
-        .sites = o->sites,
-        .model = a->model,
-        .multiplier = o->multiplier,
-        .n_memory = o->n_memory,
-        .rope_order = o->rope_order,
-        .prefix = a->prefix,
-        .prefix_request = a->prefix_request,
-        .prefix_request_bytes = a->prefix_request ? strlen(a->prefix_request) : 0
-    };
-    dmi_analyze_close(a->answer);
-    int r = dmi_analyze_open(a->run, &options, &a->answer, why, sizeof why);
+    int r = asked_next(o, a, why, sizeof why);
     if (r)
         complain("%s", why);
     return r ? status_of(r) : ANALYZE_OK;
@@ -182,16 +186,24 @@ static int open_prefix(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
-int asked_answer(const struct options *o, struct asked *a)
+int asked_several(const struct options *o, struct asked *a)
 {
     char why[512];
     int status = asked_open(o, a);
+    a->request = o->request;
+    a->request_bytes = o->request ? strlen(o->request) : 0;
     if (!status && o->prefix)
         status = open_prefix(o, a);
     if (!status && o->config && dmi_analyze_model_open(o->config, &a->model, why, sizeof why)) {
         complain("%s", why);
         status = ANALYZE_USAGE;
     }
+    return status;
+}
+
+int asked_answer(const struct options *o, struct asked *a)
+{
+    int status = asked_several(o, a);
     if (!status)
         status = open_answer(o, a);
     if (!status && o->heads.n)

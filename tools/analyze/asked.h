@@ -9,8 +9,10 @@
 
 struct asked {
     struct dmi_read *run;
-    struct dmi_read *prefix;         /* NULL: none was named */
-    const char *prefix_request;      /* NULL: the only one */
+    struct dmi_read *prefix;    /* NULL: none was named */
+    const char *prefix_request; /* NULL: the only one */
+    const char *request;        /* any bytes; NULL: the only one */
+    uint64_t request_bytes;
     struct dmi_analyze_model *model; /* NULL: none is known */
     struct dmi_analyze *answer;      /* NULL: asked_open() alone was called */
     int64_t *queries;                /* that --tokens names; NULL: all */
@@ -24,6 +26,14 @@ int asked_open(const struct options *options, struct asked *out);
 
 /* The same, and the answer that heads, layers and tokens of the options mean. */
 int asked_answer(const struct options *options, struct asked *out);
+/* The same without heads and tokens of the options, and no answer yet: for several requests. */
+int asked_several(const struct options *options, struct asked *out);
+
+/*
+ * The answer about request, heads and queries that @asked has now, in the place of the one before. Return: 0; -errno, and @why says it.
+ */
+int asked_next(const struct options *options, struct asked *asked, char *why, uint64_t n_why);
+
 /* Accepts a zeroed struct. */
 void asked_close(struct asked *asked);
 

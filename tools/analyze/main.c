@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-analyze: answers from what was captured. See docs/man/dmi-analyze.1. */
 #include "tools/analyze/attention.h"
+#include "tools/analyze/focus.h"
+#include "tools/analyze/heads.h"
 #include "tools/analyze/options.h"
+#include "tools/analyze/rerank.h"
 #include "tools/analyze/routing.h"
 #include "tools/analyze/stats.h"
 #include "tools/common/leftover.h"
@@ -15,6 +18,9 @@
 
 static const struct command commands[] = {
     { "attention", analyze_attention },
+    { "heads", analyze_heads },
+    { "focus", analyze_focus, .by_file = true },
+    { "rerank", analyze_rerank, .by_file = true },
     { "stats", analyze_stats, .selects = true },
     { "routing", analyze_routing, .selects = true },
     { 0 },

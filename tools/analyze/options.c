@@ -12,6 +12,10 @@
 static const char usage_text[] =
     "dmi-analyze attention RUN     which tokens a head attends to, proved by what the model made "
     "of it\n"
+    "dmi-analyze heads RUN         which heads look back, copy, induce, rest on the first token\n"
+    "dmi-analyze focus RUN         how much of its attention a prompt's end gives to the "
+    "instruction\n"
+    "dmi-analyze rerank RUN        which document a query reads\n"
     "dmi-analyze stats RUN         what tensors hold: norms, moments, the largest value, outlier "
     "channels\n"
     "dmi-analyze routing RUN       which experts a mixture of experts chose, and how evenly\n"
@@ -23,10 +27,11 @@ static const char usage_text[] =
     "  --request ID        of this request; a run of one request needs none\n"
     "  --layers LIST       only these layers: 0,3-7,last (3-7: 7 is included)\n"
     "  --heads LIST        only these heads of each layer: 0,4:8 (4:8: 8 is not included)\n"
+    "                      focus, rerank: a file that lists them: [[LAYER, HEAD], ...]\n"
     "  --tokens LIST       only these queries: positions 5 or A:B, which -2: counts from the end, "
     "prompt,\n"
     "                      response, response[0:16], last, all\n"
-    "  --top N             so many of the strongest pairs (default: 10)\n"
+    "  --top N             so many of the strongest pairs, or of the first heads (default: 10)\n"
     "  --skip-first        leave out the first token as a key: heads that have nothing to say rest "
     "there\n"
     "  --map               of one head: a map, queries down, keys across\n"
@@ -60,12 +65,28 @@ static const char usage_text[] =
     "  --memory SIZE       bytes for keys, values and rows of weights, K, M or G after the number "
     "(default:\n"
     "                      64M)\n"
+    "  --exclude-bos       heads: mul and abs without weights of the first token\n"
+    "  --exclude-current   heads: mul and abs without weights of the query's own token\n"
+    "  --spans FILE        focus: where instruction and data lie in each prompt, in JSON\n"
+    "  --measure M         focus: sum_normalize (default), max_normalize, sum, max\n"
+    "  --below X           focus: exit with status 3 if a request was below X\n"
+    "  --follow            focus: a line for each request as it ends its prompt, until the run "
+    "ends\n"
+    "  --find              focus: the heads that tell requests apart, from --plain and --injected\n"
+    "  --plain LIST        focus: ids of requests without an injection, separated by commas\n"
+    "  --injected LIST     focus: ids of requests with one\n"
+    "  --times X           focus: so many standard deviations between the two (default: 4)\n"
+    "  --passages FILE     rerank: where documents and queries lie, in JSON\n"
+    "  --query ID          rerank: the request with the query\n"
+    "  --null ID           rerank: the request with a query without content, as N/A\n"
+    "  --all-heads         rerank: sum over all heads, though --heads names some\n"
     "  --site NAME         stats: only this site; may come several times\n"
     "  --by WHAT           stats: what a line is of: layer (default), token or channel\n"
     "  --experts N         routing: how many a layer has, where router_logits was not captured\n"
     "  --top-k K           routing: choices are the K largest router logits, weights their "
     "softmax\n"
-    "  --ids NAME          routing: the site of this name in the place of topk_ids\n"
+    "  --ids NAME          routing: the site of this name in the place of topk_ids; heads: of "
+    "token_ids\n"
     "  --weights NAME      routing: the same of topk_weights\n"
     "  --logits NAME       routing: the same of router_logits\n"
     "  --output FILE, -o   also write the answer as safetensors; attention: or npy, where the name "
@@ -76,7 +97,8 @@ static const char usage_text[] =
     "\n"
     "Exit status: 0 all well; 1 nothing to answer from; 2 wrong usage, a name that the run has "
     "not, or\n"
-    "nothing readable; 4 the answer was refused: attention's weights times v are not z.\n";
+    "nothing readable; 3 a request was below --below; 4 the answer was refused: attention's "
+    "weights times v are not z.\n";
 
 enum option_id {
     OPT_REQUEST = 256,
@@ -87,6 +109,20 @@ enum option_id {
     OPT_SKIP_FIRST,
     OPT_MAP,
     OPT_CONFIG,
+    OPT_EXCLUDE_BOS,
+    OPT_EXCLUDE_CURRENT,
+    OPT_SPANS,
+    OPT_MEASURE,
+    OPT_BELOW,
+    OPT_FOLLOW,
+    OPT_FIND,
+    OPT_PLAIN,
+    OPT_INJECTED,
+    OPT_TIMES,
+    OPT_PASSAGES,
+    OPT_QUERY,
+    OPT_NULL,
+    OPT_ALL_HEADS,
     OPT_ROPE_ORDER,
     OPT_PREFIX,
     OPT_FILL_CACHED,
@@ -127,6 +163,21 @@ static const struct option long_options[] = {
     { "skip-first", no_argument, NULL, OPT_SKIP_FIRST },
     { "map", no_argument, NULL, OPT_MAP },
     { "config", required_argument, NULL, OPT_CONFIG },
+    { "exclude-bos", no_argument, NULL, OPT_EXCLUDE_BOS },
+    { "exclude-current", no_argument, NULL, OPT_EXCLUDE_CURRENT },
+    { "spans", required_argument, NULL, OPT_SPANS },
+    { "measure", required_argument, NULL, OPT_MEASURE },
+    { "below", required_argument, NULL, OPT_BELOW },
+    { "follow", no_argument, NULL, OPT_FOLLOW },
+    { "find", no_argument, NULL, OPT_FIND },
+    { "plain", required_argument, NULL, OPT_PLAIN },
+    { "injected", required_argument, NULL, OPT_INJECTED },
+    { "times", required_argument, NULL, OPT_TIMES },
+    { "passages", required_argument, NULL, OPT_PASSAGES },
+    { "query", required_argument, NULL, OPT_QUERY },
+    { "null", required_argument, NULL, OPT_NULL },
+    { "all-heads", no_argument, NULL, OPT_ALL_HEADS },
+
     { "rope-order", required_argument, NULL, OPT_ROPE_ORDER },
     { "prefix", required_argument, NULL, OPT_PREFIX },
     { "fill-cached", no_argument, NULL, OPT_FILL_CACHED },
@@ -159,14 +210,14 @@ static const struct option long_options[] = {
 };
 
 /* Which commands take an option; options that are not here go with all. */
-#define COMPUTING "attention"
+#define COMPUTING "attention heads focus rerank"
 static const struct {
     int id;
     const char *commands;
 } taken_by[] = {
-    { OPT_HEADS, "attention" },
-    { OPT_TOKENS, "attention stats routing" },
-    { OPT_TOP, "attention" },
+    { OPT_HEADS, COMPUTING },
+    { OPT_TOKENS, "attention heads stats routing" },
+    { OPT_TOP, "attention heads focus" },
     { OPT_SKIP_FIRST, "attention stats" },
     { OPT_MAP, "attention" },
     { OPT_CONFIG, COMPUTING },
@@ -188,11 +239,25 @@ static const struct {
     { OPT_BY, "stats" },
     { OPT_EXPERTS, "routing" },
     { OPT_TOP_K, "routing" },
-    { OPT_IDS, "routing" },
+    { OPT_EXCLUDE_BOS, "heads" },
+    { OPT_EXCLUDE_CURRENT, "heads" },
+    { OPT_SPANS, "focus" },
+    { OPT_MEASURE, "focus" },
+    { OPT_BELOW, "focus" },
+    { OPT_FOLLOW, "focus" },
+    { OPT_FIND, "focus" },
+    { OPT_PLAIN, "focus" },
+    { OPT_INJECTED, "focus" },
+    { OPT_TIMES, "focus" },
+    { OPT_PASSAGES, "rerank" },
+    { OPT_QUERY, "rerank" },
+    { OPT_NULL, "rerank" },
+    { OPT_ALL_HEADS, "rerank" },
+    { OPT_IDS, "heads routing" },
     { OPT_WEIGHTS, "routing" },
     { OPT_LOGITS, "routing" },
-    { OPT_OUTPUT, "attention stats routing" },
-    { OPT_FORCE, "attention stats routing" },
+    { OPT_OUTPUT, "attention heads focus stats routing" },
+    { OPT_FORCE, "attention heads stats routing" },
 };
 
 static const char *option_name(int id)
@@ -251,6 +316,24 @@ static int take_order(uint32_t *out)
     return hint();
 }
 
+static int take_measure(uint32_t *out)
+{
+    static const char *const names[] = { "sum_normalize", "max_normalize", "sum", "max" };
+    for (*out = 0; *out < 4; ++*out)
+        if (!strcmp(names[*out], optarg))
+            return -1;
+    complain("--measure: '%s' is none of sum_normalize, max_normalize, sum, max", optarg);
+    return hint();
+}
+
+static int take_decimal(int id, double *out)
+{
+    if (parse_decimal(optarg, out) && *out >= 0)
+        return -1;
+    complain("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
+    return hint();
+}
+
 static int take_site(int c, struct dmi_analyze_sites *s)
 {
     switch (c) {
@@ -300,7 +383,21 @@ static int take_option(int c, struct options *o)
     switch (c) {
     case OPT_REQUEST: o->request = optarg; break;
     case OPT_LAYERS: o->layers = optarg; break;
-    case OPT_HEADS: return take(choice_numbers("heads", optarg, false, &o->heads));
+    case OPT_HEADS: o->heads_file = optarg; break;
+    case OPT_EXCLUDE_BOS: o->exclude_bos = true; break;
+    case OPT_EXCLUDE_CURRENT: o->exclude_current = true; break;
+    case OPT_SPANS: o->spans = optarg; break;
+    case OPT_MEASURE: return take_measure(&o->measure);
+    case OPT_BELOW: return take_decimal(c, &o->below);
+    case OPT_TIMES: return take_decimal(c, &o->times);
+    case OPT_FOLLOW: o->follow = true; break;
+    case OPT_FIND: o->find = true; break;
+    case OPT_PLAIN: o->plain = optarg; break;
+    case OPT_INJECTED: o->injected = optarg; break;
+    case OPT_PASSAGES: o->passages = optarg; break;
+    case OPT_QUERY: o->query = optarg; break;
+    case OPT_NULL: o->null = optarg; break;
+    case OPT_ALL_HEADS: o->all_heads = true; break;
     case OPT_TOKENS: o->tokens = optarg; break;
     case OPT_TOP: return take_number(c, 1000000, &o->n_top);
     case OPT_SKIP_FIRST: o->skip_first = true; break;
@@ -366,7 +463,9 @@ static int take_words(int n, char **words, const struct command *commands, struc
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
     bool given[OPT_VERSION - OPT_REQUEST + 1] = { 0 };
-    *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10 };
+    *o = (struct options){
+        .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10, .below = -1, .times = 4
+    };
     opterr = 0;
     int c, status;
     while ((c = getopt_long(argc, argv, ":ho:", long_options, NULL)) != -1) {
@@ -382,5 +481,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     if (optind == argc)
         return print_usage(stderr);
     status = take_words(argc - optind, argv + optind, commands, o);
+    if (status < 0 && o->heads_file && !o->command->by_file)
+        status = take(choice_numbers("heads", o->heads_file, false, &o->heads));
     return status < 0 && !are_taken(o, given) ? hint() : status;
 }

@@ -25,6 +25,7 @@ struct options;
 struct command {
     const char *name;
     int (*run)(const struct options *options); /* Return: an exit status */
+    bool by_file;                              /* --heads names a file */
     bool selects; /* its rows are those of --site, --layers and --tokens */
 };
 
@@ -36,13 +37,18 @@ enum by { BY_LAYER, BY_TOKEN, BY_CHANNEL };
 
 struct options {
     const struct command *command;
-    const char *run;     /* a folder or a file */
-    const char *request; /* NULL: the only one */
-    const char *layers;  /* words; NULL: all */
-    const char *tokens;  /* words: queries; NULL: all */
-    const char *config;  /* NULL: what the run says */
-    const char *prefix;  /* RUN or RUN:ID; NULL: none */
-    struct slices heads; /* numbers; none: all */
+    const char *run;        /* a folder or a file */
+    const char *request;    /* NULL: the only one */
+    const char *layers;     /* words; NULL: all */
+    const char *tokens;     /* words: queries; NULL: all */
+    const char *config;     /* NULL: what the run says */
+    const char *prefix;     /* RUN or RUN:ID; NULL: none */
+    struct slices heads;    /* numbers; none: all */
+    const char *heads_file; /* of commands that take a list of heads; NULL: none */
+    const char *spans, *passages, *query, *null, *plain,
+        *injected;       /* files and requests; NULL: not said */
+    uint32_t measure;    /* enum dmi_analyze_measure */
+    double below, times; /* --below; --k; -1: not said */
     int32_t ranks[4];    /* by axis, -1: any */
     struct dmi_analyze_sites sites;
     double multiplier; /* 0: not said */
@@ -56,7 +62,8 @@ struct options {
     const char *output;                 /* a file; NULL: none */
     uint32_t n_experts, top_k;          /* 0: not said */
     const char *ids, *weights, *logits; /* sites; NULL: DMI's own names */
-    bool json, unchecked, fill_cached, map, skip_first, force;
+    bool json, unchecked, fill_cached, map, skip_first, force, exclude_bos, exclude_current, follow,
+        find, all_heads;
 };
 
 /**

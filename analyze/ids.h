@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Token ids of a request. One thread, as the run. */
+#ifndef ANALYZE_IDS_H
+#define ANALYZE_IDS_H
+
+#include "analyze/plan.h"
+
+#include <stdint.h>
+
+#define IDS_NONE INT64_MIN /* of a position: not known */
+
+/**
+ * ids_read() - token ids of a plan's request, by position
+ * @site: NULL: token_ids
+ * @out: gets n_keys ids, IDS_NONE where the run has none
+ * Return: how many are known; -errno with a sentence in @err.
+ */
+int64_t ids_read(struct err *err, const struct plan *plan, const char *site, int64_t *out);
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-analyze heads: what heads do, kind by kind. A program of one thread. */
+#ifndef TOOLS_ANALYZE_HEADS_H
+#define TOOLS_ANALYZE_HEADS_H
+
+#include "tools/analyze/options.h"
+
+/* Return: an exit status. */
+int analyze_heads(const struct options *options);
+
+#endif

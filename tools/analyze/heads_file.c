@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/analyze/heads_file.h"
+
+#include "core/cleanup.h"
+#include "tools/common/place.h"
+#include "tools/common/say.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *json_file(const char *path)
+{
+    json_error_t why;
+    json_t *value = json_load_file(path, JSON_DECODE_ANY, &why);
+    if (!value)
+        complain("%s:%d:%d: %s", path, why.line, why.column, why.text);
+    return value;
+}
+
+/* ------------------------------------------------------------------------- heads */
+
+static bool is_small(const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) >= 0 &&
+           json_integer_value(v) < HEADS_FILE_MOST;
+}
+
+static bool take_head(const json_t *v, struct dmi_analyze_head *out)
+{
+    const json_t *layer = json_array_get(v, 0), *head = json_array_get(v, 1);
+    int n = 0;
+    unsigned l, h;
+    if (json_is_string(v) && sscanf(json_string_value(v), "%5u.%5u%n", &l, &h, &n) == 2 &&
+        !json_string_value(v)[n]) {
+        *out = (struct dmi_analyze_head){ (int32_t)l, h };
+        return true;
+    }
+    if (json_array_size(v) != 2 || !is_small(layer) || !is_small(head))
+        return false;
+    *out = (struct dmi_analyze_head){ (int32_t)json_integer_value(layer),
+                                      (uint32_t)json_integer_value(head) };
+    return true;
+}
+
+static const json_t *list_of(const json_t *file)
+{
+    const json_t *list = json_object_get(json_object_get(file, "params"), "important_heads");
+    list = list ? list : json_object_get(file, "heads");
+    return list ? list : file;
+}
+
+static int take_heads(const char *path, const json_t *list, struct dmi_analyze_head **out,
+                      uint64_t *n)
+{
+    size_t size = json_array_size(list);
+    if (!size || size > HEADS_FILE_MOST) {
+        complain("%s has no list of heads: [[LAYER, HEAD], ...]", path);
+        return -1;
+    }
+    *out = calloc(size, sizeof **out);
+    for (*n = 0; *out && *n < size; ++*n)
+        if (!take_head(json_array_get(list, *n), &(*out)[*n])) {
+            complain("%s: entry %zu is no head: [LAYER, HEAD], or \"LAYER.HEAD\"", path,
+                     (size_t)*n);
+            free(*out);
+            *out = NULL;
+            return -1;
+        }
+    return *out ? 0 : -1;
+}
+
+int heads_file_read(const char *path, struct dmi_analyze_head **out, uint64_t *n)
+{
+    json_t *file = json_file(path);
+    *out = NULL;
+    *n = 0;
+    int r = file ? take_heads(path, list_of(file), out, n) : -1;
+    json_decref(file);
+    return r;
+}
+
+int heads_file_write(const char *path, const char *run, const struct dmi_analyze_head *heads,
+                     uint64_t n)
+{
+    struct err err = { 0 };
+    struct place place = { .fd = -1 };
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("[i, i]", heads[i].layer, (int)heads[i].head));
+    json_t *file = json_pack("{s:{s:o}}", "params", "important_heads", list);
+    _cleanup_(freep) char *text = file ? json_dumps(file, 0) : NULL;
+    json_decref(file);
+    int r = text ? place_choose(&err, &place, path, run, ".json", false) : -1;
+    if (!r)
+        r = place_open(&err, &place);
+    if (!r && place_write(place.fd, text, strlen(text), 0))
+        r = err_set(&err, -1, "cannot write %s", path);
+    if (!r)
+        r = place_keep(&err, &place);
+    if (r)
+        complain("%s", text ? err.msg : "no memory");
+    place_deinit(&place);
+    return r ? -1 : 0;
+}
+
+/* ------------------------------------------------------------------------- spans */
+
+/* Where @n ids stand in the prompt's first; -1: nowhere. */
+static int64_t find_ids(const json_t *wanted, int64_t n_prompt, const int64_t *ids)
+{
+    int64_t n = (int64_t)json_array_size(wanted);
+    for (int64_t at = 0; ids && n && at + n <= n_prompt; at++) {
+        int64_t i = 0;
+        while (i < n && json_is_integer(json_array_get(wanted, (size_t)i)) &&
+               ids[at + i] == json_integer_value(json_array_get(wanted, (size_t)i)))
+            i++;
+        if (i == n)
+            return at;
+    }
+    return -1;
+}
+
+static bool take_range(const json_t *value, int64_t n_prompt, struct dmi_analyze_span *out)
+{
+    const json_t *first = json_array_get(value, 0), *end = json_array_get(value, 1);
+    if (json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(end))
+        return false;
+    *out = (struct dmi_analyze_span){ json_integer_value(first), json_integer_value(end) };
+    out->first += out->first < 0 ? n_prompt : 0;
+    out->end += out->end < 0 ? n_prompt : 0;
+    return out->first >= 0 && out->first <= out->end && out->end <= n_prompt;
+}
+
+int span_from_json(const json_t *value, const char *what, int64_t n_prompt, const int64_t *ids,
+                   struct dmi_analyze_span *out)
+{
+    const json_t *wanted = json_object_get(value, "ids");
+    int64_t at = wanted ? find_ids(wanted, n_prompt, ids) : -1;
+    if (at >= 0) {
+        *out = (struct dmi_analyze_span){ at, at + (int64_t)json_array_size(wanted) };
+        return 0;
+    }
+    if (!wanted && take_range(value, n_prompt, out))
+        return 0;
+    if (wanted)
+        complain("%s: its ids are not in the prompt, or the run has no token_ids", what);
+    else
+        complain(
+            "%s: expected [FIRST, END) within the %lld tokens of the prompt, or {\"ids\": [...]}",
+            what, (long long)n_prompt);
+    return -1;
+}
