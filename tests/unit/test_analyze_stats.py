@@ -276,6 +276,21 @@ def test_damage_is_counted_and_the_rest_is_answered(tmp_path):
     assert stats(run, "--by", "token", status=1)["tokens"][-1]["layer"] == 0
 
 
+@pytest.mark.parametrize("requests, why", [("rs", "from request to request"), ("rr", "from record to record")])
+def test_a_layer_of_two_widths_is_left_out_by_name(tmp_path, requests, why):
+    sites, x = [kit.site("resid_pre")], numpy.ones((2, 6), "<f4")
+    chunks = [kit.sites_chunk(sites)]
+    for i, (request, width) in enumerate(zip(requests, (4, 6))):
+        chunks.append(kit.chunk(len(chunks), kit.STEPS, kit.step(i, [(request.encode(), 2 * i, 0, 2)])))
+        rows = [(0, layer, i, 2 * i + layer + 1, (2, 6 if layer else width), x[:, :6 if layer else width].tobytes()) for layer in range(2)]
+        chunks.append(kit.chunk(len(chunks), kit.RECORDS, *kit.records(rows)))
+    done = analyze("stats", kit.write(tmp_path / "run", sites, kit.segment(*chunks)), "--json", "-o", tmp_path / "file", status=1)
+    left_out, row = json.loads(done.stdout)["layers"]
+    assert f"its type or width changes {why}" in done.stderr and "layer 0" in done.stderr and why in left_out["left_out"] and left_out["mean"] is None
+    assert row["rows"] == 4 and row["mean"] == 1 and row["left_out"] is None
+    assert {key.split("/")[-2] for key in tensors_of(tmp_path / "file")[1]} == {"resid_pre.1"}
+
+
 def test_text_has_a_line_a_layer(tmp_path):
     x = numpy.zeros((2, 4), "<f4")
     x[1] = [0, 4, 0, 0]
