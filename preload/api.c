@@ -8,11 +8,13 @@
 #include "preload/context/context.h"
 #include "preload/context/workers.h"
 #include "preload/control/switch.h"
+#include "preload/eager/kernel.h"
 #include "preload/eager/tap.h"
 #include "preload/edit/accounts.h"
 #include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
+#include "preload/trace/steps.h"
 #include "storage/writer/steps.h"
 
 #include <dmi/dmi.h>
@@ -27,10 +29,22 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Nothing is captured: what the program says goes nowhere. */
+/* There is no run: what the program says goes nowhere. */
 static bool is_off(void)
 {
+    return !session_does(SESSION_WRITES);
+}
+
+/* There are no sites: what the program says of them goes nowhere. */
+static bool has_no_sites(void)
+{
     return !session_does(SESSION_SITES);
+}
+
+/* Enters. Return: the run, NULL: there is none any more. */
+static struct run *enter_run(struct session_call *call)
+{
+    return session_enter_for(call, SESSION_WRITES) ? session_run() : NULL;
 }
 
 /* Whether the structs are of a size and version that can be read at all; *@why where they are not. */
@@ -49,6 +63,8 @@ static bool is_known(const struct dmi_step *step, const char **why)
  */
 static void put_in_force(struct step *step)
 {
+    if (has_no_sites())
+        return;
     step_set(step);
     atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
 }
@@ -89,12 +105,15 @@ static int take_step(struct run *run, const struct dmi_step *step)
 {
     uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
     int r = run_step(run, sequence, step);
-    struct step *rows = r == 0 ? shed_step(step_new(sequence, step)) : NULL;
+    bool follows = r == 0 && !has_no_sites();
+    struct step *rows = follows ? shed_step(step_new(sequence, step)) : NULL;
     if (r == 0)
         atomic_add_relaxed(&session.counters->steps, 1);
-    if (r == 0 && !rows)
+    if (follows && !rows)
         r = -ENOMEM;
     put_in_force(rows);
+    if (r == 0)
+        steps_engine_begins(step, sequence);
     return r;
 }
 
@@ -128,17 +147,24 @@ EXPORT int dmi_step_begin(const struct dmi_step *step)
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    struct run *run = session_enter(&call) ? session_run() : NULL;
+    struct run *run = enter_run(&call);
     int r = run ? note_step(run, step) : DMI_STATUS_OFF;
+    if (run && r)
+        steps_engine_ends();
     session_leave(&call);
     return r;
 }
 
 EXPORT int dmi_step_end(void)
 {
+    struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    step_set(NULL);
+    if (!has_no_sites())
+        step_set(NULL);
+    if (session_enter_for(&call, SESSION_TRACE))
+        steps_engine_ends();
+    session_leave(&call);
     return DMI_OK;
 }
 
@@ -147,7 +173,7 @@ EXPORT int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    struct run *run = session_enter(&call) ? session_run() : NULL;
+    struct run *run = enter_run(&call);
     int r = run ? run_accept(run, request_id, step, n_accepted) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;
@@ -158,11 +184,12 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    struct run *run = session_enter(&call) ? session_run() : NULL;
+    struct run *run = enter_run(&call);
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
-    if (r == 0)
+    bool follows = r == 0 && !has_no_sites();
+    if (follows)
         shed_request_end(request_id);
-    if (r == 0 && session.spec->n_places)
+    if (follows && session.spec->n_places)
         edits_request_end(request_id);
     session_leave(&call);
     return r;
@@ -171,9 +198,10 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 EXPORT int dmi_tap(const struct dmi_tap *tap)
 {
     struct session_call call;
-    if (is_off())
+    if (has_no_sites())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
+    steps_own(eager_take_own());
     session_leave(&call);
     return r;
 }
@@ -183,7 +211,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
     struct session_call call;
     if (!pattern)
         return -EINVAL;
-    if (is_off())
+    if (has_no_sites())
         return DMI_STATUS_OFF;
     int r = DMI_STATUS_OFF;
     if (session_enter(&call)) {
@@ -235,7 +263,7 @@ EXPORT int dmi_flush(uint64_t timeout_ns)
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    struct run *run = session_enter(&call) ? session_run() : NULL;
+    struct run *run = enter_run(&call);
     int r = run ? flush_all(run, timeout_ns) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;
@@ -244,7 +272,7 @@ EXPORT int dmi_flush(uint64_t timeout_ns)
 EXPORT int64_t dmi_edits_missed(const char *request_id)
 {
     struct session_call call;
-    if (is_off() || !request_id)
+    if (has_no_sites() || !request_id)
         return 0;
     int64_t n = session_enter(&call) ? accounts_aborting(request_id) : 0;
     session_leave(&call);

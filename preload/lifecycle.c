@@ -26,6 +26,7 @@
 #include "preload/recording/nodes.h"
 #include "preload/recording/recorder.h"
 #include "preload/session/session.h"
+#include "preload/trace/trace.h"
 
 #include <dmi/ring.h>
 
@@ -104,7 +105,7 @@ static struct spec *load_spec(const char *path)
 static void in_child(void)
 {
     /* run, threads and contexts are the parent's: off until CUDA is initialised here */
-    atomic_store_relaxed(&session.armed, 0);
+    atomic_store_relaxed(&session.armed, 0u);
     session = (struct session)SESSION_INIT;
     lifecycle = (struct lifecycle){ 0 };
     context_reset();
@@ -122,6 +123,7 @@ static void in_child(void)
     recorder_reset();
     nodes_reset();
     regions_reset();
+    trace_reset();
 }
 
 static uint64_t exit_bound_ns(void)
@@ -145,29 +147,16 @@ static uint32_t codec_rung_asked(void)
     return 0;
 }
 
-/* Under the session's lock. */
-static void arm(struct spec *spec, enum session_work what)
+/* What the session needs of a spec. Return: false: no memory. */
+static bool follow(struct spec *spec)
 {
-    static int registered; /* survives in a child, as the handler does */
-    if (!registered && !pthread_atfork(NULL, NULL, in_child))
-        registered = 1;
-    lifecycle.exit_ns = exit_bound_ns();
-    session.does = what;
-    session.ring_bytes = session_env_size("DMI_RING_BYTES");
     if (!session.ring_bytes)
         session.ring_bytes = spec->ring_bytes;
     uint64_t slots = session_env_size("DMI_RING_SLOTS");
     session.ring_slots = slots && slots <= UINT32_MAX ? (uint32_t)slots : spec->ring_slots;
-    uint64_t encoders = session_env_size("DMI_ENCODERS");
-    session.rung = codec_rung_asked();
-    session.encoders = encoders < UINT32_MAX ? (uint32_t)encoders : UINT32_MAX;
     uint32_t n_kernels;
     const char *const *kernels = action_kernels(&n_kernels);
     device_use_kernels(kernels, n_kernels);
-    session.next_launch = DMI_SEQ_FIRST;
-    session.memory_epoch = 1;
-    session.at_exit = lifecycle_finish;
-    session.pid = getpid();
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
     session.sentences = calloc(spec->n_sites + 1, sizeof *session.sentences);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
@@ -176,9 +165,29 @@ static void arm(struct spec *spec, enum session_work what)
     bool good = session.reported && session.sentences && session.off && taps_init(spec);
     if (spec->has_taps)
         functions_expect(); /* a tap may come at any time: its ring is built before */
+    return good;
+}
+
+/* @spec: NULL where nothing of @what follows one. Under the session's lock. */
+static void arm(struct spec *spec, uint32_t what)
+{
+    static int registered; /* survives in a child, as the handler does */
+    if (!registered && !pthread_atfork(NULL, NULL, in_child))
+        registered = 1;
+    lifecycle.exit_ns = exit_bound_ns();
+    session.does = what;
+    session.ring_bytes = session_env_size("DMI_RING_BYTES");
+    uint64_t encoders = session_env_size("DMI_ENCODERS");
+    session.rung = codec_rung_asked();
+    session.encoders = encoders < UINT32_MAX ? (uint32_t)encoders : UINT32_MAX;
+    session.next_launch = DMI_SEQ_FIRST;
+    session.memory_epoch = 1;
+    session.at_exit = lifecycle_finish;
+    session.pid = getpid();
+    bool good = !spec || follow(spec);
     if (!good)
         say_no_memory();
-    atomic_store_release(&session.armed, good); /* to session_armed() */
+    atomic_store_release(&session.armed, good ? what : 0); /* to session_does() */
 }
 
 /* Instead of following a spec. Under the session's lock. */
@@ -202,19 +211,27 @@ static void arm_recorder(const char *path)
 
 static void begin_run(void)
 {
-    log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
-             run_path(session.run));
-    edits_start();
-    server_start();
+    bool traces = session_does(SESSION_TRACE);
+    const char *path = run_path(session.run);
+    if (session.spec) {
+        log_line("armed: %u sites of %s%s, in %s", session.spec->n_sites, session.spec->path,
+                 traces ? ", and times of steps" : "", path);
+        edits_start();
+        server_start();
+    } else {
+        log_line("armed: times of steps, in %s", path);
+    }
+    if (traces)
+        trace_start();
 }
 
 /* A process in which nothing matches leaves a run that says so. */
 static void open_first_run(void)
 {
     struct session_call call;
-    if (!session_armed())
+    if (!session_does(SESSION_WRITES))
         return;
-    if (session_enter(&call) && session_run())
+    if (session_enter_for(&call, SESSION_WRITES) && session_run())
         begin_run();
     session_leave(&call);
 }
@@ -244,6 +261,7 @@ void lifecycle_read_spec(void)
 {
     pthread_mutex_lock(&session.lock);
     find_spec();
+    trace_read();
     pthread_mutex_unlock(&session.lock);
 }
 
@@ -257,13 +275,14 @@ void lifecycle_start(void)
         const char *recording = getenv("DMI_RECORD");
         bool records = recording && *recording;
         struct spec *spec = records ? NULL : find_spec();
+        bool traces = !records && trace_wanted();
         const char *lacks = driver_resolve() ? driver_lacks() : NULL;
-        if (lacks && (records || spec))
+        if (lacks && (records || spec || traces))
             log_line("the driver has no %s: this process runs without capture", lacks);
         else if (records)
             arm_recorder(recording);
-        else if (spec)
-            arm(spec, SESSION_SITES);
+        else if (spec || traces)
+            arm(spec, (spec ? SESSION_SITES : 0) | (traces ? SESSION_TRACE : 0));
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }
     pthread_mutex_unlock(&session.lock);
@@ -481,7 +500,8 @@ static void close_run(void)
     struct session_quiet quiet;
     struct run *run = session.run;
     session_quiet_begin(&quiet);
-    edits_finish();
+    if (session.spec)
+        edits_finish();
     session.run = NULL;
     session.counters = NULL;
     session.live = NULL;
@@ -495,12 +515,14 @@ static void flush_and_close(void)
 {
     struct deadline deadline = { .end_ns = clock_mono_ns() + lifecycle.exit_ns };
     session_attach();
-    report_unmatched();
+    if (session.spec)
+        report_unmatched();
     __atomic_store_n(&session.armed, 0, __ATOMIC_SEQ_CST); /* see session_enter() */
     deadline.all = server_stop(deadline.end_ns);
     deadline.all &= wait_for_calls(deadline.end_ns);
     context_each(stop_context, &deadline);
     deadline.all &= context_threads_ended();
+    deadline.all &= trace_stop(deadline.end_ns);
     /* A thread that did not end in time may still write: then the run stays as a killed one, which readers take. */
     if (deadline.all)
         close_run();

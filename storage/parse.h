@@ -75,8 +75,8 @@ const char *parse_outcome(const struct table_view *view, uint32_t i, struct dmi_
 const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes,
                          struct dmi_change_entry *at, const char **json);
 
-/* Entry @i of a table of STEP_TIMES. Return: NULL, or what contradicts what. */
-const char *parse_step_times(const struct table_view *view, uint32_t i, struct dmi_step_times *at);
+/* Entry @i of a table of STEP_TIMES. */
+void parse_step_times(const struct table_view *view, uint32_t i, struct dmi_step_times *at);
 
 /* Entry @i of a table of MARKS; @text: gets at->text_bytes bytes. Return: NULL, or what contradicts what. */
 const char *parse_mark(const struct table_view *view, uint32_t i, struct dmi_mark *at,

@@ -55,12 +55,13 @@ struct dmi_step_times {
     uint32_t requests;       /* spans that are no padding */
     uint32_t prefill;        /* their tokens by phase; an unknown phase counts as prefill */
     uint32_t decode;         /* drafts included */
-    uint32_t device;         /* CUDA ordinal */
+    uint16_t device;         /* CUDA ordinal */
+    uint16_t source;         /* enum dmi_step_source */
     uint32_t thread;         /* that began it, as the system numbers them */
     uint32_t loads;          /* calls that load code */
     uint32_t allocations;    /* calls that allocate memory */
-    uint32_t source;         /* enum dmi_step_source */
-    uint32_t reserved;       /* 0 */
+    uint32_t waits;          /* calls in which the host waits for the device */
+    uint32_t wait_us;        /* microseconds in them */
 };
 
 enum dmi_mark_kind {

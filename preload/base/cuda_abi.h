@@ -20,7 +20,13 @@ __typeof__(cuStreamIsCapturing) cuStreamIsCapturing_ptsz;
 __typeof__(cuStreamGetCaptureInfo_v2) cuStreamGetCaptureInfo_v2_ptsz;
 __typeof__(cuStreamGetCaptureInfo_v3) cuStreamGetCaptureInfo_v3_ptsz;
 __typeof__(cuStreamBeginCapture_v2) cuStreamBeginCapture_v2_ptsz;
+__typeof__(cuStreamBeginCaptureToGraph) cuStreamBeginCaptureToGraph_ptsz;
+__typeof__(cuStreamEndCapture) cuStreamEndCapture_ptsz;
 __typeof__(cuEventRecord) cuEventRecord_ptsz;
+__typeof__(cuStreamSynchronize) cuStreamSynchronize_ptsz;
+__typeof__(cuStreamQuery) cuStreamQuery_ptsz;
+__typeof__(cuMemcpy) cuMemcpy_ptds;
+__typeof__(cuMemcpyDtoH_v2) cuMemcpyDtoH_v2_ptds;
 __typeof__(cuGraphLaunch) cuGraphLaunch_ptsz;
 __typeof__(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
 

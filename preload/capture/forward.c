@@ -23,8 +23,18 @@ void forward_check(struct context *c)
     }
 }
 
+static __thread __attribute__((tls_model("initial-exec"))) bool begun_here;
+
+bool forward_take_begun(void)
+{
+    bool begun = begun_here;
+    begun_here = false;
+    return begun;
+}
+
 static void begin(struct context *c, int kind)
 {
+    begun_here = true;
     forward_check(c);
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         c->sites[i].occurrence = 0;
@@ -57,8 +67,10 @@ void forward_advance(struct context *c, int kind)
     }
     if (kind >= 0)
         begin(c, kind);
-    else if (!c->forward.begun && !session.spec->n_kinds)
+    else if (!c->forward.begun && !session.spec->n_kinds) {
         begin(c, -1); /* a spec without boundaries: the whole run is one forward */
+        begun_here = false;
+    }
 }
 
 void forward_tap(struct context *c, uint32_t site, int32_t layer)

@@ -37,4 +37,7 @@ void forward_doubt(struct context *arena, const struct spec_match *match);
 /* Reports sites that the forward under way matched another number of times than declared. */
 void forward_check(struct context *arena);
 
+/* Did a forward begin at a launch of the calling thread since it asked last? Not the one that is the whole run. Thread: any; no lock. */
+bool forward_take_begun(void);
+
 #endif

@@ -5,11 +5,21 @@
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
 
+static __thread __attribute__((tls_model("initial-exec"))) uint32_t own;
+
+uint32_t eager_take_own(void)
+{
+    uint32_t n = own;
+    own = 0;
+    return n;
+}
+
 static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *k)
 {
     __typeof__(cuLaunchKernel) *launch =
         l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
     void *params[] = { k->param };
+    own++;
     return launch(k->function, k->blocks, 1, 1, k->threads, 1, 1, 0, l->stream.handle, params,
                   NULL);
 }

@@ -29,4 +29,7 @@ struct eager_launch {
 bool eager_launch_rows(const struct eager_launch *launch, const struct admission_launch *admitted,
                        const struct admission *item, uint32_t first_row, uint32_t n_rows);
 
+/* How many kernels of ours the calling thread has launched since it asked last. */
+uint32_t eager_take_own(void);
+
 #endif

@@ -238,6 +238,14 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
                                 : functions_add(session.spec, handle, type, name, a.owner);
 }
 
+char *functions_name(const void *handle)
+{
+    struct answer a;
+    if (!known_before(handle, &a))
+        a.type = kind_of(handle);
+    return a.name ? a.name : name_from_driver(handle, a.type);
+}
+
 const struct params_layout *functions_layout(const struct func *func)
 {
     struct func *f = (struct func *)(func->base ? func->base : func);

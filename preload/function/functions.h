@@ -80,6 +80,9 @@ void functions_add_listed(const struct spec *spec, const void *handle, enum func
  */
 const struct func *functions_lookup(const void *handle, enum func_type type);
 
+/* The raw name of what @handle, of a launch, stands for; to be freed. NULL: nobody says it. As functions_lookup(), and keeps nothing. */
+char *functions_name(const void *handle);
+
 /* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
 void functions_give_up(const struct func *func, const char *why);
 

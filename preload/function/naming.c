@@ -9,7 +9,8 @@
 #include <string.h>
 
 struct naming {
-    const struct spec *spec;
+    const struct spec *spec;       /* or */
+    const struct pattern *pattern; /* one alone */
     const char *name;
     struct spec_match *match;
     bool any;
@@ -21,7 +22,9 @@ static void match_name(void *arg)
     struct naming *n = arg;
     _cleanup_(freep) char *demangled = demangle_is_for(n->name) ? demangle(n->name) : NULL;
     n->unread = demangle_is_for(n->name) && !demangled;
-    n->any = spec_match_kernel(n->spec, n->name, demangled, n->match);
+    n->any = n->pattern ? pattern_matches(n->pattern, n->name) ||
+                              (demangled && pattern_matches(n->pattern, demangled))
+                        : spec_match_kernel(n->spec, n->name, demangled, n->match);
 }
 
 static void say_unread(const char *name)
@@ -33,15 +36,25 @@ static void say_unread(const char *name)
             name, strlen(name));
 }
 
-bool naming_match(const struct spec *spec, const char *name, struct spec_match *match)
+static bool match(struct naming *n)
 {
-    struct naming naming = { .spec = spec, .name = name, .match = match };
-    size_t n_bytes = demangle_is_for(name) ? demangle_stack(name) : 0;
-    if (!own_stack_run(match_name, &naming, n_bytes)) {
-        naming.any = spec_match_kernel(spec, name, NULL, match); /* as it is */
-        naming.unread = n_bytes;
+    size_t n_bytes = demangle_is_for(n->name) ? demangle_stack(n->name) : 0;
+    if (!own_stack_run(match_name, n, n_bytes)) {
+        n->any = n->pattern ? pattern_matches(n->pattern, n->name)
+                            : spec_match_kernel(n->spec, n->name, NULL, n->match); /* as it is */
+        n->unread = n_bytes;
     }
-    if (naming.unread && !naming.any)
-        say_unread(name);
-    return naming.any;
+    if (n->unread && !n->any)
+        say_unread(n->name);
+    return n->any;
+}
+
+bool naming_match(const struct spec *spec, const char *name, struct spec_match *out)
+{
+    return match(&(struct naming){ .spec = spec, .name = name, .match = out });
+}
+
+bool naming_matches(const struct pattern *pattern, const char *name)
+{
+    return match(&(struct naming){ .pattern = pattern, .name = name });
 }

@@ -3,6 +3,7 @@
 #ifndef PRELOAD_FUNCTION_NAMING_H
 #define PRELOAD_FUNCTION_NAMING_H
 
+#include "policy/pattern.h"
 #include "policy/spec.h"
 
 #include <stdbool.h>
@@ -12,5 +13,8 @@
  * On a stack of the library's own: neither demangling nor regular expressions fit each thread's. Thread: any; allocates.
  */
 bool naming_match(const struct spec *spec, const char *name, struct spec_match *match);
+
+/* The same of one pattern. */
+bool naming_matches(const struct pattern *pattern, const char *name);
 
 #endif

@@ -5,6 +5,9 @@
 #include "preload/context/lifetime.h"
 #include "preload/context/references.h"
 #include "preload/hook/wrapper.h"
+#include "preload/trace/collector.h"
+#include "preload/trace/events.h"
+#include "preload/trace/steps.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -45,6 +48,18 @@ BECOMES_CURRENT(cuCtxPushCurrent_v2)
 WAITS(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags))
 WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
       (stream, flags, priority))
+
+/* What was launched last there ends with it. */
+#define STREAM_ENDS(name)                                                                          \
+    EXPORT CUresult CUDAAPI name(CUstream stream)                                                  \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        if (session_does(SESSION_TRACE) && stream)                                                 \
+            steps_stream_ends(stream);                                                             \
+        return real(stream);                                                                       \
+    }
+STREAM_ENDS(cuStreamDestroy)
+STREAM_ENDS(cuStreamDestroy_v2)
 
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
@@ -182,6 +197,7 @@ static struct reference one_of_primary(CUdevice device)
 /* A call that may end a context, or gives one of several references to it back. */
 struct ending {
     struct reference reference;
+    bool traced; /* its events and streams may end */
     bool entered, armed;
     struct session_call session;
     struct context_call call;
@@ -190,6 +206,12 @@ struct ending {
 
 static void begin(struct ending *e)
 {
+    e->traced = session_does(SESSION_TRACE) && e->reference.last;
+    if (e->traced) {
+        collector_catch_up();
+        steps_stream_ends(NULL);
+        events_context_ends();
+    }
     e->entered = session_armed();
     if (!e->entered)
         return;
@@ -216,6 +238,8 @@ static void end(struct ending *e, bool gone)
         lifecycle_context_ended(&e->call, e->before, gone);
     if (e->entered)
         session_leave(&e->session);
+    if (e->traced)
+        events_context_ended();
 }
 
 /* What the library allocated in a green context belongs to the device, and would stay. */

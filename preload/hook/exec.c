@@ -3,6 +3,7 @@
  * Wrappers: the driver's calls on executable graphs. What is instantiated is a clone with nodes of ours
  * (graph/exec.h), whose nodes stand for the application's.
  */
+#include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/kernel_node.h"
@@ -11,6 +12,7 @@
 #include "preload/graph/update.h"
 #include "preload/hook/wrapper.h"
 #include "preload/recording/nodes.h"
+#include "preload/trace/steps.h"
 
 #include <stddef.h>
 
@@ -143,6 +145,12 @@ static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
     return done;
 }
 
+/* Kernels of ours in the graph. */
+static uint64_t own_kernels(const struct graph_plan *plan)
+{
+    return plan->n_nodes ? (uint64_t)plan->n_nodes + plan->n_tickets + 1 : 0;
+}
+
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
     static inline CUresult name##_captured(__typeof__(name) *real, CUgraphExec handle,             \
                                            CUstream cu_stream)                                     \
@@ -151,22 +159,27 @@ static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
         struct session_call call;                                                                  \
         struct graph_job job;                                                                      \
         struct exec *x = exec_find(handle);                                                        \
+        struct trace_thread *traced = trace_graph_begins(stream);                                  \
         if (__builtin_expect(!exec_concerns_us(x), 1)) {                                           \
             CUresult r;                                                                            \
             if (recorded(handle, stream, &r))                                                      \
                 return r;                                                                          \
             bool embedded = plain_is_embedded(stream);                                             \
             r = real(handle, cu_stream);                                                           \
+            trace_graph_launched(traced, stream, r, 0);                                            \
             if (embedded)                                                                          \
                 AFTER_SUCCESS(r, strip_embedded(NULL, stream));                                    \
             return r;                                                                              \
         }                                                                                          \
         bool armed = session_enter(&call);                                                         \
         graph_before(x, stream, armed, &job);                                                      \
+        if (forward_take_begun() && traced)                                                        \
+            steps_begins(DMI_STEP_FORWARD, stream);                                                \
         session_pause(&call);                                                                      \
         CUresult r = real(handle, cu_stream);                                                      \
         session_resume(&call);                                                                     \
         graph_after(x, &job, r);                                                                   \
+        trace_graph_launched(traced, stream, r, own_kernels(&x->plan));                            \
         session_leave(&call);                                                                      \
         return r;                                                                                  \
     }                                                                                              \

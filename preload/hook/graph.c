@@ -8,6 +8,7 @@
 #include "preload/graph/order.h"
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
+#include "preload/trace/steps.h"
 
 #include <stdlib.h>
 
@@ -113,11 +114,18 @@ static void capture_begun(struct stream stream)
         order_forget(graph);
 }
 
+static void begins_capture(CUresult r, struct stream stream)
+{
+    if (r == CUDA_SUCCESS)
+        steps_capture_begins();
+    AFTER_SUCCESS(r, capture_begun(stream));
+}
+
 #define BEGIN_CAPTURE(name, ptsz)                                                                  \
     EXPORT CUresult CUDAAPI name(CUstream stream)                                                  \
     {                                                                                              \
         CUresult r = REAL(name)(stream);                                                           \
-        AFTER_SUCCESS(r, capture_begun((struct stream){ stream, ptsz }));                          \
+        begins_capture(r, (struct stream){ stream, ptsz });                                        \
         return r;                                                                                  \
     }
 BEGIN_CAPTURE(cuStreamBeginCapture, false)
@@ -127,11 +135,36 @@ BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true)
     EXPORT CUresult CUDAAPI name(CUstream stream, CUstreamCaptureMode mode)                        \
     {                                                                                              \
         CUresult r = REAL(name)(stream, mode);                                                     \
-        AFTER_SUCCESS(r, capture_begun((struct stream){ stream, ptsz }));                          \
+        begins_capture(r, (struct stream){ stream, ptsz });                                        \
         return r;                                                                                  \
     }
 BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2, false)
 BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, true)
+
+/* Into a graph that has nodes already. */
+#define BEGIN_CAPTURE_TO_GRAPH(name)                                                               \
+    EXPORT CUresult CUDAAPI name(CUstream stream, CUgraph graph, const CUgraphNode *deps,          \
+                                 const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode) \
+    {                                                                                              \
+        CUresult r = REAL(name)(stream, graph, deps, edges, n, mode);                              \
+        if (r == CUDA_SUCCESS)                                                                     \
+            steps_capture_begins();                                                                \
+        return r;                                                                                  \
+    }
+BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph)
+BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz)
+
+/* A capture that was invalidated ends with that error. */
+#define END_CAPTURE(name)                                                                          \
+    EXPORT CUresult CUDAAPI name(CUstream stream, CUgraph *graph)                                  \
+    {                                                                                              \
+        CUresult r = REAL(name)(stream, graph);                                                    \
+        if (r == CUDA_SUCCESS || r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)                       \
+            steps_capture_ends();                                                                  \
+        return r;                                                                                  \
+    }
+END_CAPTURE(cuStreamEndCapture)
+END_CAPTURE(cuStreamEndCapture_ptsz)
 
 EXPORT CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: launches of kernels. One that no pattern of the spec names goes straight to the driver. */
+/* Wrappers: launches of kernels. One that no pattern of the spec names goes straight to the driver; a trace counts it. */
+#include "preload/capture/forward.h"
 #include "preload/eager/launch.h"
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
 #include "preload/recording/recorder.h"
+#include "preload/trace/steps.h"
 
 #include <stddef.h>
 
@@ -30,9 +32,10 @@ static inline const struct func *matched(CUfunction f)
 
 /* What is done around one launch. */
 struct around {
-    bool recorded;        /* the recorder is at it */
-    bool captured;        /* the spec's sites are */
-    struct eager_job job; /* of those */
+    bool recorded;               /* the recorder is at it */
+    bool captured;               /* the spec's sites are */
+    struct eager_job job;        /* of those */
+    struct trace_thread *traced; /* NULL: it is not counted */
 };
 
 static void before(const struct eager_launch *launch, const struct func *func, bool armed,
@@ -43,6 +46,8 @@ static void before(const struct eager_launch *launch, const struct func *func, b
     around->captured = armed && session_is_for(SESSION_SITES);
     if (around->captured)
         eager_before(launch, func, &around->job);
+    if (around->captured && forward_take_begun() && around->traced)
+        steps_begins(DMI_STEP_FORWARD, launch->stream);
 }
 
 static void after(const struct eager_launch *launch, CUresult result, struct around *around)
@@ -51,13 +56,26 @@ static void after(const struct eager_launch *launch, CUresult result, struct aro
         recorder_after(launch, result);
     if (around->captured)
         eager_after(launch, &around->job, result);
+    trace_launched(around->traced, launch->stream, result);
+    steps_own(eager_take_own());
 }
+
+/* The driver's call @real, which no pattern names, of @f in @cu_stream; gives its result. */
+#define COUNTED(f, cu_stream, ptsz, real)                                                          \
+    ({                                                                                             \
+        struct stream _stream = { cu_stream, ptsz };                                               \
+        struct trace_thread *_traced = trace_launch_begins(f, _stream);                            \
+        CUresult _r = (real);                                                                      \
+        trace_launched(_traced, _stream, _r);                                                      \
+        _r;                                                                                        \
+    })
 
 /* The driver's call @real with our work around it; gives its result. */
 #define CAPTURED(launch, func, real)                                                               \
     ({                                                                                             \
         struct session_call _call;                                                                 \
         struct around _around;                                                                     \
+        _around.traced = trace_launch_begins((launch).function, (launch).stream);                  \
         before(&(launch), func, session_enter(&_call), &_around);                                  \
         session_pause(&_call);                                                                     \
         CUresult _r = (real);                                                                      \
@@ -74,7 +92,8 @@ static void after(const struct eager_launch *launch, CUresult result, struct aro
     {                                                                                              \
         const struct func *func = matched(f);                                                      \
         if (__builtin_expect(!func, 1))                                                            \
-            return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
+            return COUNTED(f, stream, ptsz,                                                        \
+                           real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));        \
         struct eager_launch launch = { f,      { gx, gy, gz },   { bx, by, bz },                   \
                                        shared, { stream, ptsz }, params,                           \
                                        extra };                                                    \
@@ -97,7 +116,8 @@ LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
     {                                                                                              \
         const struct func *func = matched(f);                                                      \
         if (__builtin_expect(!func, 1))                                                            \
-            return real(f, gx, gy, gz, bx, by, bz, shared, stream, params);                        \
+            return COUNTED(f, stream, ptsz,                                                        \
+                           real(f, gx, gy, gz, bx, by, bz, shared, stream, params));               \
         struct eager_launch launch = { f,      { gx, gy, gz },   { bx, by, bz },                   \
                                        shared, { stream, ptsz }, params,                           \
                                        NULL };                                                     \
@@ -118,7 +138,8 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
     {                                                                                              \
         const struct func *func = c ? matched(f) : NULL;                                           \
         if (__builtin_expect(!func, 1))                                                            \
-            return real(c, f, params, extra);                                                      \
+            return c ? COUNTED(f, c->hStream, ptsz, real(c, f, params, extra))                     \
+                     : real(c, f, params, extra);                                                  \
         struct eager_launch launch = { f,                                                          \
                                        { c->gridDimX, c->gridDimY, c->gridDimZ },                  \
                                        { c->blockDimX, c->blockDimY, c->blockDimZ },               \

@@ -15,31 +15,34 @@ static void begins(CUdeviceptr p, size_t n)
 
 EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
-    CUresult r = REAL(cuMemAlloc_v2)(p, n);
+    __typeof__(cuMemAlloc_v2) *real = REAL(cuMemAlloc_v2);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(p, n);
+    stall_ends(begin_ns, false);
     AFTER_SUCCESS(r, begins(*p, n));
     lifecycle_waited(r);
     return r;
 }
 
-WAITS(cuMemAllocPitch_v2,
-      (CUdeviceptr * p, size_t *pitch, size_t width, size_t height, unsigned element),
-      (p, pitch, width, height, element))
-WAITS(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned flags), (p, n, flags))
-WAITS(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
-WAITS(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
-WAITS(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
-      (p, n, pool, s))
-WAITS(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
-      (p, n, pool, s))
+ALLOCATES(cuMemAllocPitch_v2,
+          (CUdeviceptr * p, size_t *pitch, size_t width, size_t height, unsigned element),
+          (p, pitch, width, height, element))
+ALLOCATES(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned flags), (p, n, flags))
+ALLOCATES(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+ALLOCATES(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+ALLOCATES(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+          (p, n, pool, s))
+ALLOCATES(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+          (p, n, pool, s))
 WAITS(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props), (pool, props))
 WAITS(cuMemAddressReserve,
       (CUdeviceptr * p, size_t n, size_t alignment, CUdeviceptr at, unsigned long long flags),
       (p, n, alignment, at, flags))
-WAITS(cuMemCreate,
-      (CUmemGenericAllocationHandle * handle, size_t n, const CUmemAllocationProp *props,
-       unsigned long long flags),
-      (handle, n, props, flags))
-WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
+ALLOCATES(cuMemCreate,
+          (CUmemGenericAllocationHandle * handle, size_t n, const CUmemAllocationProp *props,
+           unsigned long long flags),
+          (handle, n, props, flags))
+ALLOCATES(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* Memory that a call of the application's is to end. */
 struct ending {

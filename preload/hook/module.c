@@ -8,6 +8,7 @@
 #include "preload/function/contents.h"
 #include "preload/function/functions.h"
 #include "preload/hook/wrapper.h"
+#include "preload/trace/named.h"
 
 #include <string.h>
 
@@ -109,7 +110,10 @@ static void note_library_file(CUlibrary library, const char *path)
 
 EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
 {
-    CUresult r = REAL(cuModuleLoad)(module, path);
+    __typeof__(cuModuleLoad) *real = REAL(cuModuleLoad);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(module, path);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_module_file(*module, path));
     lifecycle_waited(r);
     return r;
@@ -117,7 +121,10 @@ EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
 
 EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
-    CUresult r = REAL(cuModuleLoadData)(module, image);
+    __typeof__(cuModuleLoadData) *real = REAL(cuModuleLoadData);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(module, image);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_module(*module, image));
     lifecycle_waited(r);
     return r;
@@ -126,7 +133,10 @@ EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
                                            CUjit_option *options, void **values)
 {
-    CUresult r = REAL(cuModuleLoadDataEx)(module, image, n, options, values);
+    __typeof__(cuModuleLoadDataEx) *real = REAL(cuModuleLoadDataEx);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(module, image, n, options, values);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_module(*module, image));
     lifecycle_waited(r);
     return r;
@@ -134,7 +144,10 @@ EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, 
 
 EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    CUresult r = REAL(cuModuleLoadFatBinary)(module, image);
+    __typeof__(cuModuleLoadFatBinary) *real = REAL(cuModuleLoadFatBinary);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(module, image);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_module(*module, image));
     lifecycle_waited(r);
     return r;
@@ -144,8 +157,10 @@ EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image,
                                           void **jit_values, unsigned n_jit,
                                           CUlibraryOption *options, void **values, unsigned n)
 {
-    CUresult r =
-        REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
+    __typeof__(cuLibraryLoadData) *real = REAL(cuLibraryLoadData);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(library, image, jit, jit_values, n_jit, options, values, n);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_library(*library, image));
     lifecycle_waited(r);
     return r;
@@ -155,8 +170,10 @@ EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *pa
                                               CUjit_option *jit, void **jit_values, unsigned n_jit,
                                               CUlibraryOption *options, void **values, unsigned n)
 {
-    CUresult r =
-        REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
+    __typeof__(cuLibraryLoadFromFile) *real = REAL(cuLibraryLoadFromFile);
+    uint64_t begin_ns = stall_begins();
+    CUresult r = real(library, path, jit, jit_values, n_jit, options, values, n);
+    stall_ends(begin_ns, true);
     AFTER_SUCCESS(r, note_library_file(*library, path));
     lifecycle_waited(r);
     return r;
@@ -168,6 +185,8 @@ EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *pa
 static void forget_functions(const void *owner)
 {
     struct session_call call;
+    if (session_does(SESSION_TRACE))
+        named_forget();
     if (!session_armed())
         return;
     if (session_enter(&call))

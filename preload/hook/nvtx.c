@@ -10,6 +10,7 @@
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
 #include "preload/nvtx/consumers.h"
+#include "preload/trace/named.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,7 +48,9 @@ __attribute__((constructor)) static void announce(void)
     int saved = errno;
     Dl_info self;
     const char *spec = getenv("DMI_SPEC");
-    hook_wants_nvtx = spec && *spec && mentions_nvtx(spec);
+    const char *step = getenv(NAMED_VARIABLE);
+    bool named = step && !strncmp(step, "range:", strlen("range:"));
+    hook_wants_nvtx = named || (spec && *spec && mentions_nvtx(spec));
     if (hook_wants_nvtx && dladdr((void *)announce, &self)) {
         _cleanup_(freep) char *path = realpath(self.dli_fname, NULL);
         setenv(INJECTION, path ? path : self.dli_fname, 0);

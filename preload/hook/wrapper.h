@@ -7,9 +7,11 @@
 #ifndef PRELOAD_HOOK_WRAPPER_H
 #define PRELOAD_HOOK_WRAPPER_H
 
+#include "core/clock.h"
 #include "preload/base/driver.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
+#include "preload/trace/steps.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -67,6 +69,47 @@ extern __thread
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         CUresult r = REAL(name) pass;                                                              \
+        lifecycle_waited(r);                                                                       \
+        return r;                                                                                  \
+    }
+
+/* What a call that loads code, or allocates memory, takes of a step. */
+static inline uint64_t stall_begins(void)
+{
+    return session_does(SESSION_TRACE) ? clock_mono_ns() : 0;
+}
+
+/* It is over. @begin_ns: of stall_begins(); @loads: it loads code. */
+static inline void stall_ends(uint64_t begin_ns, bool loads)
+{
+    if (__builtin_expect(begin_ns != 0, 0))
+        steps_stalled(loads, clock_mono_ns() - begin_ns);
+}
+
+/* A call that waits for the device. Return: when it begins; 0: no trace. */
+static inline uint64_t wait_begins(void)
+{
+    if (!session_does(SESSION_TRACE))
+        return 0;
+    steps_look();
+    return clock_mono_ns();
+}
+
+/* It is over. @begin_ns: of wait_begins(). */
+static inline void wait_ends(uint64_t begin_ns)
+{
+    if (__builtin_expect(begin_ns != 0, 0))
+        steps_waited(clock_mono_ns() - begin_ns);
+}
+
+/* WAITS of a call that allocates memory. */
+#define ALLOCATES(name, declare, pass)                                                             \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        uint64_t begin_ns = stall_begins();                                                        \
+        CUresult r = real pass;                                                                    \
+        stall_ends(begin_ns, false);                                                               \
         lifecycle_waited(r);                                                                       \
         return r;                                                                                  \
     }

@@ -5,65 +5,72 @@
 #include "preload/nvtx/names.h"
 #include "preload/nvtx/ranges.h"
 
-struct consumer {
-    bool (*wants)(void);
-    void (*push)(const void *domain, const char *text, size_t n);
-    void (*pop)(const void *domain);
-    void (*start)(const void *domain, uint64_t id, const char *text, size_t n);
-    void (*end)(const void *domain, uint64_t id);
-    uint32_t wanted; /* 1: it did when some module attached; atomic */
-};
-
-static struct consumer consumers[] = {
-    { .wants = nvtx_names_wanted,
-      .push = ranges_push,
-      .pop = ranges_pop,
-      .start = ranges_start,
-      .end = ranges_end },
-};
+static struct consumer of_spec = { .wants = nvtx_names_wanted,
+                                   .push = ranges_push,
+                                   .pop = ranges_pop,
+                                   .start = ranges_start,
+                                   .end = ranges_end };
+/* Atomic: a module may attach while the second comes. */
+static struct consumer *consumers[2] = { &of_spec };
 
 #define N_CONSUMERS (sizeof consumers / sizeof *consumers)
 
-static bool is_called(size_t i)
+static struct consumer *at(size_t i)
 {
-    return atomic_load_relaxed(&consumers[i].wanted);
+    return atomic_load_acquire(&consumers[i]); /* of consumers_use() */
+}
+
+/* Return: NULL: it is not called. */
+static const struct consumer *called(size_t i)
+{
+    const struct consumer *c = at(i);
+    return c && atomic_load_relaxed(&c->wanted) ? c : NULL;
+}
+
+void consumers_use(struct consumer *consumer)
+{
+    atomic_store_release(&consumers[1], consumer); /* to at() */
 }
 
 bool consumers_want(void)
 {
     bool any = false;
-    for (size_t i = 0; i < N_CONSUMERS; i++)
-        if (consumers[i].wants()) {
-            atomic_store_relaxed(&consumers[i].wanted, 1);
-            any = true;
-        }
+    for (size_t i = 0; i < N_CONSUMERS; i++) {
+        struct consumer *c = at(i);
+        if (!c || !c->wants())
+            continue;
+        atomic_store_relaxed(&c->wanted, 1);
+        any = true;
+    }
     return any;
 }
 
+/* Calls @member of each consumer that is called and has it. */
+#define CALL_EACH(member, ...)                                                                     \
+    do {                                                                                           \
+        for (size_t _i = 0; _i < N_CONSUMERS; _i++) {                                              \
+            const struct consumer *_c = called(_i);                                                \
+            if (_c && _c->member)                                                                  \
+                _c->member(__VA_ARGS__);                                                           \
+        }                                                                                          \
+    } while (0)
+
 void consumers_push(const void *domain, const char *text, size_t n)
 {
-    for (size_t i = 0; i < N_CONSUMERS; i++)
-        if (is_called(i))
-            consumers[i].push(domain, text, n);
+    CALL_EACH(push, domain, text, n);
 }
 
 void consumers_pop(const void *domain)
 {
-    for (size_t i = 0; i < N_CONSUMERS; i++)
-        if (is_called(i))
-            consumers[i].pop(domain);
+    CALL_EACH(pop, domain);
 }
 
 void consumers_start(const void *domain, uint64_t id, const char *text, size_t n)
 {
-    for (size_t i = 0; i < N_CONSUMERS; i++)
-        if (is_called(i))
-            consumers[i].start(domain, id, text, n);
+    CALL_EACH(start, domain, id, text, n);
 }
 
 void consumers_end(const void *domain, uint64_t id)
 {
-    for (size_t i = 0; i < N_CONSUMERS; i++)
-        if (is_called(i))
-            consumers[i].end(domain, id);
+    CALL_EACH(end, domain, id);
 }

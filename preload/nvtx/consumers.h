@@ -10,6 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What is NULL but @wants is not called. */
+struct consumer {
+    bool (*wants)(void);
+    void (*push)(const void *domain, const char *text, size_t n);
+    void (*pop)(const void *domain);
+    void (*start)(const void *domain, uint64_t id, const char *text, size_t n);
+    void (*end)(const void *domain, uint64_t id);
+    uint32_t wanted; /* 1: it did when some module attached; atomic */
+};
+
+/* One consumer more, from a layer above. Once a process, before modules attach; it stays for good. Thread: one at a time. */
+void consumers_use(struct consumer *consumer);
+
 /* Does any consumer want ranges? Asks each of them: once a module, before the module's first call. */
 bool consumers_want(void);
 

@@ -23,6 +23,11 @@ static __thread __attribute__((tls_model("initial-exec"))) struct session_thread
 
 bool session_enter(struct session_call *call)
 {
+    return session_enter_for(call, SESSION_FOLLOWS);
+}
+
+bool session_enter_for(struct session_call *call, uint32_t what)
+{
     call->saved_errno = errno;
     call->outer = session_thread.open;
     /*
@@ -30,9 +35,9 @@ bool session_enter(struct session_call *call)
      * need the full order of the read-modify-write.
      */
     __atomic_fetch_add(&session.active, 1, __ATOMIC_SEQ_CST);
-    bool armed = __atomic_load_n(&session.armed, __ATOMIC_SEQ_CST);
+    uint32_t armed = __atomic_load_n(&session.armed, __ATOMIC_SEQ_CST);
     session_thread.open = call->outer || armed;
-    return armed;
+    return armed & what;
 }
 
 void session_pause(const struct session_call *call)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The session: what this process captures (the spec), where to (the run), what has been counted. It is off, or
- * armed from cuInit until the last flush. preload/lifecycle.c arms and ends it; everybody else enters it.
+ * armed from cuInit until the last flush, for one or several kinds of work. Without SESSION_SITES and SESSION_RECORDING it has no spec. preload/lifecycle.c arms and ends it; everybody else enters it.
  *
  *     if (session_enter(&call))     errno is kept from here on
  *         ...                       armed: spec, run and counters stay until session_leave()
@@ -27,14 +27,19 @@
 enum session_work {
     SESSION_SITES = 1, /* follows the spec's sites: there is a run */
     SESSION_RECORDING =
-        2, /* records every launch for dmi-sites: there is no run, and none is opened */
+        2,             /* records every launch for dmi-sites: there is no run, and none is opened */
+    SESSION_TRACE = 4, /* times steps: there is a run */
+
+    SESSION_FOLLOWS =
+        SESSION_SITES | SESSION_RECORDING, /* there is a spec, which calls are looked at by */
+    SESSION_WRITES = SESSION_SITES | SESSION_TRACE,
 };
 
 struct session {
-    int armed;         /* 1: calls are looked at. Written by lifecycle.c, read by session_armed() */
-    uint32_t active;   /* calls between session_enter() and session_leave() */
-    pid_t pid;         /* that armed it: a vfork child shares our memory, not our pid */
-    struct spec *spec; /* written before @armed, never freed */
+    uint32_t armed;  /* enum session_work; 0: off. Written by lifecycle.c, read by session_does() */
+    uint32_t active; /* calls between session_enter() and session_leave() */
+    pid_t pid;       /* that armed it: a vfork child shares our memory, not our pid */
+    struct spec *spec; /* written before @armed, never freed; NULL: none is followed */
     const struct overload *
         overload; /* in force; never freed. Released by session_set_overload(), acquired by session_overload() */
     int sheds;             /* 1: some overload that was in force sheds. Written before @overload */
@@ -77,10 +82,16 @@ struct session_call {
     bool outer; /* the thread had the session open before: a callback within a call */
 };
 
-/* Is there a spec to follow? Acquires lifecycle_start(): the spec that it published may be read. */
+/* Is it armed, and does it do any of @what? Acquires lifecycle_start(). Thread: any. */
+static inline bool session_does(uint32_t what)
+{
+    return __builtin_expect(atomic_load_acquire(&session.armed) & what, 0);
+}
+
+/* Is there a spec to follow? What lifecycle_start() published of it may be read. */
 static inline bool session_armed(void)
 {
-    return __builtin_expect(atomic_load_acquire(&session.armed), 0);
+    return session_does(SESSION_FOLLOWS);
 }
 
 /* Was it armed for @what? Also once it is off again. Thread: any that entered, or that saw it armed. */
@@ -89,18 +100,15 @@ static inline bool session_is_for(enum session_work what)
     return session.does & (uint32_t)what;
 }
 
-/* Is it armed, and does it do @what? Thread: any. */
-static inline bool session_does(enum session_work what)
-{
-    return session_armed() && session_is_for(what);
-}
-
 /**
  * session_enter() - begin work of ours in a call of the application's
- * The last flush waits for all who are in. Thread: any. Return: true if the session is armed: spec, run and
+ * The last flush waits for all who are in. Thread: any. Return: true if the session follows a spec: spec, run and
  * counters then stay as they are. session_leave() follows in any case.
  */
 bool session_enter(struct session_call *call);
+
+/* The same of a session that does any of @what: the run stays as it is. */
+bool session_enter_for(struct session_call *call, uint32_t what);
 
 /* The driver's call stands between these two: errno is then the application's and the driver's alone. */
 void session_pause(const struct session_call *call);

@@ -133,34 +133,53 @@ static void in_thread(void)
         sched_setaffinity(0, sizeof cpus, &cpus); /* where it fails it stays here */
 }
 
+/* What the run says of the spec: its sites, and what they mean. */
+struct spec_words {
+    struct dmi_site *sites;
+    struct run_text *conventions, *absent;
+};
+
+static void free_words(struct spec_words *w)
+{
+    free(w->sites);
+    free(w->conventions);
+    free(w->absent);
+}
+
+/* Return: 0 or -ENOMEM. */
+static int add_spec(struct run_options *o, const struct spec *spec, struct spec_words *w)
+{
+    w->sites = calloc(spec->n_sites + 1, sizeof *w->sites);
+    w->conventions = calloc(spec->n_conventions + 1, sizeof *w->conventions);
+    w->absent = calloc(spec->n_absent + 1, sizeof *w->absent);
+    if (!w->sites || !w->conventions || !w->absent)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < spec->n_sites; i++)
+        w->sites[i] = spec->sites[i].about;
+    for (size_t i = 0; i < spec->n_conventions; i++)
+        w->conventions[i] =
+            (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
+    o->spec_path = spec->path;
+    o->spec_text = spec->text;
+    o->n_spec_text = spec->n_text;
+    o->model = spec->model;
+    o->sites = w->sites;
+    o->n_sites = spec->n_sites;
+    o->conventions = w->conventions;
+    o->n_conventions = spec->n_conventions;
+    o->absent = w->absent;
+    o->n_absent = absent_names(spec, w->absent);
+    return 0;
+}
+
 static int open_run(struct err *err, struct run **run)
 {
-    const struct spec *spec = session.spec;
-    _cleanup_(freep) struct dmi_site *sites = calloc(spec->n_sites + 1, sizeof *sites);
-    _cleanup_(freep) struct run_text *conventions =
-        calloc(spec->n_conventions + 1, sizeof *conventions);
-    _cleanup_(freep) struct run_text *absent = calloc(spec->n_absent + 1, sizeof *absent);
-    if (!sites || !conventions || !absent)
-        return err_set(err, -ENOMEM, "no memory");
-    for (uint32_t i = 0; i < spec->n_sites; i++)
-        sites[i] = spec->sites[i].about;
-    for (size_t i = 0; i < spec->n_conventions; i++)
-        conventions[i] = (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
+    _cleanup_(free_words) struct spec_words words = { 0 };
     const char *out = getenv("DMI_OUT");
     struct run_options options = {
         .out_dir = out && *out ? out : "dmi-out",
-        .spec_path = spec->path,
-        .spec_text = spec->text,
-        .n_spec_text = spec->n_text,
-        .model = spec->model,
         .job = getenv("DMI_JOB"),
         .library_version = DMI_VERSION,
-        .sites = sites,
-        .n_sites = spec->n_sites,
-        .conventions = conventions,
-        .n_conventions = spec->n_conventions,
-        .absent = absent,
-        .n_absent = absent_names(spec, absent),
         .segment_bytes = session_env_size("DMI_SEGMENT_BYTES"),
         .segment_ns = env_seconds("DMI_SEGMENT_SECONDS"),
         .keep_bytes = session_env_size("DMI_KEEP_BYTES"),
@@ -171,6 +190,8 @@ static int open_run(struct err *err, struct run **run)
         .live = true,
         .in_thread = in_thread,
     };
+    if (session.spec && add_spec(&options, session.spec, &words))
+        return err_set(err, -ENOMEM, "no memory");
     return run_open(err, &options, run);
 }
 
@@ -186,7 +207,7 @@ static void create_run(void)
     session_quiet_end(&quiet);
     if (r) {
         log_line("no run can be written, this process runs without capture: %s", err.msg);
-        atomic_store_release(&session.armed, 0);
+        atomic_store_release(&session.armed, 0u);
         return;
     }
     session.counters = run_counters(run);
@@ -203,7 +224,7 @@ static void create_run(void)
 struct run *session_run(void)
 {
     struct run *run = atomic_load_acquire(&session.run); /* of create_run() */
-    if (run || !session_does(SESSION_SITES))
+    if (run || !session_does(SESSION_WRITES))
         return run;
     int saved = errno;
     pthread_mutex_lock(&session.lock);

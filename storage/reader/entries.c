@@ -132,11 +132,8 @@ int reader_take_step_times(struct reader_chunk *c, uint64_t n_meta, uint8_t *byt
     struct dmi_step_times *all = calloc(v.n + 1u, sizeof *all);
     if (!all)
         return -ENOMEM;
-    for (uint32_t i = 0; i < v.n; i++) {
-        const char *what = parse_step_times(&v, i, &all[c->n_held]);
-        c->n_held += !what;
-        *wrong = *wrong ? *wrong : what;
-    }
+    for (; c->n_held < v.n; c->n_held++)
+        parse_step_times(&v, (uint32_t)c->n_held, &all[c->n_held]);
     c->bytes = steal_ptr(owned);
     c->step_times = all;
     return 0;

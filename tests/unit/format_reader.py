@@ -20,9 +20,9 @@ DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
-STEP_TIME, MARK = struct.Struct("<6Qq2Q14I"), struct.Struct("<QqIIII")
+STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5I"), struct.Struct("<QqIIII")
 STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
-                    "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "thread", "loads", "allocations", "source")
+                    "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "source", "thread", "loads", "allocations", "waits", "wait_us")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 
@@ -400,12 +400,12 @@ class Run:
         expect(size >= layout.size and size % 8 == 0 and 16 + n * size + n_strings <= len(meta), "a table of the trace")
         strings = meta[16 + n * size:16 + n * size + n_strings]
         for i in range(n):
-            *fields, zero = layout.unpack_from(meta, 16 + i * size)
-            expect(zero == 0, "a reserved field of the trace")
+            fields = layout.unpack_from(meta, 16 + i * size)
             if kind == STEP_TIMES:
                 self.step_times.append(dict(zip(STEP_TIME_FIELDS, fields, strict=True)))
                 continue
-            *mark, at, n_text = fields
+            *mark, at, n_text, zero = fields
+            expect(zero == 0, "a reserved field of a mark")
             expect(at + n_text <= n_strings and (n_text or not at), "a mark's text")
             self.marks.append((*mark, strings[at:at + n_text].decode()))
 

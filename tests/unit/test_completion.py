@@ -8,7 +8,7 @@ import pytest
 
 from harness import BUILD, ROOT
 
-TOOLS = ("dmi-analyze", "dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites", "dmi-top", "dmi-view")
+TOOLS = ("dmi-analyze", "dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites", "dmi-top", "dmi-trace", "dmi-view")
 FOLDER, FILE = BUILD / "tools", ROOT / "tools" / "completion" / "dmi.bash"
 SOURCES = {"dmi-analyze": "analyze/options.c", "dmi-dump": "dump/options.c", "dmi-replay": "replay/options.c", "dmi-top": "top/main.c", "dmi-view": "view/main.c"}
 pytestmark = pytest.mark.built(*(FOLDER / tool for tool in TOOLS))
@@ -44,7 +44,7 @@ def test_commands(check, name):
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_option_of_the_help_and_no_other(check, name):
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*)", tool(name, "--help").stdout)) | {"--help", "--version"}
-    named -= {"dmi-analyze": {"--out"}, "dmi-dump": {"--out"}, "dmi-ctl": {"--control"}, "dmi-view": {"--out"}}.get(name, set())  # dmi-run's
+    named -= {"dmi-analyze": {"--out"}, "dmi-dump": {"--out"}, "dmi-ctl": {"--control"}, "dmi-trace": {"--out", "--trace"}, "dmi-view": {"--out"}}.get(name, set())  # dmi-run's
     got = {o for o in offered(name, "--") + offered(name, "-") if o.startswith("--")}
     check(got == named, "what the help names is offered", sorted(got ^ named))
     if name in SOURCES:

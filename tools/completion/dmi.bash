@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Completion of dmi-analyze, dmi-ctl, dmi-dump, dmi-replay, dmi-run, dmi-sites, dmi-top and dmi-view in bash. Commands, options, formats and sinks are those that a tool's own --help
+# Completion of dmi-analyze, dmi-ctl, dmi-dump, dmi-replay, dmi-run, dmi-sites, dmi-top, dmi-trace and dmi-view in bash. Commands, options, formats and sinks are those that a tool's own --help
 # names, so that nothing here can be out of date. The package bash-completion loads it where it is installed; without it: source FILE.
 
 # _dmi_facts TOOL: of its --help, a line each: "command NAME", "option NAME COMMAND TAKES" (COMMAND: - for any; TAKES: value or -),
@@ -143,4 +143,4 @@ _dmi_complete() {
 }
 
 # Where nothing fits: files.
-complete -o bashdefault -o default -F _dmi_complete dmi-analyze dmi-ctl dmi-dump dmi-replay dmi-run dmi-sites dmi-top dmi-view
+complete -o bashdefault -o default -F _dmi_complete dmi-analyze dmi-ctl dmi-dump dmi-replay dmi-run dmi-sites dmi-top dmi-trace dmi-view

@@ -142,8 +142,9 @@ int facts_trace(struct report *report, struct reader *reader)
     int r = reader_count_trace(reader, &n_steps, &n_marks);
     if (r || !(n_steps || n_marks))
         return r;
-    report_line(report, "trace    %" PRIu64 " %s with times, %" PRIu64 " %s", n_steps,
-                word_for(n_steps, "step", "steps"), n_marks, word_for(n_marks, "mark", "marks"));
+    report_line(report, "trace    %" PRIu64 " %s with times, %" PRIu64 " %s: dmi-trace steps",
+                n_steps, word_for(n_steps, "step", "steps"), n_marks,
+                word_for(n_marks, "mark", "marks"));
     report_member(
         report, "trace",
         json_pack("{s:o, s:o}", "steps", value_u64(n_steps), "marks", value_u64(n_marks)));

@@ -31,6 +31,7 @@ struct options {
     struct edits_options edits;
     const char *out;
     const char *log;
+    const char *trace; /* the tier; NULL: no trace */
     const char *ring_bytes;
     char ring_number[32]; /* ring_bytes without K, M, G */
     const char *vars[SPEC_MAX_VARS];
@@ -44,7 +45,10 @@ static const char usage[] =
     "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --tap NAME[,NAME]... [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --steer FILE [--times N] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
-    "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps; or edit them.\n"
+    "       dmi-run --trace [--spec FILE] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps; or edit them; "
+    "or\n"
+    "store when its steps ran.\n"
     "\n"
     "  --spec FILE        the HookSpec (else $DMI_SPEC)\n"
     "  --tap NAMES        names of taps, or patterns of them, separated by commas, in place of a\n"
@@ -65,6 +69,9 @@ static const char usage[] =
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
     "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
+    "  --trace            store when each step ran, on the host and on the device "
+    "(docs/trace.md);\n"
+    "                     --trace=steps names the tier, the one of this version\n"
     "  --control          dmi-ctl may change what is captured while COMMAND runs; edits it may\n"
     "                     change where there are places for them, without this option, too\n"
     "  --check            only check the spec; run nothing\n"
@@ -96,6 +103,7 @@ static int read_options(int argc, char **argv, struct options *o)
         LOG,
         RING_BYTES,
         CONTROL,
+        TRACE,
         CHECK,
         STRICT,
         VERSION
@@ -115,6 +123,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { "log", required_argument, NULL, LOG },
         { "ring-bytes", required_argument, NULL, RING_BYTES },
         { "control", no_argument, NULL, CONTROL },
+        { "trace", optional_argument, NULL, TRACE },
         { "check", no_argument, NULL, CHECK },
         { "strict", no_argument, NULL, STRICT },
         { "help", no_argument, NULL, 'h' },
@@ -152,6 +161,12 @@ static int read_options(int argc, char **argv, struct options *o)
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
         case CONTROL: o->control = true; break;
+        case TRACE:
+            o->trace = optarg ? optarg : "steps";
+            if (!strcmp(o->trace, "steps"))
+                break;
+            command_say("--trace=%s: expected steps, the one tier of this version", o->trace);
+            return EXIT_USAGE;
         case CHECK: o->check = true; break;
         case STRICT: o->strict = true; break;
         case RING_BYTES:
@@ -202,15 +217,19 @@ static int complete_options(struct options *o)
         o->out = getenv("DMI_OUT");
     if (!o->out || !*o->out)
         o->out = "dmi-out";
-    if (!o->spec || !*o->spec) {
+    bool has_spec = o->spec && *o->spec;
+    if (!has_spec && (!o->trace || o->check || edits_wanted(&o->edits))) {
         command_say("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
-                    "--attach SITES, --write SITES or --steer FILE");
+                    "--attach SITES, --write SITES, --steer FILE or --trace");
     } else if (!*o->command && !o->check) {
         command_say("no command: expected dmi-run %s %s -- COMMAND",
-                    taps_named(&o->taps) ? o->spec : "--spec",
+                    taps_named(&o->taps) ? o->spec
+                    : has_spec           ? "--spec"
+                                         : "--trace",
                     o->taps.all     ? o->taps.all
                     : o->taps.write ? o->taps.write
-                                    : o->spec);
+                    : has_spec      ? o->spec
+                                    : "");
     } else if (*o->command && o->check) {
         command_say("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
@@ -225,6 +244,8 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
+    if (!o->spec || !*o->spec)
+        return true; /* a trace needs none */
     _cleanup_(freep) char *text =
         taps_named(&o->taps) ? tap_spec(o->taps.all, o->taps.write, o->taps.layers) : NULL;
     int rc = text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, &errors, &spec)
@@ -317,7 +338,8 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     if (!library)
         return false;
     /* the command may change its folder before it starts CUDA */
-    _cleanup_(freep) char *spec = taps_named(&o->taps) ? strdup("") : realpath(o->spec, NULL);
+    bool no_file = taps_named(&o->taps) || !o->spec || !*o->spec;
+    _cleanup_(freep) char *spec = no_file ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
         command_say("%s: %s", spec ? o->out : o->spec, strerror(errno));
@@ -330,8 +352,8 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         return false;
     if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
-        !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() ||
-        (o->edits.read && !edits_set(&o->edits, out)) ||
+        !command_set("DMI_RING_BYTES", o->ring_bytes) || !command_set("DMI_TRACE", o->trace) ||
+        !set_job() || (o->edits.read && !edits_set(&o->edits, out)) ||
         !command_set("DMI_CONTROL", o->control || o->has_places ? "1" : NULL) ||
         !command_preload(library))
         return false;

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wrappers: calls in which the host waits for the device, or asks whether it is done. A trace looks at them; nothing else does. */
+#include "preload/hook/wrapper.h"
+
+#define WAITS_FOR_DEVICE(name, declare, pass)                                                      \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        uint64_t begin_ns = wait_begins();                                                         \
+        CUresult r = real pass;                                                                    \
+        wait_ends(begin_ns);                                                                       \
+        return r;                                                                                  \
+    }
+WAITS_FOR_DEVICE(cuCtxSynchronize, (void), ())
+WAITS_FOR_DEVICE(cuCtxSynchronize_v2, (CUcontext context), (context))
+WAITS_FOR_DEVICE(cuStreamSynchronize, (CUstream stream), (stream))
+WAITS_FOR_DEVICE(cuStreamSynchronize_ptsz, (CUstream stream), (stream))
+WAITS_FOR_DEVICE(cuEventSynchronize, (CUevent event), (event))
+WAITS_FOR_DEVICE(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n))
+WAITS_FOR_DEVICE(cuMemcpy_ptds, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n))
+WAITS_FOR_DEVICE(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), (to, from, n))
+WAITS_FOR_DEVICE(cuMemcpyDtoH_v2_ptds, (void *to, CUdeviceptr from, size_t n), (to, from, n))
+
+/* Engines that wait by asking again and again. */
+#define ASKS_DEVICE(name, type)                                                                    \
+    EXPORT CUresult CUDAAPI name(type it)                                                          \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        if (session_does(SESSION_TRACE))                                                           \
+            steps_look();                                                                          \
+        return real(it);                                                                           \
+    }
+ASKS_DEVICE(cuStreamQuery, CUstream)
+ASKS_DEVICE(cuStreamQuery_ptsz, CUstream)
+ASKS_DEVICE(cuEventQuery, CUevent)

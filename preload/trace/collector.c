@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/trace/collector.h"
+
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/priority.h"
+#include "preload/base/thread.h"
+#include "preload/session/session.h"
+#include "preload/trace/clock.h"
+#include "preload/trace/events.h"
+#include "preload/trace/named.h"
+#include "preload/trace/steps.h"
+#include "preload/trace/summary.h"
+#include "storage/table.h"
+
+#include <dmi/format.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#define TIER        "steps"
+#define ROUND_NS    20000000u   /* between looks at the ring */
+#define CLOCK_NS    1000000000u /* between pairs of both clocks, */
+#define WRITE_NS    1000000000u /* and between chunks, */
+#define MOST_BYTES  65536u      /* unless there is that much */
+#define CATCH_UP_NS 100000000u
+#define GRACE_NS    2000000000u /* for the disk, after the deadline of the device */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static uint64_t asked, looked; /* collector_catch_up() and rounds that saw it */
+
+/* Of the thread alone, where nothing else is said. */
+static struct collector {
+    pthread_t thread;
+    bool runs;
+    uint64_t stop_ns; /* atomic; 0: on and on. Else until when the device is waited for */
+    struct trace_clock clock;
+    uint64_t clock_ns, write_ns; /* when that was done last */
+    struct text times;           /* struct dmi_step_times each */
+    struct text marks, texts;    /* struct dmi_mark, and their strings */
+    uint64_t lost;               /* steps in no chunk that a mark has said */
+    uint64_t refused;            /* steps that the disk did not take */
+    uint32_t source;             /* that a mark has said */
+    struct summary summary;
+} collector;
+
+/* ------------------------------------------------------------------------- marks */
+
+static void mark(enum dmi_mark_kind kind, int64_t value, const char *text)
+{
+    struct collector *c = &collector;
+    size_t n = strlen(text);
+    const struct dmi_mark at = { .time_ns = clock_real_ns(),
+                                 .value = value,
+                                 .kind = kind,
+                                 .text_offset = n ? (uint32_t)c->texts.n : 0,
+                                 .text_bytes = (uint32_t)n };
+    text_add(&c->texts, text, n);
+    text_add(&c->marks, (const char *)&at, sizeof at);
+}
+
+/* What happened since it was last looked at. */
+static void note_marks(void)
+{
+    struct collector *c = &collector;
+    uint32_t source = steps_source();
+    uint64_t lost = stepring_lost() + c->refused;
+    if (source != c->source)
+        mark(DMI_MARK_SOURCE, source, source <= DMI_STEP_NAMED_RANGE ? named_text() : "");
+    if (lost != c->lost)
+        mark(DMI_MARK_LOST, (int64_t)(lost - c->lost), "");
+    c->source = source;
+    c->lost = lost;
+}
+
+static void look_at_clocks(uint64_t now)
+{
+    struct collector *c = &collector;
+    if (c->clock_ns && now - c->clock_ns < CLOCK_NS)
+        return;
+    c->clock_ns = now;
+    /* the real clock between two readings of the other: of their middle */
+    uint64_t before = clock_mono_ns(), real = clock_real_ns(), after = clock_mono_ns();
+    int64_t by = trace_clock_pair(&c->clock, before + (after - before) / 2, real);
+    if (by)
+        mark(DMI_MARK_CLOCK_SET, by, "");
+}
+
+/* ------------------------------------------------------------------------- chunks */
+
+/* Appends what there is of one kind. Return: entries that the disk did not take. */
+static uint64_t append(uint16_t type, struct text *entries, size_t size, struct text *texts)
+{
+    struct text meta = { 0 };
+    uint64_t n = entries->n / size;
+    if (!n && !entries->failed)
+        return 0;
+    int r = table_meta(entries, size, texts, &meta) ? run_append_meta(session.run, type, &meta)
+                                                    : -ENOMEM;
+    if (r && session_write_failed(-r))
+        log_line("cannot write the trace: %s; further steps may be lost", strerror(-r));
+    entries->n = texts->n = 0;
+    entries->failed = texts->failed = 0;
+    return r ? n : 0;
+}
+
+static void write_chunks(void)
+{
+    struct collector *c = &collector;
+    struct text none = { 0 };
+    c->refused += append(DMI_CHUNK_STEP_TIMES, &c->times, sizeof(struct dmi_step_times), &none);
+    note_marks();
+    append(DMI_CHUNK_MARKS, &c->marks, sizeof(struct dmi_mark), &c->texts);
+    c->write_ns = clock_mono_ns();
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+/* Its times become those of files. */
+static void take(struct trace_step *step)
+{
+    struct collector *c = &collector;
+    struct dmi_step_times *at = &step->at;
+    summary_add(&c->summary, at);
+    at->begin_ns = trace_clock_real(&c->clock, at->begin_ns);
+    at->end_ns = trace_clock_real(&c->clock, at->end_ns);
+    at->launch_ns = trace_clock_real(&c->clock, at->launch_ns);
+    text_add(&c->times, (const char *)at, sizeof *at);
+}
+
+/* Is the oldest step done with? @last: nothing more of it is waited for. */
+static bool settle(struct trace_step *step, bool last)
+{
+    if (!events_pending(step)) {
+        events_drop(step);
+        return true;
+    }
+    if (events_settle(step))
+        return true;
+    if (!last)
+        return false;
+    step->at.flags |= DMI_STEP_UNFINISHED;
+    return true;
+}
+
+/* All steps that are done. Return: whether none is left. */
+static bool collect(bool last)
+{
+    struct trace_step *step;
+    while ((step = stepring_oldest()) && settle(step, last)) {
+        take(step);
+        stepring_free(step);
+        if (collector.times.n >= MOST_BYTES)
+            write_chunks();
+    }
+    return !step;
+}
+
+static struct timespec mono_at(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                              .tv_nsec = (long)(ns % 1000000000u) };
+}
+
+/* Until the next round is due, or somebody asks for it. @seen: what the last one saw. Return: what the next one sees. */
+static uint64_t nap(uint64_t seen)
+{
+    struct timespec until = mono_at(clock_mono_ns() + ROUND_NS);
+    pthread_mutex_lock(&lock);
+    looked = seen;
+    pthread_cond_broadcast(&changed);
+    while (asked == seen && !pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until))
+        ;
+    seen = asked;
+    pthread_mutex_unlock(&lock);
+    return seen;
+}
+
+void collector_catch_up(void)
+{
+    struct timespec until = mono_at(clock_mono_ns() + CATCH_UP_NS);
+    if (!stepring_oldest())
+        return;
+    pthread_mutex_lock(&lock);
+    uint64_t mine = ++asked;
+    pthread_cond_broadcast(&changed);
+    while (looked < mine && !pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until))
+        ;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Return: whether to go on. */
+static bool round_of(uint64_t now)
+{
+    uint64_t stop = atomic_load_acquire(&collector.stop_ns); /* of collector_stop() */
+    look_at_clocks(now);
+    bool empty = collect(stop && now >= stop);
+    if (now - collector.write_ns >= WRITE_NS)
+        write_chunks();
+    return !(stop && empty);
+}
+
+static void *collector_main(void *arg)
+{
+    (void)arg;
+    session_attach();
+    priority_lower();
+    collector.write_ns = clock_mono_ns();
+    mark(DMI_MARK_BEGUN, 0, TIER);
+    uint64_t seen = 0;
+    while (round_of(clock_mono_ns()))
+        seen = nap(seen);
+    write_chunks();
+    note_marks();
+    mark(DMI_MARK_ENDED, (int64_t)stepring_ended(), "");
+    append(DMI_CHUNK_MARKS, &collector.marks, sizeof(struct dmi_mark), &collector.texts);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- start and stop */
+
+int collector_start(void)
+{
+    int r = thread_start(&collector.thread, collector_main, NULL, "dmi-trace");
+    collector.runs = !r;
+    return r;
+}
+
+static const char *source_words(void)
+{
+    switch (collector.source) {
+    case DMI_STEP_ENGINE: return "the engine";
+    case DMI_STEP_FORWARD: return "forwards of the HookSpec";
+    default: return named_text();
+    }
+}
+
+static void say_summary(void)
+{
+    static char lines[SUMMARY_LINES][SUMMARY_BYTES];
+    size_t n = summary_lines(&collector.summary, collector.lost, source_words(),
+                             run_path(session.run), lines);
+    for (size_t i = 0; i < n; i++)
+        log_line("%s", lines[i]);
+}
+
+bool collector_stop(uint64_t end_ns)
+{
+    uint64_t until = end_ns + GRACE_NS;
+    struct timespec at = mono_at(until);
+    if (!collector.runs)
+        return true;
+    atomic_store_release(&collector.stop_ns, end_ns ? end_ns : 1); /* to round_of() */
+    if (pthread_clockjoin_np(collector.thread, NULL, CLOCK_MONOTONIC, &at))
+        return false;
+    collector.runs = false;
+    say_summary();
+    text_deinit(&collector.times);
+    text_deinit(&collector.marks);
+    text_deinit(&collector.texts);
+    return true;
+}
+
+void collector_reset(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
+    lock = unlocked;
+    changed = nobody;
+    asked = looked = 0;
+    collector = (struct collector){ 0 };
+}

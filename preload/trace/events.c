@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/trace/events.h"
+
+#include "core/atomic.h"
+#include "preload/base/current.h"
+#include "preload/base/driver.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+/* Most that are in use at a time: a step has a begin and, nearly always, one end; one a context is kept for the gap. */
+#define MOST_FREE (2 * STEPRING_STEPS + 64)
+
+struct events_of {
+    CUcontext context; /* NULL: not in use */
+    uint32_t device;
+    uint32_t n_free;
+    CUevent free[MOST_FREE];
+    CUevent last_end; /* of the step that was settled last; NULL: none */
+};
+
+static struct {
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t unused;
+    struct events_of of[EVENTS_CONTEXTS];
+    uint64_t epoch;  /* rises when events are forgotten */
+    uint32_t ending; /* calls that may end a context */
+    bool in_use;     /* the collector asks the driver */
+} events = { .lock = PTHREAD_MUTEX_INITIALIZER, .unused = PTHREAD_COND_INITIALIZER };
+
+/* ------------------------------------------------------------------------- taking and giving */
+
+static struct events_of *find(CUcontext context)
+{
+    for (uint32_t i = 0; i < EVENTS_CONTEXTS; i++)
+        if (events.of[i].context == context)
+            return &events.of[i];
+    return NULL;
+}
+
+/* Of the current context. Return: NULL: there are too many contexts. */
+static struct events_of *of_context(CUcontext context, uint64_t *epoch)
+{
+    CUdevice device = 0;
+    driver_table.cuCtxGetDevice(&device);
+    pthread_mutex_lock(&events.lock);
+    struct events_of *of = find(context);
+    if (!of && (of = find(NULL))) {
+        of->context = context;
+        of->device = (uint32_t)device;
+        of->n_free = 0;
+        of->last_end = NULL;
+    }
+    *epoch = events.epoch;
+    pthread_mutex_unlock(&events.lock);
+    return of;
+}
+
+/* An event of the current context. Return: NULL: the driver refuses. */
+static CUevent take(struct events_of *of)
+{
+    CUevent event = NULL;
+    pthread_mutex_lock(&events.lock);
+    if (of->n_free)
+        event = of->free[--of->n_free];
+    pthread_mutex_unlock(&events.lock);
+    if (event || !driver_table.cuEventCreate)
+        return event;
+    struct stream_relaxed relaxed = stream_relax();
+    if (driver_table.cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+        event = NULL;
+    stream_unrelax(&relaxed);
+    return event;
+}
+
+/* Under the lock. Events beyond the room stay with the driver until their context ends. */
+static void give(struct events_of *of, CUevent event)
+{
+    if (event && of->n_free < MOST_FREE)
+        of->free[of->n_free++] = event;
+}
+
+/* ------------------------------------------------------------------------- recording */
+
+/* The context that a launch in @stream runs in. */
+static CUcontext context_of(struct stream stream)
+{
+    CUcontext context = stream_context(stream);
+    return context ? context : current_context();
+}
+
+/* Why no device time is known. Several threads may say it. */
+static void say(struct trace_step *step, uint32_t flag)
+{
+    __atomic_fetch_or(&step->at.flags, flag, __ATOMIC_RELAXED);
+}
+
+/* The context is current. */
+static void record(struct trace_step *step, struct stream stream, CUevent *event)
+{
+    if (stream_is_capturing(stream)) {
+        say(step, DMI_STEP_CAPTURING);
+        return;
+    }
+    if (!*event)
+        *event = take(step->events);
+    if (!*event || !stream_record(stream, event))
+        say(step, DMI_STEP_REFUSED);
+}
+
+void events_begin(struct trace_step *step, struct stream stream)
+{
+    CUcontext context = context_of(stream), current = current_context();
+    bool pushed = context && context != current && current_push(context);
+    step->events = context ? of_context(context, &step->epoch) : NULL;
+    if (step->events) {
+        step->at.device = (uint16_t)step->events->device;
+        record(step, stream, &step->begin);
+    } else {
+        say(step, DMI_STEP_ELSEWHERE);
+    }
+    if (pushed)
+        current_pop();
+}
+
+/* A NULL stream of another thread may be another stream. */
+static bool can_name(struct stream stream, bool own)
+{
+    return own || (uintptr_t)stream.handle > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own)
+{
+    CUcontext context = can_name(stream, own) ? context_of(stream) : NULL;
+    if (!events_pending(step))
+        return;
+    if (!context || context != step->events->context) {
+        say(step, DMI_STEP_ELSEWHERE);
+        return;
+    }
+    bool pushed = context != current_context() && current_push(context);
+    record(step, stream, &step->ends[i]);
+    if (pushed)
+        current_pop();
+}
+
+/* ------------------------------------------------------------------------- what they say */
+
+bool events_pending(const struct trace_step *step)
+{
+    return step->events && step->begin && atomic_load_relaxed(&step->at.flags) < DMI_STEP_NO_LAUNCH;
+}
+
+static void give_all(struct trace_step *step)
+{
+    give(step->events, step->begin);
+    for (uint32_t i = 0; i < step->n_ends; i++)
+        give(step->events, step->ends[i]);
+}
+
+void events_drop(struct trace_step *step)
+{
+    bool launched = !(step->at.flags & DMI_STEP_NO_LAUNCH);
+    pthread_mutex_lock(&events.lock);
+    if (step->events && step->epoch == events.epoch)
+        give_all(step);
+    for (uint32_t i = 0; launched && i < EVENTS_CONTEXTS; i++) {
+        give(&events.of[i], events.of[i].last_end);
+        events.of[i].last_end = NULL;
+    }
+    pthread_mutex_unlock(&events.lock);
+}
+
+/* Return: 1, the context stays while the collector asks; 0, one may be ending; -1, that of the step has ended. */
+static int use(const struct trace_step *step)
+{
+    pthread_mutex_lock(&events.lock);
+    int can = step->epoch != events.epoch ? -1 : !events.ending;
+    events.in_use = can > 0;
+    pthread_mutex_unlock(&events.lock);
+    return can;
+}
+
+/* Nanoseconds between two events that are over. */
+static CUresult elapsed(CUevent from, CUevent to, int64_t *ns)
+{
+    float ms = 0;
+    CUresult r = driver_table.cuEventElapsedTime ? driver_table.cuEventElapsedTime(&ms, from, to)
+                                                 : CUDA_ERROR_NOT_SUPPORTED;
+    double exact = (double)ms * 1e6;
+    *ns = r == CUDA_SUCCESS ? (int64_t)(exact < 0 ? exact - 0.5 : exact + 0.5) : 0;
+    return r;
+}
+
+/* Return: CUDA_ERROR_NOT_READY; else whether all of them are over. */
+static CUresult query(const struct trace_step *step)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < step->n_ends && r == CUDA_SUCCESS; i++)
+        r = driver_table.cuEventQuery(step->ends[i]);
+    return r;
+}
+
+/* The end that came last, and what lies between it and the begin. */
+static CUresult measure(struct trace_step *step, uint32_t *last)
+{
+    int64_t most = 0, ns;
+    CUresult r = step->n_ends ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    for (uint32_t i = 0; i < step->n_ends && r == CUDA_SUCCESS; i++) {
+        r = elapsed(step->begin, step->ends[i], &ns);
+        *last = ns > most ? i : *last;
+        most = ns > most ? ns : most;
+    }
+    if (r == CUDA_SUCCESS) {
+        step->at.device_ns = (uint64_t)most;
+        step->at.flags |= DMI_STEP_HAS_DEVICE;
+    }
+    CUevent before = step->events->last_end;
+    if (r == CUDA_SUCCESS && before && elapsed(before, step->begin, &ns) == CUDA_SUCCESS) {
+        step->at.gap_ns = ns;
+        step->at.flags |= DMI_STEP_HAS_GAP;
+    }
+    return r;
+}
+
+/* The last end stays, for the next step's gap. Where nothing was measured the next step has none: what lay between is not known. */
+static void settled(struct trace_step *step, uint32_t last, bool measured)
+{
+    pthread_mutex_lock(&events.lock);
+    struct events_of *of = step->events;
+    CUevent keep = measured ? step->ends[last] : NULL;
+    if (measured)
+        step->ends[last] = of->last_end;
+    else
+        give(of, of->last_end);
+    of->last_end = keep;
+    give_all(step);
+    events.in_use = false;
+    pthread_cond_broadcast(&events.unused);
+    pthread_mutex_unlock(&events.lock);
+}
+
+static void unuse(void)
+{
+    pthread_mutex_lock(&events.lock);
+    events.in_use = false;
+    pthread_cond_broadcast(&events.unused);
+    pthread_mutex_unlock(&events.lock);
+}
+
+bool events_settle(struct trace_step *step)
+{
+    uint32_t last = 0;
+    int can = use(step);
+    if (can < 0)
+        step->at.flags |= DMI_STEP_CONTEXT_GONE;
+    if (can <= 0)
+        return can < 0;
+    struct stream_relaxed relaxed = stream_relax();
+    bool pushed = current_push(step->events->context);
+    CUresult r = query(step);
+    bool over = r != CUDA_ERROR_NOT_READY;
+    if (r == CUDA_SUCCESS)
+        r = measure(step, &last);
+    if (over && r != CUDA_SUCCESS)
+        step->at.flags |= DMI_STEP_REFUSED;
+    if (pushed)
+        current_pop();
+    stream_unrelax(&relaxed);
+    if (over)
+        settled(step, last, r == CUDA_SUCCESS);
+    else
+        unuse();
+    return over;
+}
+
+/* ------------------------------------------------------------------------- ends */
+
+void events_context_ends(void)
+{
+    pthread_mutex_lock(&events.lock);
+    events.ending++;
+    while (events.in_use)
+        pthread_cond_wait(&events.unused, &events.lock);
+    events.epoch++;
+    for (uint32_t i = 0; i < EVENTS_CONTEXTS; i++) {
+        events.of[i].context = NULL;
+        events.of[i].n_free = 0;
+        events.of[i].last_end = NULL;
+    }
+    pthread_mutex_unlock(&events.lock);
+}
+
+void events_context_ended(void)
+{
+    pthread_mutex_lock(&events.lock);
+    events.ending--;
+    pthread_mutex_unlock(&events.lock);
+}
+
+void events_reset(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
+    events.lock = unlocked;
+    events.unused = nobody;
+    events.ending = 0;
+    events.in_use = false;
+    events_context_ends();
+    events_context_ended();
+}

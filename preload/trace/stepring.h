@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps on their way from the thread in which they run to the collector. A step is taken when it begins, put when it ends, and read in the
+ * order in which steps were put. Memory is fixed: where all of it is in use, steps are lost, and counted. Thread: any; a lock of
+ * its own, never held across a call of the driver.
+ */
+#ifndef PRELOAD_TRACE_STEPRING_H
+#define PRELOAD_TRACE_STEPRING_H
+
+#include "preload/base/cuda_abi.h"
+
+#include <dmi/trace.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define STEPRING_STEPS 1024u
+#define STEP_MAX_ENDS  4u /* threads whose last launches are looked at */
+
+struct events_of;
+
+struct trace_step {
+    struct dmi_step_times at; /* host times are of CLOCK_MONOTONIC until the collector has it */
+    struct events_of *events; /* of the context of its first launch; NULL: no event is recorded */
+    uint64_t epoch;           /* of the events (events.h) */
+    CUevent begin, ends[STEP_MAX_ENDS];
+    uint32_t n_ends;
+
+    /* of steps.c, under that lock; @at: the counts */
+    uint64_t gate;      /* trace_gate while it ran */
+    bool begun;         /* some launch is its first */
+    uint32_t recording; /* threads that record an event of it */
+    bool over;          /* it ended meanwhile: the last of these threads puts it */
+    uint64_t end_ns;    /* of CLOCK_MONOTONIC */
+    uint32_t end_flags; /* that its end adds */
+};
+
+/* A step that begins, zeroed. Return: NULL: there is no room; it is counted as lost when stepring_lose() says so. */
+struct trace_step *stepring_take(void);
+
+/* A step of which nothing will be known. */
+void stepring_lose(void);
+
+/* The step has ended: its number is drawn. Released here, acquired by stepring_oldest(). */
+void stepring_put(struct trace_step *step);
+
+/* The step that was put first of those that are there; NULL: none. Thread: the collector; others only learn whether there is one. */
+struct trace_step *stepring_oldest(void);
+
+/* The oldest one is done with. Thread: the collector. */
+void stepring_free(struct trace_step *oldest);
+
+/* Steps that were put or lost so far. */
+uint64_t stepring_ended(void);
+/* Those that were lost. */
+uint64_t stepring_lost(void);
+
+/* After fork, in the child. */
+void stepring_reset(void);
+
+#endif

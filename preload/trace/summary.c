@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/trace/summary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Small numbers have a part each; of others the leading bit and the five after it say which. */
+static uint32_t part_of(uint64_t ns)
+{
+    unsigned top = ns < SUMMARY_PARTS ? 0 : 63 - (unsigned)__builtin_clzll(ns) - 4;
+    return top ? top * SUMMARY_PARTS + (uint32_t)(ns >> (top - 1)) - SUMMARY_PARTS : (uint32_t)ns;
+}
+
+static uint64_t middle_of(uint32_t part)
+{
+    uint32_t top = part / SUMMARY_PARTS;
+    if (!top)
+        return part;
+    uint64_t low = (uint64_t)(part % SUMMARY_PARTS + SUMMARY_PARTS) << (top - 1);
+    return low + ((1ull << (top - 1)) >> 1);
+}
+
+static void add(struct summary_times *t, uint64_t ns)
+{
+    t->n++;
+    t->of[part_of(ns)]++;
+}
+
+void summary_add(struct summary *s, const struct dmi_step_times *at)
+{
+    s->steps++;
+    s->launches += at->launches;
+    s->graphs += at->graph_launches;
+    s->own += at->own;
+    add(&s->host, at->end_ns > at->begin_ns ? at->end_ns - at->begin_ns : 0);
+    if (!(at->flags & DMI_STEP_HAS_DEVICE))
+        return;
+    s->timed++;
+    add(&s->device, at->device_ns);
+    s->device_ns += at->device_ns;
+    s->gap_ns += at->flags & DMI_STEP_HAS_GAP && at->gap_ns > 0 ? (uint64_t)at->gap_ns : 0;
+}
+
+uint64_t summary_quantile(const struct summary_times *t, double share)
+{
+    uint64_t rank = (uint64_t)(share * (double)(t->n ? t->n - 1 : 0)), before = 0;
+    for (uint32_t i = 0; i < 64 * SUMMARY_PARTS; i++) {
+        before += t->of[i];
+        if (before > rank)
+            return middle_of(i);
+    }
+    return 0;
+}
+
+static void line_of_times(char *to, const char *where, const struct summary_times *t)
+{
+    if (t->n)
+        snprintf(to, SUMMARY_BYTES, "trace: a step takes %.3f ms %s (median), %.3f ms (p99)",
+                 (double)summary_quantile(t, 0.5) / 1e6, where,
+                 (double)summary_quantile(t, 0.99) / 1e6);
+    else
+        snprintf(to, SUMMARY_BYTES, "trace: no step has a time %s", where);
+}
+
+static void line_of_idle(char *to, const struct summary *s)
+{
+    double all = (double)(s->device_ns + s->gap_ns), each = s->steps ? (double)s->steps : 1;
+    snprintf(to, SUMMARY_BYTES,
+             "trace: the device is idle between steps for %.1f%% of the time; a step has %.1f "
+             "launches of kernels, %.1f of graphs, and %.1f kernels of DMI's own",
+             all > 0 ? 100 * (double)s->gap_ns / all : 0, (double)s->launches / each,
+             (double)s->graphs / each, (double)s->own / each);
+}
+
+size_t summary_lines(const struct summary *s, uint64_t lost, const char *source, const char *path,
+                     char lines[SUMMARY_LINES][SUMMARY_BYTES])
+{
+    if (!s->steps) {
+        snprintf(lines[0], SUMMARY_BYTES,
+                 "trace: no step came: the engine says none, and DMI_TRACE_STEP names none "
+                 "(graph, kernel:PATTERN or range:PATTERN)");
+        return 1;
+    }
+    snprintf(lines[0], SUMMARY_BYTES,
+             "trace: %" PRIu64 " steps, begun by %s; %" PRIu64
+             " of them with a time on the device; %" PRIu64 " lost",
+             s->steps, source ? source : "nothing", s->timed, lost);
+    line_of_times(lines[1], "on the device", &s->device);
+    line_of_times(lines[2], "on the host", &s->host);
+    line_of_idle(lines[3], s);
+    snprintf(lines[4], SUMMARY_BYTES, "trace: dmi-trace steps %s", path);
+    return SUMMARY_LINES;
+}

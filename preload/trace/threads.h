@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each thread has launched, counted in memory of its own. A launch costs the loads and stores below; the first one of a thread after a
+ * step began goes to steps_enter(). Thread: the launching one, where nothing else is said.
+ */
+#ifndef PRELOAD_TRACE_THREADS_H
+#define PRELOAD_TRACE_THREADS_H
+
+#include "core/atomic.h"
+#include "preload/base/stream.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TRACE_THREADS 256u /* that launch at a time */
+
+struct trace_step;
+
+/* Running counts. */
+struct trace_counts {
+    uint64_t launches, graphs, own, loads, allocations, stall_ns, waits, wait_ns;
+};
+
+/* Written by its thread: with relaxed stores, as others read, or under the lock of steps.c. */
+struct trace_thread {
+    bool used;                /* under that lock, as all up to @counts */
+    uint64_t gate;            /* the trace_gate at its last launch */
+    uint64_t base_gate;       /* and the one for which @base is */
+    struct trace_counts base; /* when it saw that first, or when @step began */
+    uint64_t recorded;        /* launches before the event that @end names */
+    uint32_t
+        end; /* of the step of @base: one more than the place of the event in its ends; 0: none */
+    struct trace_step *step; /* of its own, where the engine says none */
+    uint32_t id;             /* as the system numbers it */
+    struct trace_counts now; /* relaxed */
+    CUstream last;           /* of its last launch; relaxed */
+    bool last_per_thread;    /* likewise */
+    bool last_gone;          /* it ended, or there was none; relaxed */
+} __attribute__((aligned(64)));
+
+/*
+ * 0: no trace. Else a number that rises with each step that the engine begins or ends, and bits that send each launch to
+ * steps_enter(). Released and acquired by steps.c; launches need no order.
+ */
+extern uint64_t trace_gate __attribute__((visibility("hidden")));
+#define TRACE_GATE_CAPTURES (1ull << 63) /* some stream is being captured */
+#define TRACE_GATE_KERNELS  (1ull << 62) /* the user named a kernel */
+#define TRACE_GATE_BITS     (TRACE_GATE_CAPTURES | TRACE_GATE_KERNELS)
+
+/* The calling thread's; NULL: it launched nothing yet. */
+extern __thread __attribute__((tls_model("initial-exec"),
+                               visibility("hidden"))) struct trace_thread *trace_self;
+
+/* A launch in @stream comes next, of @function (NULL: of a graph). Return: NULL: it is not counted. Keeps errno. */
+struct trace_thread *steps_enter(const void *function, struct stream stream);
+
+/* The same, in a few instructions where nothing has happened since the launch before. */
+static inline struct trace_thread *trace_launch_begins(const void *function, struct stream stream)
+{
+    uint64_t gate = atomic_load_relaxed(&trace_gate);
+    struct trace_thread *t = trace_self;
+    if (__builtin_expect(!gate, 1))
+        return NULL;
+    return __builtin_expect(t && t->gate == gate, 1) ? t : steps_enter(function, stream);
+}
+
+/* The driver has taken the launch. @t: of trace_launch_begins(). */
+static inline void trace_launched(struct trace_thread *t, struct stream stream, CUresult r)
+{
+    if (!t || r != CUDA_SUCCESS)
+        return;
+    atomic_store_relaxed(&t->now.launches, t->now.launches + 1);
+    atomic_store_relaxed(&t->last, stream.handle);
+    atomic_store_relaxed(&t->last_per_thread, stream.per_thread);
+    atomic_store_relaxed(&t->last_gone, false);
+}
+
+/* The same of a graph, which holds @own kernels of DMI's. */
+static inline void trace_graph_launched(struct trace_thread *t, struct stream stream, CUresult r,
+                                        uint64_t own)
+{
+    if (!t || r != CUDA_SUCCESS)
+        return;
+    trace_launched(t, stream, r);
+    atomic_store_relaxed(&t->now.launches, t->now.launches - 1);
+    atomic_store_relaxed(&t->now.graphs, t->now.graphs + 1);
+    atomic_store_relaxed(&t->now.own, t->now.own + own);
+}
+
+/* A graph is about to be launched: as trace_launch_begins(). */
+static inline struct trace_thread *trace_graph_begins(struct stream stream)
+{
+    return __builtin_expect(!atomic_load_relaxed(&trace_gate), 1) ? NULL
+                                                                  : steps_enter(NULL, stream);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/trace/trace.h"
+
+#include "core/log.h"
+#include "preload/base/driver.h"
+#include "preload/trace/collector.h"
+#include "preload/trace/events.h"
+#include "preload/trace/named.h"
+#include "preload/trace/range_steps.h"
+#include "preload/trace/steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define VARIABLE "DMI_TRACE"
+
+static struct {
+    bool read, wanted, on;
+} trace;
+
+static bool is_tier(const char *tier)
+{
+    if (!strcmp(tier, "steps"))
+        return true;
+    if (!strcmp(tier, "kernels") || !strcmp(tier, "full"))
+        log_line(VARIABLE "=%s: this version has the tier steps alone, which is used", tier);
+    else
+        log_line(VARIABLE "=%s is no tier: expected steps; nothing is traced", tier);
+    return !strcmp(tier, "kernels") || !strcmp(tier, "full");
+}
+
+void trace_read(void)
+{
+    const char *tier = getenv(VARIABLE);
+    if (trace.read)
+        return;
+    trace.read = true;
+    trace.wanted = tier && *tier && is_tier(tier);
+    if (!trace.wanted)
+        return;
+    named_read();
+    range_steps_use();
+}
+
+bool trace_wanted(void)
+{
+    trace_read();
+    return trace.wanted;
+}
+
+void trace_start(void)
+{
+    int r = collector_start();
+    if (r) {
+        log_line("no thread could be started for the trace: %s; nothing is traced", strerror(-r));
+        return;
+    }
+    bool kernel = named_source() == DMI_STEP_NAMED_KERNEL;
+    if (kernel && !driver_table.cuFuncGetName)
+        log_line(NAMED_VARIABLE "=%s begins no step: this driver does not name functions (CUDA "
+                                "12.3 and later do); graph and range:PATTERN begin one",
+                 named_text());
+    trace.on = true;
+    steps_start(kernel);
+}
+
+bool trace_stop(uint64_t end_ns)
+{
+    if (!trace.on)
+        return true;
+    trace.on = false;
+    steps_stop();
+    return collector_stop(end_ns);
+}
+
+void trace_reset(void)
+{
+    trace.read = trace.on = false;
+    stepring_reset();
+    steps_reset();
+    events_reset();
+    named_reset();
+    collector_reset();
+}

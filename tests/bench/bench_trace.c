@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trace adds: bench_trace [ROUNDS], run under dmi-run --trace, and under dmi-run --spec without it.
+ *
+ * As bench_launch: direct calls and those that go through the library alternate in short rounds, and the median of the rounds is printed, in CPU
+ * time of the launching thread. A step is dmi_step_begin(), graphs of 237 kernels, a wait and dmi_step_end(); without a trace and a
+ * spec with sites the first and the last do nothing.
+ */
+#include "tests/bench/bench.h"
+
+#include <dmi/dmi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REFUSED = 20000, GRAPHS = 20, KERNELS = 237 };
+
+static CUfunction plain;
+static CUdeviceptr out;
+static CUgraphExec exec;
+static CUstream stream;
+static int (*step_begin)(const struct dmi_step *);
+static int (*step_end)(void);
+
+static void check(CUresult r, CUresult want, const char *what)
+{
+    if (r != want)
+        bench_die(what, (int)r);
+}
+
+/* The driver returns at once: what is left is the library's own path. */
+static double ns_per_refused(int direct)
+{
+    __typeof__(cuLaunchKernel) *launch = direct ? DIRECT(cuLaunchKernel) : WRAPPED(cuLaunchKernel);
+    void *params[] = { &out };
+    uint64_t start = bench_thread_ns();
+    for (int i = 0; i < REFUSED; i++)
+        check(launch(plain, 0, 1, 1, 64, 1, 1, 0, stream, params, NULL), CUDA_ERROR_INVALID_VALUE,
+              "cuLaunchKernel");
+    return (double)(bench_thread_ns() - start) / REFUSED;
+}
+
+static void wait_for_stream(void)
+{
+    check(DIRECT(cuStreamSynchronize)(stream), CUDA_SUCCESS, "cuStreamSynchronize");
+}
+
+static double ns_per_graph(int direct)
+{
+    __typeof__(cuGraphLaunch) *launch = direct ? DIRECT(cuGraphLaunch) : WRAPPED(cuGraphLaunch);
+    uint64_t start = bench_thread_ns();
+    for (int i = 0; i < GRAPHS; i++)
+        check(launch(exec, stream), CUDA_SUCCESS, "cuGraphLaunch");
+    double ns = (double)(bench_thread_ns() - start) / GRAPHS;
+    wait_for_stream();
+    return ns;
+}
+
+/* Steps of one graph each; direct: the graph alone. The wait is the driver's own: what it takes is not the library's. */
+static double ns_per_step(int direct)
+{
+    __typeof__(cuGraphLaunch) *launch = direct ? DIRECT(cuGraphLaunch) : WRAPPED(cuGraphLaunch);
+    const struct dmi_step said = { .size = sizeof said, .version = DMI_STEP_VERSION, .n_rows = 1 };
+    uint64_t start = bench_thread_ns();
+    for (int i = 0; i < GRAPHS; i++) {
+        if (!direct && step_begin)
+            step_begin(&said);
+        check(launch(exec, stream), CUDA_SUCCESS, "cuGraphLaunch");
+        if (!direct && step_end)
+            step_end();
+    }
+    double ns = (double)(bench_thread_ns() - start) / GRAPHS;
+    wait_for_stream();
+    return ns;
+}
+
+static void compare(const char *what, double (*ns)(int direct), int rounds)
+{
+    double *d = calloc((size_t)rounds, sizeof *d), *w = calloc((size_t)rounds, sizeof *w);
+    if (!d || !w)
+        bench_die("calloc", 0);
+    for (int i = 0; i < rounds; i++) {
+        d[i] = ns(1);
+        w[i] = ns(0);
+    }
+    double md = bench_median(d, rounds), mw = bench_median(w, rounds);
+    printf("%-34s direct %9.1f ns, wrapped %9.1f ns, added %8.1f ns (%.3fx)\n", what, md, mw,
+           mw - md, mw / md);
+    free(d);
+    free(w);
+}
+
+static void build_graph(void)
+{
+    CUgraph graph;
+    void *params[] = { &out };
+    CUgraphNode last = NULL;
+    CALL(cuGraphCreate, &graph, 0);
+    for (int i = 0; i < KERNELS; i++) {
+        CUgraphNode before = last;
+        CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = plain,
+                                         .gridDimX = 1,
+                                         .gridDimY = 1,
+                                         .gridDimZ = 1,
+                                         .blockDimX = 64,
+                                         .blockDimY = 1,
+                                         .blockDimZ = 1,
+                                         .kernelParams = params };
+        CALL(cuGraphAddKernelNode_v2, &last, graph, i ? &before : NULL, i ? 1 : 0, &k);
+    }
+    CALL(cuGraphInstantiateWithFlags, &exec, graph, 0);
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 31;
+    struct bench_kernels kernels;
+    bench_start(&kernels);
+    bench_has_library();
+    plain = kernels.plain;
+    step_begin = (__typeof__(step_begin))dlsym(RTLD_DEFAULT, "dmi_step_begin");
+    step_end = (__typeof__(step_end))dlsym(RTLD_DEFAULT, "dmi_step_end");
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    CALL(cuMemAlloc_v2, &out, sizeof(float));
+    build_graph();
+    const char *tier = getenv("DMI_TRACE");
+    printf("DMI_TRACE=%s\n", tier ? tier : "");
+    compare("refused launch", ns_per_refused, rounds);
+    compare("launch of a graph", ns_per_graph, rounds);
+    compare("step of a graph", ns_per_step, rounds);
+    return 0;
+}

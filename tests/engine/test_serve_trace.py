@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The serving engine while its steps are timed: it computes the same bits, and each step has the launches, rows and requests that it says it had.
+
+In graphs, beside a capture, with two ranks, with no step from the engine, and with a kill at a random moment.
+"""
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import harness
+from harness import BUILD, DMI_RUN, PRELOAD, ROOT, STANDIN
+
+pytest.importorskip("numpy")
+pytest.importorskip("cuda.bindings.driver")
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+import format_reader  # noqa: E402
+import serving  # noqa: E402
+from test_serve_nvtx import records_of  # noqa: E402
+
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
+pytestmark = pytest.mark.built(DMI_RUN, DMI_TRACE, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
+DEVICE, GAP, ENDED = 1, 2, 5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    return serving.Server(tmp_path_factory.mktemp("trace"))
+
+
+def traced(folder):
+    runs = [format_reader.Run(run) for run in sorted(harness.runs_of(folder))]
+    for run in runs:
+        assert subprocess.run([DMI_TRACE, "check", run.folder], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    return runs
+
+
+def by_preload(server, name, **env):
+    return {"LD_PRELOAD": PRELOAD, "DMI_TRACE": "steps", "DMI_OUT": server.folder / f"{name}-run", **env}
+
+
+def test_each_step_has_what_the_engine_says_of_it(check, server):
+    requests = serving.some("france", "one", "count", tokens=6)
+    plain = server.serve("plain", requests, "--mode", "graph")
+    served = server.serve("timed", requests, "--mode", "graph", "--steps", **by_preload(server, "timed"))
+    run, = traced(server.folder / "timed-run")
+    times = run.step_times
+    check(served.results == plain.results, "the same tokens")
+    check(len(times) == len(served.trace) and [t["step"] for t in times] == list(range(len(times))), "each step is there once", len(times))
+    check(all(t["flags"] == (DEVICE | GAP if i else DEVICE) for i, t in enumerate(times)), "device times and gaps", [t["flags"] for t in times])
+    replays = [bool(step["replayed"]) for step in served.trace]
+    check(any(replays) and [t["graph_launches"] for t in times] == [int(r) for r in replays], "launches of graphs", times)
+    check([t["launches"] > 0 for t in times] == [not r for r in replays], "launches of kernels", times)
+    check(all(t["rows"] == run.steps[t["step"]].n_rows and t["requests"] == sum(not s.padding for s in run.steps[t["step"]].spans)
+              for t in times), "rows and requests", times)
+    check(all(t["device_ns"] <= t["end_ns"] - t["begin_ns"] for t in times), "device times lie within host times, as the engine waits", times)
+    ends = [(a["end_ns"], b["begin_ns"]) for a, b in zip(times, times[1:])]
+    check(all(end <= begin + 1_000_000 for end, begin in ends), "steps follow one another", ends)
+
+
+def test_beside_a_capture(check, server):
+    requests = serving.some("france", "one", tokens=5)
+    text = serving.spec_text("float32")
+    plain = server.serve("capture", requests, "--mode", "graph", spec=text)
+    served = server.serve("both", requests, "--mode", "graph", spec=text, DMI_TRACE="steps")
+    check(served.results == plain.results, "the same tokens")
+    (want, _), (got, _) = records_of(plain), records_of(served)
+    check(len(want) > 100 and want == got, "the same records")
+    run, = traced(served.out)
+    times = run.step_times
+    check(len(times) == len(served.trace) and all(t["own"] > 10 for t in times), "each step has kernels of DMI's own", [t["own"] for t in times])
+
+
+def test_two_ranks_and_no_step_from_the_engine(check, server):
+    requests = serving.some("france", tokens=5)
+    served = server.serve("ranks", requests, "--mode", "graph", "--ranks", "2", "--steps", **by_preload(server, "ranks", DMI_JOB="one-job"))
+    runs = [run for run in traced(server.folder / "ranks-run") if run.step_times]
+    check([len(run.step_times) for run in runs] == [len(served.trace)] * 2, "each rank times its own steps", [len(r.step_times) for r in runs])
+    said = harness.run([DMI_TRACE, "steps", server.folder / "ranks-run"]).stdout
+    check(said.count("begun by engine") == 2, "dmi-trace shows each rank", said)
+    served = server.serve("graphs", requests, "--mode", "graph", **by_preload(server, "graphs", DMI_TRACE_STEP="graph"))
+    run, = traced(server.folder / "graphs-run")
+    n = sum(bool(step["replayed"]) for step in served.trace)
+    check([t["graph_launches"] for t in run.step_times] == [1] * n and all(t["source"] == 1 for t in run.step_times), "DMI_TRACE_STEP=graph", run.step_times)
+
+
+def test_a_kill_leaves_complete_chunks(check, server, seeds):
+    for seed in range(seeds(2, 12)):
+        name = f"kill-{seed}"
+        command = server.command(server.folder / name, serving.free("france", tokens=200), ["--mode", "graph", "--steps"], "float32", None, False, None)
+        env = harness.environment(DMI_TEST_BUILD=BUILD, **by_preload(server, name))
+        with subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            out = server.folder / f"{name}-run"
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not any(b"DMIc\x02\x00\x0b\x00" in p.read_bytes() for p in out.glob("[!.]*/seg-*")):
+                time.sleep(0.05)
+            time.sleep(random.Random(seed).uniform(0, 1.5))
+            process.send_signal(signal.SIGKILL)
+        folder, = harness.runs_of(out)
+        done = subprocess.run([DMI_TRACE, "check", "--json", folder], text=True, capture_output=True, check=False)
+        said = json.loads(done.stdout)[0]
+        check(said["holds"] and said["ended"] is None and not said["missing"], f"seed {seed}: dmi-trace check", done.stdout + done.stderr)
+        copy = pathlib.Path(f"{folder}-new")
+        harness.run([harness.DMI_DUMP, "recover", folder, "-o", copy], check=False)
+        again = json.loads(harness.run([DMI_TRACE, "check", "--json", copy]).stdout)[0]
+        check(again["stored"] == said["stored"], f"seed {seed}: dmi-dump recover keeps them", (said, again))

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When steps ran: what the library stores of a program that does what a text says, without a HookSpec and beside one.
+
+Counts are those of the text. The program says the same with and without the library.
+"""
+import json
+import subprocess
+import sys
+
+import pytest
+
+import harness
+from harness import BUILD, DMI_RUN, ROOT
+from kit import CLIENT, START, site, spec
+
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+import format_reader  # noqa: E402
+
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN)
+FORWARD = ["launch first 0 1 64 p 64 1", "launch block 0 1 64 p 64 2", "launch other 0 1 64 p 64 3", "launch last 0 1 64 p 64 4", "sync", "digest p 256"]
+DEVICE, GAP, UNENDED, NO_LAUNCH, CAPTURING, STREAM_GONE, CONTEXT_GONE, REFUSED, ELSEWHERE = 1, 2, 8, 256, 512, 1024, 2048, 4096, 16384
+BEGUN, SOURCE, CLOCK, LOST, ENDED = 1, 2, 3, 4, 5
+ENGINE, FORWARDS, KERNEL, RANGE = 5, 4, 2, 3
+NVTX, MODULE = BUILD / "tests" / "preload" / "nvtx_client", BUILD / "tests" / "preload" / "libnvtx_module.so"
+
+
+def step(number, *more):
+    return [f"step {number} 4 a:0:3:{10 * number}:1 b:3:1:5:2", *more, "stepend"]
+
+
+def alike(bench, what, script, text, **env):
+    """The program says the same, and computes the same, with and without the library; but whether a step was taken."""
+    def told(result):
+        lines = (line.split() for line in result.stdout.splitlines())
+        return result.code, [line[:1] if line[0] in ("step", "stepend") else line for line in lines]
+    command = {"command": env.pop("command")} if "command" in env else {}
+    without, result = bench.run(script, preload=False, **command), bench.run(script, text, **command, **env)
+    bench.check(told(result) == told(without), f"{what}: the program says the same without the library", (result.stderr[-800:], told(result), told(without)))
+    return result
+
+
+def traced(result, i=0):
+    return format_reader.Run(result.folders[i])
+
+
+def kinds(run):
+    return [kind for _, _, kind, _ in run.marks]
+
+
+def complete(bench, what, result, i=0):
+    """dmi-trace check finds nothing."""
+    done = subprocess.run([DMI_TRACE, "check", "--json", result.folders[i]], text=True, capture_output=True, check=False)
+    said = json.loads(done.stdout)[0]
+    bench.check(done.returncode == 0 and said["holds"] and said["traced"], f"{what}: dmi-trace check", done.stdout + done.stderr)
+    return said
+
+
+def test_steps_of_an_engine_without_a_spec(bench):
+    script = [*START, *FORWARD[:1], *step(7, *FORWARD, "launch nothing 0 1 64 p 64 5"), *FORWARD[:1], *step(8, *FORWARD, *FORWARD), *step(9)]
+    result = alike(bench, "no spec", script, None, DMI_TRACE="steps")
+    run = traced(result)
+    times = run.step_times
+    bench.check(len(times) == 3, "three steps", result.stderr)
+    bench.check([t["launches"] for t in times] == [4, 8, 0], "launches, without those outside of steps and those refused", times)
+    bench.check([t["flags"] for t in times] == [DEVICE, DEVICE | GAP, NO_LAUNCH], "device times and gaps", times)
+    bench.check([(t["step"], run.steps[t["step"]].step, t["number"]) for t in times] == [(0, 7, 0), (1, 8, 1), (2, 9, 2)], "which steps", times)
+    bench.check([(t["rows"], t["requests"], t["prefill"], t["decode"], t["context"]) for t in times] ==
+                [(4, 2, 3, 1, 10 * i + 9) for i in (7, 8, 9)], "what the batch was", times)
+    bench.check(all(t["begin_ns"] <= t["launch_ns"] <= t["end_ns"] for t in times[:2]), "host times in order", times)
+    start = run.manifest["start_realtime_ns"]
+    bench.check(all(0 <= t["begin_ns"] - start < 60e9 and t["end_ns"] >= t["begin_ns"] for t in times), "host times are real ones", (start, times))
+    bench.check(all(0 < t["device_ns"] <= t["end_ns"] - t["begin_ns"] for t in times[:2]), "device times lie within", times)
+    bench.check([t["waits"] for t in times] == [2, 4, 0] and all(t["source"] == ENGINE for t in times), "waits, source", times)
+    bench.check(kinds(run) == [BEGUN, SOURCE, ENDED] and run.marks[0][3] == "steps" and run.marks[2][1] == 3, "marks", run.marks)
+    bench.check(not run.records and not run.dictionary["sites"], "nothing is captured")
+    bench.check("dmi: trace: 3 steps, begun by the engine" in result.stderr and "dmi-trace steps" in result.stderr, "the log's summary", result.stderr)
+    complete(bench, "no spec", result)
+
+
+def test_beside_a_capture(bench):
+    text = spec(site("block", layer="occ"), head="forward:\n  - {kind: step, begin: {kernel: '^first$'}}")
+    script = [*START, *FORWARD, *FORWARD, *step(3, *FORWARD), *step(4, *FORWARD)]
+    plain = alike(bench, "without a trace", script, text)
+    result = alike(bench, "with a trace", script, text, DMI_TRACE="steps")
+    times = traced(result).step_times
+    words = [[r.words for r in one.run().of(0)] for one in (plain, result)]
+    bench.check(words[0] == words[1] and len(words[0]) == 4 and not result.run().balance(), "the same is captured", result.run().balance())
+    bench.check([(t["source"], t["launches"]) for t in times] == [(FORWARDS, 4), (FORWARDS, 4), (ENGINE, 4), (ENGINE, 4)],
+                "forwards of the spec are steps until the engine says some", times)
+    bench.check([t["own"] for t in times] == [1, 1, 1, 1], "each copy is counted as DMI's own", times)
+    bench.check([t["step"] for t in times] == [format_reader.NONE, format_reader.NONE, 0, 1], "the engine's steps are named", times)
+    complete(bench, "beside a capture", result)
+
+
+@pytest.mark.since(12030, "names of functions")
+def test_steps_begin_at_a_kernel_that_the_user_names(bench):
+    script = [*START, *FORWARD, *FORWARD, *FORWARD]
+    result = alike(bench, "a kernel", script, None, DMI_TRACE="steps", DMI_TRACE_STEP="kernel:^fir")
+    run = traced(result)
+    bench.check([(t["launches"], t["source"], t["flags"] & ~UNENDED) for t in run.step_times] ==
+                [(4, KERNEL, DEVICE), (4, KERNEL, DEVICE | GAP), (4, KERNEL, DEVICE | GAP)], "kernel:PATTERN", run.step_times)
+    bench.check((KERNEL, "kernel:^fir") in [(value, text) for _, value, kind, text in run.marks if kind == SOURCE], "the mark says it", run.marks)
+    complete(bench, "a kernel", result)
+
+
+@pytest.mark.built(NVTX, MODULE)
+def test_steps_begin_at_a_range_that_the_user_names(bench):
+    module = ["push mlp", "launch block 2", "pop", "launch other 3"]
+    script = ["launch first 9", *3 * ["push step 7", "launch first 1", *module, "pop"]]
+    result = alike(bench, "a range", script, None, command=[NVTX, "script", MODULE], DMI_TRACE="steps", DMI_TRACE_STEP="range:^step")
+    times = traced(result).step_times
+    bench.check([(t["launches"], t["source"]) for t in times] == [(3, RANGE)] * 3, "range:PATTERN", (times, result.stderr))
+    complete(bench, "a range", result)
+
+
+def test_where_nothing_begins_a_step_the_run_says_so(bench):
+    script = [*START, *FORWARD, *FORWARD, *FORWARD]
+    result = alike(bench, "nothing", script, None, DMI_TRACE="steps")
+    bench.check(not traced(result).step_times and "no step came" in result.stderr, "none is named", result.stderr)
+    done = subprocess.run([DMI_TRACE, "steps", result.folders[0]], text=True, capture_output=True, check=False)
+    bench.check(done.returncode == 0 and "DMI_TRACE_STEP" in done.stdout, "dmi-trace says how to name one", done.stdout)
+    for value, words in (("kernel:(", "it begins no step"), ("module", "is none of graph, kernel:PATTERN, range:PATTERN")):
+        result = alike(bench, value, script, None, DMI_TRACE="steps", DMI_TRACE_STEP=value)
+        bench.check(words in result.stderr and not traced(result).step_times, f"{value} is refused by name", result.stderr)
+    for value, words in (("kernels", "has the tier steps alone, which is used"), ("fast", "is no tier")):
+        result = alike(bench, value, script, None, DMI_TRACE=value)
+        bench.check(words in result.stderr and bool(result.folders) == (value == "kernels"), f"the tier {value}", result.stderr)
+
+
+def test_what_has_no_device_time_says_why(bench):
+    capture = ["stream s", "capture s", "launch first s 1 64 p 64 1", "launch block s 1 64 p 64 2", "endcapture g s"]
+    gone = ["stream t", "launch first t 1 64 p 64 1", "ssync t", "streamdestroy t"]
+    script = [*START, *step(0, *capture), *step(1, *FORWARD), *step(2, *gone), *step(3, *FORWARD[:4]), "ctxdestroy c", "ctx c d"]
+    result = alike(bench, "reasons", script, None, DMI_TRACE="steps")
+    times = traced(result).step_times
+    bench.check([t["launches"] for t in times] == [0, 4, 1, 4], "a launch that is captured is none", times)
+    bench.check([t["flags"] & ~GAP for t in times][:3] == [NO_LAUNCH, DEVICE, DEVICE], "reasons; a wait before the stream ended", times)
+    bench.check(times[3]["flags"] & ~GAP in (DEVICE, CONTEXT_GONE), "a step whose context may end before it", times)
+    complete(bench, "reasons", result)
+
+
+def test_threads_children_and_kills(bench):
+    script = [*START, "step 1 4", "threads 4", "setctx c", "launch other 0 1 64 p 64 %t", "endthreads", "sync", "stepend"]
+    forks = [*START, *step(1, *FORWARD), "fork", "stepend", "exit 0", "endfork", *step(3, *FORWARD)]
+    early = ["fork", *START, *step(2, "launch first 0 1 64 p 64 1", "sync"), "exit 0", "endfork", *START, *step(3, *FORWARD)]
+    kill = [*START, *step(1, *FORWARD), *step(2, *FORWARD), "sleep 1500", *step(3, *FORWARD), "kill9"]
+    result = bench.run(kill, None, DMI_TRACE="steps")
+    run = traced(result)
+    bench.check(result.code == -9 and [t["launches"] for t in run.step_times] == [4, 4], "a kill leaves what was written a second before",
+                (result.code, run.step_times))
+    said = complete(bench, "a kill", result)
+    bench.check(said["ended"] is None and ENDED not in kinds(run), "how many steps ended is not known", said)
+    for what, lines, want in (("threads", script, [[4]]), ("a child", forks, [[4, 4]]), ("processes", early, [[1], [4]])):
+        one = alike(bench, what, lines, None, DMI_TRACE="steps")
+        for i in range(len(one.folders)):
+            complete(bench, what, one, i)
+        seen = sorted([t["launches"] for t in traced(one, i).step_times] for i in range(len(one.folders)))
+        bench.check(seen == want, f"{what}: each process has its own steps", (seen, one.stderr[-800:]))
+
+
+@pytest.mark.parametrize("call", ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventElapsedTime", "cuStreamIsCapturing", "cuStreamGetCtx",
+                                  "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent_v2", "cuFuncGetName"])
+def test_each_call_of_the_library_may_fail(bench, long, call):
+    script = [*START, *step(1, *FORWARD), *step(2, *FORWARD), *step(3, *FORWARD)]
+    for which in (0, *range(1, 12 if long else 4)):
+        result = alike(bench, f"{call} {which}", script, None, DMI_TRACE="steps", DMI_TRACE_STEP="kernel:first", DMI_STANDIN_FAIL=f"{call}:{which}")
+        if call in ("cuStreamIsCapturing", "cuStreamGetCtx", "cuCtxGetCurrent") and not result.folders:
+            continue
+        times = traced(result).step_times
+        bench.check([t["launches"] for t in times] == [4, 4, 4], f"{call} {which}: launches", times)
+        wrong = [t for t in times if bool(t["flags"] & DEVICE) == (t["flags"] >= 256)]
+        bench.check(not wrong, f"{call} {which}: a step has a device time, or says why not", wrong)
+        complete(bench, f"{call} {which}", result)
+
+
+def test_dmi_run_traces(tmp_path):
+    (tmp_path / "script").write_text("\n".join([*START, *step(1, *FORWARD)]) + "\n")
+    run = [DMI_RUN, "--trace", "--out", tmp_path / "out", "--", CLIENT, tmp_path / "script", "dlopen"]
+    env = harness.environment(DMI_STANDIN_CACHE=BUILD / "standin-cache")
+    done = subprocess.run(run, env=env, text=True, capture_output=True, check=True)
+    assert "trace: 1 steps, begun by the engine" in done.stderr
+    said = subprocess.run([DMI_TRACE, "steps", "--json", tmp_path / "out"], text=True, capture_output=True, check=True).stdout
+    group, = json.loads(said)["groups"]
+    assert (group["phase"], group["rows"], group["steps"], group["launches"]) == ("mixed", 4, 1, 4.0)
+    each = subprocess.run([DMI_TRACE, "steps", "--each", tmp_path / "out"], text=True, capture_output=True, check=True).stdout
+    assert each.splitlines()[-1].split()[:4] == ["0", "0", "mixed", "4"]
+    for words, told in ((["--trace=kernels"], "--trace=kernels: expected steps"), (["--trace", "--edits", "x"], "no HookSpec"),
+                        (["--trace", "--check"], "no HookSpec")):
+        done = subprocess.run([DMI_RUN, *words, "--", "true"], env=env, text=True, capture_output=True, check=False)
+        assert done.returncode == 2 and told in done.stderr, (words, done.stderr)
+    for words in ([], ["steps"], ["show", "x"], ["check", "--each", "x"], ["steps", tmp_path / "nothing"]):
+        done = subprocess.run([DMI_TRACE, *words], text=True, capture_output=True, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("dmi-trace: "), (words, done)

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps and their times over a driver of the test's own: what is counted, which events are recorded where, and what is said where none can be. */
+#include "preload/base/driver.h"
+#include "preload/trace/clock.h"
+#include "preload/trace/events.h"
+#include "preload/trace/named.h"
+#include "preload/trace/steps.h"
+#include "preload/trace/summary.h"
+
+#include <dmi/format.h>
+
+#include <check.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+/* ------------------------------------------------------------------------- a driver */
+
+#define CONTEXT(n) ((CUcontext)(uintptr_t)(0x1000 * (n)))
+#define STREAM(n)  ((struct stream){ (CUstream)(uintptr_t)(0x10000 * (n)), false })
+
+/* An event is a time on the device, in microseconds; a launch takes ten of them. */
+struct CUevent_st {
+    uint64_t us;
+    CUcontext context;
+    CUstream stream;
+};
+
+static struct {
+    uint64_t now_us;
+    bool capturing[8], busy;
+    int fail, calls; /* the call of this number fails; 0: none */
+    unsigned n_events, n_captured;
+    struct CUevent_st events[4096];
+} device;
+
+struct driver driver_table;
+static __thread CUcontext current = CONTEXT(1);
+static bool graphs_are_steps, kernels_are_steps;
+
+bool named_graph(void)
+{
+    return graphs_are_steps;
+}
+
+bool named_kernel(const void *function)
+{
+    return kernels_are_steps && function == (void *)7;
+}
+
+static bool fails(void)
+{
+    return __atomic_add_fetch(&device.calls, 1, __ATOMIC_RELAXED) == device.fail;
+}
+
+static unsigned number_of(CUstream s)
+{
+    return (unsigned)((uintptr_t)s / 0x10000);
+}
+
+static CUresult get_current(CUcontext *c)
+{
+    *c = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *d)
+{
+    *d = (int)((uintptr_t)current / 0x1000) - 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext c)
+{
+    current = c;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop(CUcontext *c)
+{
+    *c = current;
+    current = CONTEXT(1);
+    return CUDA_SUCCESS;
+}
+
+/* Streams from 4 on are of the second context. */
+static CUresult stream_ctx(CUstream s, CUcontext *c)
+{
+    *c = CONTEXT(number_of(s) < 4 ? 1 : 2);
+    return CUDA_SUCCESS;
+}
+
+static CUresult is_capturing(CUstream s, CUstreamCaptureStatus *status)
+{
+    *status = device.capturing[number_of(s)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                             : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *e, unsigned flags)
+{
+    ck_assert_uint_eq(flags, CU_EVENT_DEFAULT);
+    if (fails())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    unsigned n = __atomic_fetch_add(&device.n_events, 1, __ATOMIC_RELAXED);
+    ck_assert_uint_lt(n, 4096);
+    *e = &device.events[n];
+    (*e)->context = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent e, CUstream s)
+{
+    if (device.capturing[number_of(s)])
+        device.n_captured++;
+    if (fails())
+        return CUDA_ERROR_UNKNOWN;
+    e->us = __atomic_load_n(&device.now_us, __ATOMIC_RELAXED);
+    e->stream = s;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent e)
+{
+    (void)e;
+    return fails() ? CUDA_ERROR_UNKNOWN : device.busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult event_elapsed(float *ms, CUevent a, CUevent b)
+{
+    if (fails())
+        return CUDA_ERROR_UNKNOWN;
+    ck_assert_ptr_eq(a->context, b->context);
+    *ms = (float)((double)b->us - (double)a->us) / 1000;
+    return CUDA_SUCCESS;
+}
+
+static void set_up(void)
+{
+    memset(&device, 0, sizeof device);
+    graphs_are_steps = kernels_are_steps = false;
+    current = CONTEXT(1);
+    driver_table = (struct driver){ .cuCtxGetCurrent = get_current,
+                                    .cuCtxGetDevice = get_device,
+                                    .cuCtxPushCurrent_v2 = push,
+                                    .cuCtxPopCurrent_v2 = pop,
+                                    .cuStreamGetCtx = stream_ctx,
+                                    .cuStreamIsCapturing = is_capturing,
+                                    .cuEventCreate = event_create,
+                                    .cuEventRecord = event_record,
+                                    .cuEventQuery = event_query,
+                                    .cuEventElapsedTime = event_elapsed };
+    stepring_reset();
+    steps_reset();
+    events_reset();
+    steps_start(false);
+}
+
+/* ------------------------------------------------------------------------- what an engine does */
+
+static void launch(unsigned stream, CUresult r)
+{
+    struct trace_thread *t = trace_launch_begins((void *)7, STREAM(stream));
+    __atomic_add_fetch(&device.now_us, 10, __ATOMIC_RELAXED);
+    trace_launched(t, STREAM(stream), r);
+}
+
+static void launch_graph(unsigned stream, uint64_t own)
+{
+    struct trace_thread *t = trace_graph_begins(STREAM(stream));
+    device.now_us += 100;
+    trace_graph_launched(t, STREAM(stream), CUDA_SUCCESS, own);
+}
+
+static void step_begins(uint64_t sequence)
+{
+    const struct dmi_step said = { .size = sizeof said, .version = DMI_STEP_VERSION };
+    steps_engine_begins(&said, sequence);
+}
+
+/* What the collector makes of the oldest step. */
+static struct dmi_step_times collect(void)
+{
+    struct trace_step *step = stepring_oldest();
+    ck_assert_ptr_nonnull(step);
+    if (events_pending(step))
+        ck_assert(events_settle(step));
+    else
+        events_drop(step);
+    struct dmi_step_times at = step->at;
+    stepring_free(step);
+    return at;
+}
+
+/* ------------------------------------------------------------------------- tests */
+
+START_TEST(a_step_has_its_launches_and_the_time_between_its_events)
+{
+    struct dmi_span spans[] = {
+        { .request_id = "a", .first_position = 40, .n_tokens = 8, .phase = DMI_PHASE_PREFILL },
+        { .request_id = "b",
+          .first_position = 9,
+          .first_row = 8,
+          .n_tokens = 1,
+          .phase = DMI_PHASE_DECODE },
+        { .first_row = 9, .n_tokens = 3, .flags = DMI_SPAN_PADDING },
+    };
+    const struct dmi_step said = { .size = sizeof said,
+                                   .version = DMI_STEP_VERSION,
+                                   .n_rows = 12,
+                                   .n_spans = 3,
+                                   .span_size = sizeof spans[0],
+                                   .spans = spans };
+    launch(1, CUDA_SUCCESS); /* before: of no step */
+    steps_engine_begins(&said, 5);
+    launch(1, CUDA_SUCCESS);
+    launch(2, CUDA_ERROR_INVALID_VALUE); /* refused */
+    launch_graph(2, 7);
+    launch(1, CUDA_SUCCESS);
+    steps_own(3);
+    steps_stalled(true, 50);
+    steps_stalled(false, 8);
+    steps_engine_ends();
+    device.now_us += 500;
+    launch(1, CUDA_SUCCESS); /* after: of no step */
+    step_begins(6);
+    launch(1, CUDA_SUCCESS);
+    steps_engine_ends();
+    struct dmi_step_times a = collect(), b = collect();
+    ck_assert_uint_eq(a.launches, 2);
+    ck_assert_uint_eq(a.graph_launches, 1);
+    ck_assert_uint_eq(a.own, 10);
+    ck_assert_uint_eq(a.loads, 1);
+    ck_assert_uint_eq(a.allocations, 1);
+    ck_assert_uint_eq(a.stall_ns, 58);
+    ck_assert_uint_eq(a.device_ns, 130000);
+    ck_assert_uint_eq(a.flags, DMI_STEP_HAS_DEVICE);
+    ck_assert_uint_eq(a.step, 5);
+    ck_assert_uint_eq(a.rows, 12);
+    ck_assert_uint_eq(a.requests, 2);
+    ck_assert_uint_eq(a.prefill, 8);
+    ck_assert_uint_eq(a.decode, 1);
+    ck_assert_uint_eq(a.context, 58);
+    ck_assert_uint_eq(a.source, DMI_STEP_ENGINE);
+    ck_assert(a.begin_ns <= a.launch_ns && a.launch_ns <= a.end_ns && a.begin_ns);
+    ck_assert_uint_eq(b.launches, 1);
+    ck_assert_uint_eq(b.number, 1);
+    ck_assert_uint_eq(b.flags, DMI_STEP_HAS_DEVICE | DMI_STEP_HAS_GAP);
+    ck_assert_int_eq(b.gap_ns, 510000);
+}
+END_TEST
+
+/* The host thinks for long between its wait and what it says next: that is no time of the device's. */
+START_TEST(a_step_ends_with_its_last_launch_where_the_host_waited_after_it)
+{
+    for (uint64_t i = 0; i < 2; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        steps_look();
+        steps_waited(2000);
+        launch(1, CUDA_SUCCESS);
+        steps_look();
+        steps_look(); /* nothing new: the event stays */
+        device.now_us += 5000;
+    }
+    step_begins(2);
+    struct dmi_step_times a = collect(), b = collect();
+    ck_assert_uint_eq(a.device_ns, 20000);
+    ck_assert_uint_eq(a.waits, 1);
+    ck_assert_uint_eq(a.wait_us, 2);
+    ck_assert_uint_eq(b.device_ns, 20000);
+    ck_assert_int_eq(b.gap_ns, 5000000);
+    ck_assert_uint_eq(device.n_events, 4);
+}
+END_TEST
+
+START_TEST(nothing_is_recorded_or_counted_on_a_capturing_stream)
+{
+    step_begins(0);
+    steps_capture_begins();
+    device.capturing[1] = true;
+    launch(1, CUDA_SUCCESS);
+    launch_graph(1, 3);
+    launch(2, CUDA_SUCCESS); /* another stream runs */
+    steps_engine_ends();
+    device.capturing[1] = false;
+    steps_capture_ends();
+    step_begins(1);
+    launch(1, CUDA_SUCCESS);
+    device.capturing[1] = true; /* by a way past the library */
+    steps_engine_ends();
+    struct dmi_step_times a = collect(), b = collect();
+    ck_assert_uint_eq(device.n_captured, 0);
+    ck_assert_uint_eq(a.launches, 1);
+    ck_assert_uint_eq(a.graph_launches, 0);
+    ck_assert_uint_eq(a.own, 0);
+    ck_assert_uint_eq(a.flags, DMI_STEP_HAS_DEVICE);
+    ck_assert_uint_eq(b.launches, 1);
+    ck_assert_uint_eq(b.flags, DMI_STEP_CAPTURING);
+}
+END_TEST
+
+START_TEST(where_no_device_time_is_known_the_step_says_why)
+{
+    step_begins(0); /* nothing is launched */
+    step_begins(1);
+    launch(1, CUDA_SUCCESS);
+    steps_stream_ends(STREAM(1).handle);
+    step_begins(2);
+    launch(1, CUDA_SUCCESS);
+    launch(4, CUDA_SUCCESS); /* in another context */
+    step_begins(3);
+    launch(1, CUDA_SUCCESS);
+    steps_engine_ends();
+    events_context_ends();
+    events_context_ended();
+    step_begins(4);
+    launch(1, CUDA_SUCCESS);
+    steps_stop();
+    static const uint32_t why[] = { DMI_STEP_NO_LAUNCH, DMI_STEP_STREAM_GONE, DMI_STEP_ELSEWHERE,
+                                    DMI_STEP_CONTEXT_GONE, DMI_STEP_UNENDED | DMI_STEP_ELSEWHERE };
+    for (uint32_t i = 0; i < 5; i++) {
+        struct dmi_step_times at = collect();
+        ck_assert_msg(at.flags == why[i] && !at.device_ns && at.step == i, "step %u: flags %#x", i,
+                      at.flags);
+    }
+    launch(1, CUDA_SUCCESS);
+    step_begins(5);
+    ck_assert_ptr_null(stepring_oldest());
+}
+END_TEST
+
+/* The time of what lies between is not idle time. */
+START_TEST(no_gap_is_told_over_a_step_whose_end_is_not_known)
+{
+    for (uint64_t i = 0; i < 3; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        if (i == 1)
+            steps_stream_ends(STREAM(1).handle);
+        steps_engine_ends();
+    }
+    collect();
+    ck_assert_uint_eq(collect().flags, DMI_STEP_STREAM_GONE);
+    ck_assert_uint_eq(collect().flags, DMI_STEP_HAS_DEVICE);
+}
+END_TEST
+
+/* Return: the flags of two steps, with the driver's call number _i failing. */
+START_TEST(each_call_of_the_driver_may_fail)
+{
+    device.fail = _i;
+    for (uint64_t i = 0; i < 3; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        steps_engine_ends();
+    }
+    uint32_t n_refused = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        struct dmi_step_times at = collect();
+        ck_assert_uint_eq(at.launches, 1);
+        n_refused += (at.flags & DMI_STEP_REFUSED) != 0;
+        ck_assert(!(at.flags & DMI_STEP_REFUSED) == !!(at.flags & DMI_STEP_HAS_DEVICE));
+        ck_assert_uint_eq(at.device_ns, at.flags & DMI_STEP_HAS_DEVICE ? 10000 : 0);
+    }
+    ck_assert_uint_le(n_refused, 1);
+    if (_i <= 12) /* the events of three steps */
+        ck_assert_uint_eq(n_refused, 1);
+}
+END_TEST
+
+START_TEST(a_step_that_the_device_is_not_done_with_waits)
+{
+    step_begins(0);
+    launch(1, CUDA_SUCCESS);
+    steps_engine_ends();
+    device.busy = true;
+    ck_assert(!events_settle(stepring_oldest()));
+    device.busy = false;
+    ck_assert_uint_eq(collect().device_ns, 10000);
+}
+END_TEST
+
+START_TEST(what_the_user_names_begins_steps_until_the_engine_says_some)
+{
+    kernels_are_steps = true;
+    steps_start(true);
+    launch(2, CUDA_SUCCESS);
+    launch(2, CUDA_SUCCESS);
+    kernels_are_steps = false;
+    launch(2, CUDA_SUCCESS);
+    kernels_are_steps = true;
+    launch(2, CUDA_SUCCESS);
+    steps_begins(DMI_STEP_FORWARD, STREAM(2)); /* a better source */
+    launch(2, CUDA_SUCCESS);
+    launch(2, CUDA_SUCCESS);
+    step_begins(9);
+    launch(2, CUDA_SUCCESS);
+    steps_engine_ends();
+    static const uint32_t launches[] = { 1, 2, 1, 2, 1 };
+    static const uint16_t sources[] = { 2, 2, 2, 4, 5 };
+    for (size_t i = 0; i < 5; i++) {
+        struct dmi_step_times at = collect();
+        ck_assert_uint_eq(at.launches, launches[i]);
+        ck_assert_uint_eq(at.source, sources[i]);
+        ck_assert_uint_eq(at.step, i == 4 ? 9 : DMI_NO_STEP);
+    }
+    ck_assert_ptr_null(stepring_oldest());
+}
+END_TEST
+
+START_TEST(a_graph_or_a_range_begins_a_step)
+{
+    graphs_are_steps = true;
+    launch_graph(1, 0);
+    launch(1, CUDA_SUCCESS);
+    launch_graph(1, 0);
+    graphs_are_steps = false;
+    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    device.now_us += 1000;
+    launch(1, CUDA_SUCCESS);
+    launch(1, CUDA_SUCCESS);
+    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    struct dmi_step_times a = collect(), b = collect(), c = collect();
+    ck_assert_uint_eq(a.graph_launches, 1);
+    ck_assert_uint_eq(a.launches, 1);
+    ck_assert_uint_eq(a.device_ns, 110000);
+    ck_assert_uint_eq(b.graph_launches, 1);
+    ck_assert_uint_eq(c.launches, 2);
+    ck_assert_uint_eq(c.source, DMI_STEP_NAMED_RANGE);
+    ck_assert_uint_eq(c.device_ns, 20000);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------- threads */
+
+#define THREADS  4
+#define LAUNCHES 20000
+
+static void *launch_many(void *arg)
+{
+    for (int i = 0; i < LAUNCHES; i++)
+        launch(1, CUDA_SUCCESS);
+    (void)arg;
+    return NULL;
+}
+
+static bool over;
+
+static void *collect_all(void *arg)
+{
+    uint64_t *launches = arg;
+    bool last = false;
+    while (!last) {
+        last = __atomic_load_n(&over, __ATOMIC_ACQUIRE);
+        while (stepring_oldest())
+            *launches += collect().launches;
+    }
+    return NULL;
+}
+
+/* Launches of all threads belong to one step, or to none, and none to two. */
+START_TEST(threads_launch_while_steps_begin_and_end)
+{
+    pthread_t threads[THREADS], collector;
+    uint64_t launches = 0, most = 0;
+    over = false;
+    step_begins(0);
+    pthread_create(&collector, NULL, collect_all, &launches);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, launch_many, NULL);
+    for (uint64_t i = 1; i < 200; i++) {
+        struct timespec pause = { .tv_nsec = 20000 };
+        step_begins(i);
+        nanosleep(&pause, NULL);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    steps_stop();
+    __atomic_store_n(&over, true, __ATOMIC_RELEASE);
+    pthread_join(collector, NULL);
+    most = THREADS * LAUNCHES;
+    ck_assert_uint_eq(stepring_ended(), 200);
+    ck_assert_uint_le(launches, most);
+    /* what a thread launches between a step's end and its next look at the gate is of no step */
+    ck_assert_uint_ge(launches, most - most / 10);
+}
+END_TEST
+
+START_TEST(a_thread_that_ends_leaves_its_launches)
+{
+    pthread_t thread;
+    step_begins(0);
+    pthread_create(&thread, NULL, launch_many, NULL);
+    pthread_join(thread, NULL);
+    steps_engine_ends();
+    struct dmi_step_times at = collect();
+    ck_assert_uint_eq(at.launches, LAUNCHES);
+    ck_assert_uint_eq(at.flags, DMI_STEP_ELSEWHERE);
+}
+END_TEST
+
+START_TEST(a_full_ring_loses_steps_and_counts_them)
+{
+    for (uint64_t i = 0; i < STEPRING_STEPS + 10; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+    }
+    steps_engine_ends();
+    ck_assert_uint_eq(stepring_lost(), 10);
+    ck_assert_uint_eq(stepring_ended(), STEPRING_STEPS + 10);
+    for (uint64_t i = 0; i < STEPRING_STEPS; i++) {
+        struct dmi_step_times at = collect();
+        ck_assert(at.number == i && at.step == i);
+    }
+    ck_assert_ptr_null(stepring_oldest());
+    step_begins(7777);
+    steps_engine_ends();
+    ck_assert_uint_eq(collect().number, STEPRING_STEPS);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------- clocks and sums */
+
+START_TEST(monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen)
+{
+    struct trace_clock c = { 0 };
+    ck_assert_int_eq(trace_clock_pair(&c, 1000, 5000000000), 0);
+    ck_assert_uint_eq(trace_clock_real(&c, 1500), 5000000500);
+    ck_assert_uint_eq(trace_clock_real(&c, 0), 0);
+    ck_assert_int_eq(trace_clock_pair(&c, 2000, 5000001000 + 900000), 0); /* corrected, slowly */
+    ck_assert_uint_eq(trace_clock_real(&c, 2000), 5000901000);
+    ck_assert_int_eq(trace_clock_pair(&c, 3000, 5000902000 - 7000000), -7000000);
+    ck_assert_uint_eq(trace_clock_real(&c, 3000), 4993902000);
+}
+END_TEST
+
+START_TEST(quantiles_are_within_a_part_in_32)
+{
+    static struct summary s;
+    s = (struct summary){ 0 };
+    for (uint64_t i = 1; i <= 1000; i++)
+        summary_add(&s,
+                    &(struct dmi_step_times){ .end_ns = i * 1000003,
+                                              .device_ns = i * i,
+                                              .gap_ns = i % 2 ? 5 : -5,
+                                              .launches = 3,
+                                              .flags = DMI_STEP_HAS_DEVICE | DMI_STEP_HAS_GAP });
+    static const double shares[] = { 0, 0.01, 0.5, 0.99, 1 };
+    for (size_t i = 0; i < 5; i++) {
+        double rank = 1 + (double)(uint64_t)(shares[i] * 999),
+               got = (double)summary_quantile(&s.device, shares[i]);
+        ck_assert_msg(got >= rank * rank * 31 / 32 && got <= rank * rank * 33 / 32, "%g: %g",
+                      shares[i], got);
+        got = (double)summary_quantile(&s.host, shares[i]);
+        ck_assert_msg(got >= rank * 1000003 * 31 / 32 && got <= rank * 1000003 * 33 / 32, "%g: %g",
+                      shares[i], got);
+    }
+    ck_assert_uint_eq(s.gap_ns, 2500);
+    char lines[SUMMARY_LINES][SUMMARY_BYTES];
+    ck_assert_uint_eq(summary_lines(&s, 2, "the engine", "/a/run", lines), 5);
+    ck_assert_str_eq(
+        lines[0],
+        "trace: 1000 steps, begun by the engine; 1000 of them with a time on the device; 2 lost");
+    ck_assert_ptr_nonnull(strstr(lines[3], "a step has 3.0 launches of kernels, 0.0 of graphs"));
+    s = (struct summary){ 0 };
+    ck_assert_uint_eq(summary_lines(&s, 0, NULL, "/a/run", lines), 1);
+    ck_assert_ptr_nonnull(strstr(lines[0], "DMI_TRACE_STEP"));
+    ck_assert_uint_eq(summary_quantile(&s.device, 0.5), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trace");
+    TCase *tc = tcase_create("trace");
+    tcase_add_checked_fixture(tc, set_up, NULL);
+    tcase_add_test(tc, a_step_has_its_launches_and_the_time_between_its_events);
+    tcase_add_test(tc, a_step_ends_with_its_last_launch_where_the_host_waited_after_it);
+    tcase_add_test(tc, nothing_is_recorded_or_counted_on_a_capturing_stream);
+    tcase_add_test(tc, where_no_device_time_is_known_the_step_says_why);
+    tcase_add_test(tc, no_gap_is_told_over_a_step_whose_end_is_not_known);
+    tcase_add_loop_test(tc, each_call_of_the_driver_may_fail, 1, 16);
+    tcase_add_test(tc, a_step_that_the_device_is_not_done_with_waits);
+    tcase_add_test(tc, what_the_user_names_begins_steps_until_the_engine_says_some);
+    tcase_add_test(tc, a_graph_or_a_range_begins_a_step);
+    tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
+    tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
+    tcase_add_test(tc, a_full_ring_loses_steps_and_counts_them);
+    tcase_add_test(tc, monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen);
+    tcase_add_test(tc, quantiles_are_within_a_part_in_32);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

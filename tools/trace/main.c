@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-trace: when steps ran, and whether the trace of it is complete. See docs/man/dmi-trace.1. */
+#include "tools/common/report.h"
+#include "tools/common/say.h"
+#include "tools/trace/steps.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: dmi-trace steps RUN... [--each] [--json]\n"
+    "       dmi-trace check RUN... [--json]\n"
+    "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
+    "folder of one run or of one command's ranks, or one segment file.\n"
+    "\n"
+    "  steps            times by phase and rows of the batch: median and 99th percentile\n"
+    "  check            whether the trace is complete: steps stored + released + lost = ended\n"
+    "\n"
+    "  --each           steps: a line a step\n"
+    "  --json           a JSON document a run; check: one for all\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit status: 0; 1: check, and a trace is not complete; 2: wrong usage, or nothing can be "
+    "read.\n";
+
+static int refuse(const char *what)
+{
+    complain("%s", what);
+    fputs("Try: dmi-trace --help\n", stderr);
+    return REPORT_IMPOSSIBLE;
+}
+
+struct options {
+    bool json, each;
+};
+
+/* Return: -1 to go on, else the status to exit with. */
+static int read_options(int argc, char **argv, struct options *o)
+{
+    enum { EACH = 256, JSON, VERSION };
+    static const struct option longs[] = {
+        { "each", no_argument, NULL, EACH },
+        { "json", no_argument, NULL, JSON },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, VERSION },
+        { NULL, 0, NULL, 0 },
+    };
+    int c;
+    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        switch (c) {
+        case EACH: o->each = true; break;
+        case JSON: o->json = true; break;
+        case 'h': fputs(usage, stdout); return 0;
+        case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
+        default: fputs("Try: dmi-trace --help\n", stderr); return REPORT_IMPOSSIBLE;
+        }
+    }
+    return -1;
+}
+
+static int run(const struct options *o, char **words)
+{
+    if (!*words)
+        return refuse("expected a command: steps or check");
+    if (!words[1])
+        return refuse("expected a run after the command");
+    if (!strcmp(*words, "steps"))
+        return trace_steps(words + 1, o->json, o->each);
+    if (strcmp(*words, "check")) {
+        complain("%s is no command: expected steps or check", *words);
+        return REPORT_IMPOSSIBLE;
+    }
+    return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { 0 };
+    int status = read_options(argc, argv, &o);
+    if (status < 0)
+        status = run(&o, argv + optind);
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write the output: %s", strerror(errno));
+        return REPORT_IMPOSSIBLE;
+    }
+    return status;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trace/runs.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "tools/common/report.h"
+#include "tools/common/say.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void take_step(void *ctx, const struct dmi_step_times *at)
+{
+    struct trace_run *t = ctx;
+    if (t->failed || (t->failed = GROW(t->steps, t->n_steps, t->room)))
+        return;
+    t->steps[t->n_steps++] = *at;
+    t->traced = true;
+}
+
+static void take_mark(void *ctx, const struct reader_mark *mark)
+{
+    struct trace_run *t = ctx;
+    uint64_t value = (uint64_t)mark->at.value;
+    t->traced = true;
+    switch (mark->at.kind) {
+    case DMI_MARK_LOST: t->n_lost += value; break;
+    case DMI_MARK_ENDED:
+        t->n_ended = value;
+        t->has_ended = true;
+        break;
+    case DMI_MARK_CLOCK_SET:
+        t->clock_set_ns += mark->at.value;
+        t->n_clock_sets++;
+        break;
+    }
+}
+
+static size_t say_damage(const struct reader *reader)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < reader_n_findings(reader); i++) {
+        const struct reader_finding *f = reader_finding(reader, i);
+        if (f->damage && !n++)
+            complain("%s: DAMAGED: %s: %s", reader_run(reader)->path, f->file, f->text);
+    }
+    return n;
+}
+
+static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run, void *ctx),
+                    void *ctx)
+{
+    struct err err = { 0 };
+    struct trace_run t = { .run = reader_run(reader) };
+    int r = reader_each_step_times(&err, reader, take_step, &t);
+    if (!r)
+        r = reader_each_mark(&err, reader, take_mark, &t);
+    if (!r && t.failed)
+        r = err_set_errno(&err, ENOMEM, "cannot read %s", t.run->path);
+    t.n_damage = say_damage(reader);
+    if (r)
+        complain("%s", err.msg);
+    r = r ? REPORT_IMPOSSIBLE : fn(&t, ctx);
+    free(t.steps);
+    return r;
+}
+
+int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx), void *ctx)
+{
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    if (reader_open_index(&err, path, &reader)) {
+        complain("%s", err.msg);
+        return REPORT_IMPOSSIBLE;
+    }
+    const struct reader_run *run = reader_run(reader);
+    if (run->n_runs == 1)
+        return give_one(reader, fn, ctx);
+    int r = 0;
+    for (size_t i = 0; !r && i < run->n_runs; i++)
+        r = runs_each(run->ranks[i].path, fn, ctx);
+    return r;
+}
+
+const char *runs_reason(const struct dmi_step_times *at)
+{
+    static const struct {
+        uint32_t flag;
+        const char *words;
+    } reasons[] = {
+        { DMI_STEP_HAS_DEVICE, NULL },
+        { DMI_STEP_NO_LAUNCH, "nothing was launched" },
+        { DMI_STEP_CAPTURING, "a stream was being captured" },
+        { DMI_STEP_STREAM_GONE, "the stream of the last launch had ended" },
+        { DMI_STEP_CONTEXT_GONE, "the CUDA context had ended" },
+        { DMI_STEP_REFUSED, "the driver refused an event" },
+        { DMI_STEP_UNFINISHED, "the device was not done when the process ended" },
+        { DMI_STEP_ELSEWHERE, "it ended in another context or thread" },
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (at->flags & reasons[i].flag)
+            return reasons[i].words;
+    return "no reason is said";
+}
+
+const char *runs_source(uint32_t source)
+{
+    static const char *const words[] = { [DMI_STEP_NAMED_GRAPH] = "graph",
+                                         [DMI_STEP_NAMED_KERNEL] = "kernel",
+                                         [DMI_STEP_NAMED_RANGE] = "range",
+                                         [DMI_STEP_FORWARD] = "forward",
+                                         [DMI_STEP_ENGINE] = "engine" };
+    bool known = source < sizeof words / sizeof *words && words[source];
+    return known ? words[source] : "unknown";
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trace of one run, in memory; and each run that a path names, one after the other. A program of one thread. */
+#ifndef TOOLS_TRACE_RUNS_H
+#define TOOLS_TRACE_RUNS_H
+
+#include "storage/reader/reader.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Accepts being zeroed. */
+struct trace_run {
+    const struct reader_run *run; /* borrowed from the reader */
+    struct dmi_step_times *steps; /* in the order of the files, which is that of their numbers */
+    size_t n_steps, room;
+    uint64_t n_lost;      /* that marks say */
+    uint64_t n_ended;     /* likewise; with @has_ended */
+    bool has_ended;       /* the trace ended cleanly */
+    bool traced;          /* it has marks or steps */
+    int64_t clock_set_ns; /* the sum of what marks say */
+    unsigned n_clock_sets;
+    size_t n_damage; /* findings of the reader */
+    bool failed;     /* no memory */
+};
+
+/**
+ * runs_each() - read the trace of each run of @path, and call @fn
+ * @path: a run's folder, a folder that holds one run or those of one command's ranks, or one segment file
+ * What is damaged is said on stderr. Return: 0; what @fn returned where that was not 0; REPORT_IMPOSSIBLE, where nothing can be read: said.
+ */
+int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx), void *ctx);
+
+/* Why a step has no device time, in a few words; NULL: it has one. */
+const char *runs_reason(const struct dmi_step_times *at);
+
+/* What begins steps, in a word. */
+const char *runs_source(uint32_t source);
+
+#endif
