@@ -9,8 +9,10 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
-#define INLINE    static inline __attribute__((always_inline))
 #define BLOCK     64                    /* values whose keys are worked out together */
 #define KEY_SHIFT 16                    /* bits of a float that a key leaves out */
 #define N_KEYS    (SKETCH_BUCKETS / 2u) /* of one sign; the negative ones stand after the others */
@@ -35,52 +37,43 @@ static int reserve(struct sketch *s)
     return 0;
 }
 
-/* The compiler vectorises it (at -O3) for the instructions of the function that it is in. */
-INLINE void keys_of(const double *values, uint32_t keys[BLOCK])
+static void count_portable(uint64_t *counts, const double *values, size_t n)
 {
-    float narrow[BLOCK];
-    for (size_t i = 0; i < BLOCK; i++)
-        narrow[i] = (float)values[i];
-    memcpy(keys, narrow, sizeof narrow);
-    for (size_t i = 0; i < BLOCK; i++)
-        keys[i] >>= KEY_SHIFT;
-}
-
-static void keys_of_plain(const double *values, uint32_t keys[BLOCK])
-{
-    keys_of(values, keys);
+    for (size_t i = 0; i < n; i++) {
+        float narrow = (float)values[i];
+        uint32_t bits;
+        memcpy(&bits, &narrow, sizeof bits);
+        counts[bits >> KEY_SHIFT]++;
+    }
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) static void keys_of_avx2(const double *values, uint32_t keys[BLOCK])
+/* Four keys at a time stay in registers. */
+__attribute__((target("avx2"))) static void count_avx2(uint64_t *counts, const double *values,
+                                                       size_t n)
 {
-    keys_of(values, keys);
+    size_t whole = n / 4 * 4;
+    for (size_t i = 0; i < whole; i += 4) {
+        __m128i bits = _mm_castps_si128(_mm256_cvtpd_ps(_mm256_loadu_pd(values + i)));
+        __m128i keys = _mm_srli_epi32(bits, KEY_SHIFT);
+        uint64_t low = (uint64_t)_mm_cvtsi128_si64(keys);
+        uint64_t high = (uint64_t)_mm_extract_epi64(keys, 1);
+        counts[(uint32_t)low]++;
+        counts[low >> 32]++;
+        counts[(uint32_t)high]++;
+        counts[high >> 32]++;
+    }
+    count_portable(counts, values + whole, n - whole);
 }
 #else
-#define keys_of_avx2 keys_of_plain
+#define count_avx2 count_portable
 #endif
-
-static void add_block(struct sketch *s, const double *values, size_t n, bool fast)
-{
-    uint32_t keys[BLOCK];
-    uint64_t *counts = s->counts;
-    (fast ? keys_of_avx2 : keys_of_plain)(values, keys);
-    for (size_t i = 0; i < n; i++)
-        counts[keys[i]]++;
-}
 
 static int add(struct sketch *s, const double *values, size_t n, bool fast)
 {
-    double last[BLOCK] = { 0 };
-    size_t whole = n / BLOCK * BLOCK;
     if (reserve(s))
         return -ENOMEM;
-    for (size_t i = 0; i < whole; i += BLOCK)
-        add_block(s, values + i, BLOCK, fast);
-    if (n > whole) {
-        memcpy(last, values + whole, (n - whole) * sizeof *last);
-        add_block(s, last, n - whole, fast);
-    }
+    (fast ? count_avx2 : count_portable)(s->counts, values, n);
     s->n += n;
     return 0;
 }
