@@ -149,6 +149,10 @@ int edits_check_layers(const struct edits *edits, struct spec_errors *errors);
 /* A vector of one site in an edit of another. Return: 0, SPEC_E_INVALID, -ENOMEM. */
 int edits_check_sites(const struct edits *edits, struct spec_errors *errors);
 
+/* Vectors of other widths than @spec says of their edits' sites. For tools: a launch may say another. Return: as above. */
+int edits_check_widths(const struct edits *edits, const struct spec *spec,
+                       struct spec_errors *errors);
+
 /* Are both names of DMI's for tensors, and different ones? Other names are a HookSpec's own, and may mean the same. */
 bool edits_sites_differ(const char *a, const char *b);
 

@@ -178,7 +178,7 @@ def test_edits_that_do_not_suit(bench):
     step = step_of(1, {"a": (0, 1)}, False, commands=[["edit", "check", add[0][2]]])
     step["launches"] += [["block", 2, 1, True], ["block", 2, 1, "memory"]]
     out = Served(bench, [step, step_of(2, {"a": (1, 1)}, False), step_of(3, {"b": (0, 1)}, False, commands=add), step_of(4, {"c": (0, 1)}, "memory"),
-                         step_of(5, {"d": (0, 1)}, True)])
+                         step_of(5, {"d": (0, 1)}, True)], place=PLACE.replace(f"{{count: {WIDTH}}}", f"{{count: 'arg[1].u32 * 0 + {WIDTH}'}}"))
     said = [answer.get("error", "") if isinstance(answer, dict) else answer for _, answer in out.answers]
     bench.check(out.answers[0][0] == 0, "before anything was launched nobody can tell", out.answers[0])
     bench.check([code for code, _ in out.answers[1:]] == [1, 1, 1, 1, 0], "refused, and taken", out.answers)

@@ -312,7 +312,8 @@ def part_tensors():
         four = "[{row: true, count: 'arg[3].u32'}, {count: 4}, {count: 4}]"
         yield added(tensor("columns_as_head", {"add": "four"}, dims=four, n=16, columns="2,7,12,15"), [2, 7, 12, 15], v["four"])
         yield added(tensor("columns_of_heads", {"add": "row"}, dims=four, n=16, columns="2,7,12,15"), [2, 7, 12, 15], v["row"][[2, 7, 12, 15]])
-        t = tensor("columns_no_fit", {"add": "four"}, dims=four, n=16, columns="2,7")
+        by_launch = "[{row: true, count: 'arg[3].u32'}, {count: 'arg[3].u32 * %d'}]"  # a width that the HookSpec says would be refused before
+        t = tensor("columns_no_fit", {"add": "four"}, dims=(by_launch % 1).replace("}]", "}, {count: 4}]"), n=16, columns="2,7")
         t.expected = (t.bits, None)
         yield t
         for name, keys in (("columns_beyond", {"columns": "192"}), ("heads_beyond", {"heads": "1,3"})):
@@ -320,7 +321,7 @@ def part_tensors():
             t.expected = (t.bits, None)
             yield t
         for name, do in (("width", {"add": "v"}), ("widths", {"add": "head"})):
-            t = tensor(name, do)
+            t = tensor(name, do, dims=by_launch % 48)
             t.expected = (t.bits, None)
             yield t
         t = tensor("columns_sum", along(("project_out", None), "three"), columns="5,100,191")
@@ -684,7 +685,7 @@ def test_files_that_hold_no_edits(bench):
         play.compare(1, path.name, {"k": counted(0)})
     play.spec = "hookspec: 1\nedits: {bytes: 64K}\n" + play.spec.partition("\n")[2]
     play.vectors["large"] = {"file": "large.npy"}
-    np.save(play.folder / "large.npy", np.ones((20, 1024), np.float32))
+    np.save(play.folder / "large.npy", np.ones((900, 24), np.float32))
     play.edits.append({"name": "large", "site": "k", "do": [{"add": "large"}]})
     result = play.start(play.pack({}))
     bench.check("\"edits: {bytes: ...}\" of the HookSpec leaves less: no edit is in force" in result.stderr, "room that does not do is named", result.stderr)

@@ -301,11 +301,11 @@ sites:
 CALM = {"vectors": {"v": {"file": str(FILES / "calm.gguf")}}}
 
 
-def checked(tmp_path, site, do=({"add": "v"},), vector=None, spec="", env=None):
+def checked(tmp_path, site, do=({"add": "v"},), vector=None, spec="", env=None, dims=None, **edit):
     """What dmi-run --check says of an edit with a vector of calm.gguf."""
-    (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", site).replace("sites:", spec + "\nsites:"))
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", site).replace("sites:", spec + "\nsites:").replace("{count: 6}", dims or "{count: 6}"))
     (tmp_path / "e.json").write_text(json.dumps({"editspec": 1, "vectors": {"v": {"file": str(FILES / "calm.gguf")} | (vector or {})}, "edits": [
-        {"name": "e", "site": site, "do": list(do)}]}))
+        {"name": "e", "site": site, "do": list(do)} | edit]}))
     done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--edits", tmp_path / "e.json", "--check"], env=env or environment(), check=False)
     return "" if done.returncode == 0 else done.stderr
 
@@ -333,6 +333,21 @@ def test_whose_layers(tmp_path, name):
     assert said in found and bool(said) == bool(found), found
 
 
+WIDE = "found 6 numbers in the vector \"v\" ("
+WIDTHS = {
+    "its own": ("{count: 6}", {}, ""), "another": ("{count: 7}", {}, WIDE), "a head's": ("{count: 3}, {count: 6}", {}, ""), "a row's of heads": ("{count: 3}, {count: 2}", {}, ""),
+    "neither": ("{count: 6}, {count: 2}", {}, WIDE), "a part of a head": ("{count: 2}, {count: 3}, {count: 2}", {}, ""), "which a launch says": ("{count: 'arg[1].i32'}", {}, ""),
+    "that of columns": ("{count: 9}", {"columns": "1,3:8"}, ""), "not that of columns": ("{count: 9}", {"columns": "1,3"}, WIDE),
+    "of an encoder": ("{count: 5}", {"do": [{"feature": "v", "encoder": "v", "to": 0}]}, WIDE)}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_widths_that_the_hookspec_says(tmp_path, name):
+    dims, edit, said = WIDTHS[name]
+    found = checked(tmp_path, "resid_post", dims=dims, **edit)
+    assert said in found and bool(said) == bool(found) and (not said or "calm.gguf) of the edit \"e\"; expected " in found), found
+
+
 def packed(tmp_path, *words):
     """{layer: numbers} that the library would get of --steer."""
     (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", "resid_post"))
@@ -351,10 +366,10 @@ def test_steering_by_files_of_others(tmp_path):
 
 
 def test_a_file_of_one_layer_is_of_that_layer(tmp_path):
-    (tmp_path / "v.gguf").write_bytes(gguf({5: [1, 2]}))
-    assert packed(tmp_path, "v.gguf") == {5: [1, 2]}
+    (tmp_path / "v.gguf").write_bytes(gguf({5: [1, 2, 3, 4, 5, 6]}))
+    assert packed(tmp_path, "v.gguf") == {5: [1, 2, 3, 4, 5, 6]}
     vectors.convert(tmp_path / "v.gguf", tmp_path / "v.safetensors")
-    assert packed(tmp_path, "v.safetensors") == {5: [1, 2]}
+    assert packed(tmp_path, "v.safetensors") == {5: [1, 2, 3, 4, 5, 6]}
 
 
 def test_without_python(tmp_path):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.built(DMI_RUN)
 
 SPEC = """hookspec: 1
 sites:
-  - {name: m, kernel: k, pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 4}, {count: 4}], layer: occ, write: {}, capture: none}
+  - {name: m, kernel: k, pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 4}, {count: 'arg[1].i32'}], layer: occ, write: {}, capture: none}
 """
 
 

@@ -355,6 +355,7 @@ int vectors_read(struct edits *edits, const struct spec *spec, struct spec_error
     if (!rc && errors->n_lines)
         rc = SPEC_E_INVALID;
     rc = rc ? rc : edits_check_sites(edits, errors);
+    rc = rc ? rc : edits_check_widths(edits, spec, errors);
     return rc ? rc : edits_check_layers(edits, errors);
 }
 
