@@ -160,14 +160,15 @@ def test_what_is_left_out_is_said(check, tmp_path):
 
 
 def test_positions_share_cells_where_a_map_does_not_fit(check, tmp_path):
-    n = 6000
+    n = 5600
     run = schedule(tmp_path / "run", [f"step 0 {n} long:0:{n}:0:{PREFILL}:{n}:0", *(f"wide {layer} 1 5" for layer in range(3))])
     said = as_json(run, "--max-bytes", "256K")
     entry, = said["maps"]
     per = entry["per"]
-    check(per == 12 and entry["cells"] == 500 and entry["positions"] == n, "12 positions a cell", (per, entry["cells"]))
+    cells = entry["cells"]
+    check(per == 2 and cells == n // per and entry["positions"] == n, "2 positions a cell: the finest for which there is room", (per, cells))
     blocks = np.arange(n).reshape(-1, per)
-    check(np.allclose(entry["norm"][:500], blocks.mean(1)) and np.allclose(entry["max"][1000:], blocks.max(1)), "the mean of norms, the largest of all", entry["norm"][:5])
+    check(np.allclose(entry["norm"][:cells], blocks.mean(1)) and np.allclose(entry["max"][2 * cells:], blocks.max(1)), "the mean of norms, the largest of all", entry["norm"][:5])
     check("in 1 of 1 maps several positions share a cell" in said["left_out"], "it is said", said["left_out"])
 
 

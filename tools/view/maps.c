@@ -154,26 +154,33 @@ static uint64_t per_of_pooled(const struct map *m)
     return ((uint64_t)(m->end - m->first) + POOLED_CELLS - 1) / POOLED_CELLS;
 }
 
-/* First as many maps as there is room for, then as many of them as can have a cell for each position. */
+/* The fewest positions a cell for which there is room, by powers of two. @room: beside what it has already. */
+static uint64_t per_that_fits(const struct map *m, uint64_t room)
+{
+    uint64_t per = 1;
+    while (per < m->per && cost_of(m, per) - cost_of(m, m->per) > room)
+        per *= 2;
+    return per < m->per ? per : m->per;
+}
+
+/* First as many maps as there is room for, then finer cells for the first of them. */
 static void choose_cells(struct maps *maps, struct view_report *report)
 {
-    uint64_t room = view_room(report), used = 0, n_out = 0, n_pooled = 0;
+    uint64_t room = view_room(report), n_out = 0, n_pooled = 0;
     for (size_t i = 0; i < maps->n; i++) {
         struct map *m = &maps->all[i];
         uint64_t cost = cost_of(m, per_of_pooled(m));
-        bool fits = used + cost <= room;
+        bool fits = cost <= room;
         m->per = fits ? per_of_pooled(m) : 0;
-        used += fits ? cost : 0;
+        room -= fits ? cost : 0;
         n_out += !fits;
     }
     for (size_t i = 0; i < maps->n; i++) {
         struct map *m = &maps->all[i];
-        uint64_t more = m->per > 1 ? cost_of(m, 1) - cost_of(m, m->per) : 0;
-        if (more && used + more <= room) {
-            used += more;
-            m->per = 1;
-        }
-        n_pooled += m->per > 1;
+        uint64_t per = m->per ? per_that_fits(m, room) : 0;
+        room -= m->per ? cost_of(m, per) - cost_of(m, m->per) : 0;
+        m->per = per;
+        n_pooled += per > 1;
     }
     if (n_out)
         view_leave_out(report, "%" PRIu64 " of %zu maps are left out", n_out, maps->n);
