@@ -103,11 +103,11 @@ def open(path):  # pylint: disable=redefined-builtin
 
 
 def __getattr__(name):
-    """dmi.analysis, dmi.attention, dmi.collect, dmi.collecting, dmi.edit, dmi.edits, dmi.export, dmi.reading, dmi.several, dmi.tables and dmi.weights, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.analysis, dmi.attention, dmi.collect, dmi.collecting, dmi.edit, dmi.edits, dmi.export, dmi.reading, dmi.several, dmi.stats, dmi.tables and dmi.weights, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
-    if name in ("analysis", "attention", "collecting", "edits", "export", "reading", "results", "several", "tables", "vocabulary", "weights"):
+    if name in ("analysis", "attention", "collecting", "edits", "export", "reading", "results", "several", "stats", "tables", "vocabulary", "weights"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "collect":
         from .collecting import collect

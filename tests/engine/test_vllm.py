@@ -129,11 +129,13 @@ def test_taps_are_hugging_faces(check, tmp_path, engines, family, how, version):
         check(holds, what, detail)
 
 
-@pytest.mark.parametrize("options, tapped", [(["--attach", "resid_pre,q"], ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"]),
-                                             (["--write", "resid_post,mlp_out"], ["model.layers.1", "model.layers.1.mlp"])])
-def test_attached_at_load(check, tmp_path, engines, options, tapped):
-    told, said = serve(engines, tmp_path, "v2", "attach", options=[*options, "--layers", "1"])
-    check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == tapped, "dmi-run taps vLLM's own model", told)
+@pytest.mark.parametrize("said, tapped", [({"DMI_ATTACH": "resid_pre,q"}, ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"]),
+                                          ({"DMI_ATTACH_WRITE": "resid_post,mlp_out"}, ["model.layers.1", "model.layers.1.mlp"])])
+def test_attached_at_load(check, tmp_path, engines, said, tapped):
+    """As `dmi-run --attach` and `--write` say it."""
+    python, env = engines
+    told, said = serve((python, env | said | {"DMI_ATTACH_LAYERS": "1"}), tmp_path, "v2", "attach")
+    check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == tapped, "vLLM's own model is tapped", told)
     check(not told["same"], "vLLM takes no compiled graph of before", told["same"])
     ours = [line for line in said.splitlines() if line.startswith("dmi.")]
     check(not ours, "nothing is complained of", ours)

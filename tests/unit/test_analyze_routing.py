@@ -7,9 +7,10 @@ import pytest
 
 kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 numpy = pytest.importorskip("numpy")
-from test_analyze_stats import ANALYZE, analyze, near, tensors_of  # noqa: E402
+import dmi  # noqa: E402
+from test_analyze_stats import ANALYZE, LIBRARY, READ, analyze, near, same, tensors_of  # noqa: E402
 
-pytestmark = pytest.mark.built(ANALYZE)
+pytestmark = pytest.mark.built(ANALYZE, READ, LIBRARY)
 EXPERTS, TOP, LAYERS = 8, 2, (1, 3)
 REQUESTS = {"a": 12, "b": 7, "c": 5}
 F32, I64 = (1, 4), (8, 8)
@@ -28,6 +29,9 @@ class Routing:
             self.ids[key] = numpy.argsort(-logits, axis=1, kind="stable")[:, :TOP].astype("<i8")
             chosen = numpy.take_along_axis(p, self.ids[key], axis=1)
             self.weights[key] = (chosen / chosen.sum(axis=1, keepdims=True)).astype("<f4")
+            if seed % 2:  # some kernels sort choices by expert
+                order = numpy.argsort(self.ids[key], axis=1)
+                self.ids[key], self.weights[key] = (numpy.take_along_axis(table[key], order, axis=1) for table in (self.ids, self.weights))
 
 
 def write(folder, tables, parts=4):
@@ -95,8 +99,9 @@ def expect_layer(got, layer, made, weights=True, logits=True):
         assert got["token_entropy"] is None
 
 
-def test_captured_choices(tmp_path):
-    made = Routing()
+@pytest.mark.parametrize("seed", [0, 7])
+def test_captured_choices(tmp_path, seed):
+    made = Routing(seed)
     run = write(tmp_path / "run", [("router_logits", F32, made.logits), ("topk_ids", I64, made.ids), ("topk_weights", F32, made.weights)])
     found = routing(run, "-o", tmp_path / "routing.safetensors")
     for layer, got in zip(LAYERS, found["layers"], strict=True):
@@ -153,3 +158,15 @@ def test_text_has_a_line_a_layer(tmp_path):
     made = Routing(5)
     lines = analyze("routing", write(tmp_path / "run", [("router_logits", F32, made.logits), ("topk_ids", I64, made.ids)])).stdout.splitlines()
     assert len(lines) == 1 + len(LAYERS) and lines[1].split()[:4] == ["1", "24", "8", "2"]
+
+
+def test_python_has_the_same_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+    monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(LIBRARY))
+    made = Routing(6)
+    path = write(tmp_path / "run", [("router_logits", F32, made.logits)])
+    with dmi.open(path) as run:
+        for x, row in zip(dmi.stats.routing(run, top_k=TOP), routing(path, "--top-k", TOP)["layers"], strict=True):
+            assert x.load.tolist() == row["load"] and (x.n_experts, x.n_choices, x.n_tokens, x.busiest) == (EXPERTS, TOP, row["tokens"], row["busiest"])
+            for name in ("layer", "variation", "entropy", "token_overlap", "request_overlap", "request_likeness", "first_share", "token_entropy"):
+                assert same(getattr(x, name), row[name]), name

@@ -8,12 +8,14 @@ import warnings
 
 import pytest
 
+import dmi
 from harness import BUILD
 
 kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 numpy = pytest.importorskip("numpy")
 ANALYZE = BUILD / "tools" / "dmi-analyze"
-pytestmark = pytest.mark.built(ANALYZE)
+READ, LIBRARY = BUILD / "read" / "libdmi_read.so.1", BUILD / "analyze" / "libdmi_analyze.so.1"
+pytestmark = pytest.mark.built(ANALYZE, READ, LIBRARY)
 ERROR = 0.00390625 * (1 + 1e-4)
 LAYERS, WIDTH, ROWS = 8, 1500, 21
 # name: number on disk, what numpy reads its elements as
@@ -199,7 +201,7 @@ def test_the_same_bits_however_rows_were_captured_and_by_any_threads(tmp_path):
 def test_the_first_token_is_left_out_where_it_is_asked_for(tmp_path):
     x = elements("f32", (ROWS, WIDTH))
     x[0, 507] = 23338
-    run = write(tmp_path / "run", [x])
+    run = write(tmp_path / "run", [x], parts=(5, 16))
     expect_layer(stats(run)["layers"][0], x.astype(float))
     row = stats(run, "--skip-first")["layers"][0]
     assert row["rows"] == ROWS - 1 and row["rows_skipped"] == 1
@@ -298,3 +300,41 @@ def test_text_has_a_line_a_layer(tmp_path):
     title, line = done.stdout.splitlines()
     assert title.split() == ["SITE", "LAYER", "ROWS", "NORM", "MEAN", "SD", "KURTOSIS", "MAX", "CHANNEL", "TOKEN", "ZERO", "NONFINITE", "OUTLIERS"]
     assert line.split()[:3] == ["resid_pre", "0", "2"] and line.split()[7:] == ["4", "1", "1", "87.5%", "0.0%", "-"]
+
+
+def same(a, b):
+    """Numbers of Python's objects and of JSON"""
+    return (a != a and b is None) or a == b
+
+
+def test_python_has_the_same_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+    monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(LIBRARY))
+    layers = [elements("f32", (ROWS, WIDTH), seed) for seed in range(2)]
+    layers[1][4, 4], layers[1][:, 9] = numpy.nan, numpy.inf
+    path = write(tmp_path / "run", layers, parts=(5, 16))
+    found, channels, tokens = stats(path), stats(path, "--by", "channel")["channels"], stats(path, "--by", "token")["tokens"]
+    with dmi.open(path) as run:
+        answer = dmi.stats.stats(run, rows=True, threads=2)
+        assert len(answer.layers) == 2 and answer.layer("resid_pre", 1) == answer.layers[1]
+        for row, x in zip(found["layers"], answer.layers):
+            for name in ("site", "layer", "mean", "sd", "kurtosis", "least", "most", "left_out"):
+                assert same(getattr(x, name), row[name]), name
+            assert (x.n_channels, x.n_rows, x.n_nan, x.n_infinite, x.n_outliers) == (WIDTH, ROWS, row["nan"], row["infinite"], row["outlier_channels"])
+            assert (x.peak.value, x.peak.tensor, x.peak.token, x.peak.channel) == (
+                row["max"]["value"], f"r/resid_pre.{x.layer}", row["max"]["token"], row["max"]["channel"])
+            assert (x.norm_peak is None) == (row["norm"]["max"] is None) == (x.layer == 1)
+            for of, member in (("values", "quantiles"), ("magnitudes", "magnitudes")):
+                assert answer.quantile("resid_pre", x.layer, 0.99, of) == row[member]["p99"]
+            mine = [c for c in channels if c["layer"] == x.layer]
+            for name, member in (("mean", "mean"), ("sd", "sd"), ("peak", "max"), ("score", "score"), ("n_bad", "nonfinite")):
+                assert all(same(a, c[member]) for a, c in zip(answer.channels("resid_pre", x.layer)[name].tolist(), mine, strict=True)), name
+            mine = [t for t in tokens if t["layer"] == x.layer]
+            for name, member in (("norm", "norm"), ("mean", "mean"), ("peak", "max"), ("n_bad", "nonfinite")):
+                assert all(same(a, t[member]) for a, t in zip(answer.rows(f"r/resid_pre.{x.layer}")[name].tolist(), mine, strict=True)), name
+        assert [(o.channel, o.n_layers, o.score) for o in answer.outliers] == [(o["channel"], o["layers"], o["score"]) for o in found["outlier_channels"]]
+        assert dmi.stats.stats(run, skip_first=1).layers[0].n_skipped == 1
+        with pytest.raises(ValueError):
+            dmi.stats.stats(run).rows("r/resid_pre.0")
+        with pytest.raises(dmi.reading.ReadError, match="topk_ids"):
+            dmi.stats.routing(run)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness import DMI_RUN, environment, run
+from vector_files import gguf
 
 pytestmark = pytest.mark.built(DMI_RUN)
 
@@ -198,6 +199,17 @@ def test_a_small_file_asks_for_little_memory(files, name):
     (files.folder / path).write_bytes(data)
     done = run([DMI_RUN, *files.edits(file=path, **vector), "--check"], env=files.env, check=False, preexec_fn=confined(100 << 20))
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_files_that_python_reads(files):
+    """tests/python/test_vectors.py has the rest; here the tool is under AddressSanitizer, and what Python says may be long."""
+    (files.folder / "v.gguf").write_bytes(gguf({0: [1, 2], 7: [3, 4]}))
+    assert files.taken(file="v.gguf", layer_is="m") == {0: [1.0, 2.0], 7: [3.0, 4.0]}
+    for data, said in [(gguf({0: [1]})[:40], "it ends too early"), (gguf({}, infos=[("x" * 30000, (1,), 0, 0)], data=b"\0" * 4), "it has a tensor 'xxx")]:
+        (files.folder / "v.gguf").write_bytes(data)
+        lines = files.refused(file="v.gguf")
+        assert len(lines) == 1 and f"the vector \"v\", {files.folder}/v.gguf: {said}" in lines[0], lines
+    assert "No such file" in files.refused(file="missing.pt")[0]
 
 
 def test_all_that_is_wrong_is_said_at_once(files):
