@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY_AT_FIRST (64u << 20)
+#define MEMORY_AT_FIRST (256u << 20)
 
 int64_t plan_first_key(const struct plan_layer *l, int64_t query)
 {

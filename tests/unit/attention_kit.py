@@ -145,6 +145,20 @@ def write_run(folder, requests, names, chunks=(10 ** 9,), **more):
     return write(folder, sites, segment(*parts), about=more.get("about"))
 
 
+def write_arrays(folder, request, sites, config):
+    """A run of one request: {site: [layers] of float32 arrays [tokens, ...] or None}, whose adapter noted @config."""
+    n = len(next(x for x in next(iter(sites.values())) if x is not None))
+    rows, launch = [], 2
+    for number, arrays in enumerate(sites.values()):
+        for layer, x in enumerate(arrays):
+            if x is not None:
+                rows.append((number, layer, 0, launch, list(x.shape), np.ascontiguousarray(x, "<f4").tobytes()))
+                launch += 1
+    names = [site(name) for name in sites]
+    data = segment(sites_chunk(names), chunk(1, STEPS, step(0, [(request.encode(), 0, 0, n, n)])), chunk(2, RECORDS, *records(rows)))
+    return write(folder, names, data, about={"config": config})
+
+
 def write_config(path, config):
     path.write_text(json.dumps(config))
     return path

@@ -64,7 +64,7 @@ static const char usage_text[] =
     "  --threads N         threads that compute (default: 1)\n"
     "  --memory SIZE       bytes for keys, values and rows of weights, K, M or G after the number "
     "(default:\n"
-    "                      64M)\n"
+    "                      256M)\n"
     "  --exclude-bos       heads: mul and abs without weights of the first token\n"
     "  --exclude-current   heads: mul and abs without weights of the query's own token\n"
     "  --spans FILE        focus: where instruction and data lie in each prompt, in JSON\n"
