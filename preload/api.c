@@ -14,6 +14,7 @@
 #include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 #include "storage/writer/steps.h"
 
@@ -277,6 +278,32 @@ EXPORT int64_t dmi_edits_missed(const char *request_id)
     int64_t n = session_enter(&call) ? accounts_aborting(request_id) : 0;
     session_leave(&call);
     return n;
+}
+
+/* Whom ranges of these functions belong to: NVTX has stacks of its own. */
+static const char said_ranges;
+
+/* As the functions of <dmi/dmi.h> answer. */
+static int range_status(int r)
+{
+    return r > 0 ? DMI_STATUS_OFF : r;
+}
+
+EXPORT int dmi_range_begin(const char *name)
+{
+    if (!name)
+        return -EINVAL;
+    return range_status(range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name)));
+}
+
+EXPORT int dmi_range_fact(const char *key, int64_t value)
+{
+    return key ? range_status(range_ring_fact(&said_ranges, key, value)) : -EINVAL;
+}
+
+EXPORT int dmi_range_end(void)
+{
+    return range_status(range_ring_end(&said_ranges));
 }
 
 /*

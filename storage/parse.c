@@ -316,6 +316,18 @@ void parse_step_times(const struct table_view *v, uint32_t i, struct dmi_step_ti
     memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
 }
 
+const char *parse_range(const struct table_view *v, uint32_t i, struct dmi_range_entry *at,
+                        const char **name, const char **facts)
+{
+    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
+    *name = (const char *)v->strings + at->name_offset;
+    *facts = (const char *)v->strings + at->facts_offset;
+    return inside(at->name_offset, at->name_bytes, 0, v->n_string_bytes) &&
+                   inside(at->facts_offset, at->facts_bytes, 0, v->n_string_bytes)
+               ? NULL
+               : "a range's text lies outside of its strings";
+}
+
 const char *parse_mark(const struct table_view *v, uint32_t i, struct dmi_mark *at,
                        const char **text)
 {

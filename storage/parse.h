@@ -78,6 +78,13 @@ const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes
 /* Entry @i of a table of STEP_TIMES. */
 void parse_step_times(const struct table_view *view, uint32_t i, struct dmi_step_times *at);
 
+/*
+ * Entry @i of a table of RANGES; @name, @facts: get at->name_bytes and at->facts_bytes bytes. Return: NULL, or what
+ * contradicts what. That facts are JSON is not looked at.
+ */
+const char *parse_range(const struct table_view *view, uint32_t i, struct dmi_range_entry *at,
+                        const char **name, const char **facts);
+
 /* Entry @i of a table of MARKS; @text: gets at->text_bytes bytes. Return: NULL, or what contradicts what. */
 const char *parse_mark(const struct table_view *view, uint32_t i, struct dmi_mark *at,
                        const char **text);

@@ -255,6 +255,32 @@ int dmi_flush(uint64_t timeout_ns);
  */
 int64_t dmi_edits_missed(const char *request_id);
 
+/**
+ * dmi_range_begin() - the calling thread begins something that a trace of steps shall show (docs/trace.md)
+ * @name: what it is, as "EngineCore::Schedule"; of more than 71 bytes the first ones
+ *
+ * A range takes two readings of the clock and memory of the thread's own. Ranges nest, 32 deep. Where they come faster than they are
+ * written some are lost, and counted.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF (nothing is traced), -EINVAL (no name), -ENOSPC (lost).
+ */
+int dmi_range_begin(const char *name);
+
+/**
+ * dmi_range_fact() - a number of the innermost range that the calling thread has open, as how many requests were scheduled
+ * @key: of more than 23 bytes the first ones
+ *
+ * Thread: that of dmi_range_begin(). Return: 0, DMI_STATUS_OFF, -EINVAL (no key), -ENOENT (no range is open), -ENOSPC (it has four).
+ */
+int dmi_range_fact(const char *key, int64_t value);
+
+/**
+ * dmi_range_end() - the calling thread ends the innermost range that dmi_range_begin() has opened in it
+ *
+ * Thread: that of dmi_range_begin(). Return: 0, DMI_STATUS_OFF, -ENOENT (none is open), -ENOSPC (lost).
+ */
+int dmi_range_end(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -53,9 +53,10 @@ enum dmi_chunk_type {
     DMI_CHUNK_FOOTER = 4,         /* index; last chunk of a closed segment */
     DMI_CHUNK_OUTCOMES = 5,       /* rows accepted or rejected, requests ended */
     DMI_CHUNK_CHANGES = 6,        /* what was changed while the run was written */
-    DMI_CHUNK_TRACE = 7,          /* reserved, as 10, 13 and 14 are */
+    DMI_CHUNK_TRACE = 7,          /* reserved, as 13 and 14 are */
     DMI_CHUNK_STEPS_AGAIN = 8,    /* steps of earlier segments that records of this one name */
     DMI_CHUNK_OUTCOMES_AGAIN = 9, /* what became of those */
+    DMI_CHUNK_RANGES = 10,        /* what threads of the host did */
     DMI_CHUNK_STEP_TIMES = 11,    /* when steps ran: <dmi/trace.h> */
     DMI_CHUNK_MARKS = 12,         /* what happened to the trace */
 };
@@ -181,7 +182,7 @@ enum dmi_outcome_flags {
     DMI_OUTCOME_SHED = 1 << 2,     /* the request is shed: it has no rows from that step on */
 };
 
-/* 6.1, 6.4, 6.5. Metadata of chunks of OUTCOMES, STEP_TIMES and MARKS: this, the entries, the strings. */
+/* 6.1, 6.4 to 6.6. Metadata of chunks of OUTCOMES, STEP_TIMES, MARKS and RANGES: this, the entries, the strings. */
 struct dmi_table_head {
     uint32_t n_entries;
     uint32_t entry_bytes; /* distance from entry to entry: at least the struct's size */

@@ -70,7 +70,8 @@ enum dmi_mark_kind {
     DMI_MARK_CLOCK_SET = 3, /* the clock was set by value nanoseconds */
     DMI_MARK_LOST =
         4, /* value steps are in no chunk: no room in memory, or the disk refused them */
-    DMI_MARK_ENDED = 5, /* the trace ends; value: steps that ended in it */
+    DMI_MARK_ENDED = 5,       /* the trace ends; value: steps that ended in it */
+    DMI_MARK_RANGES_LOST = 6, /* value ranges are in no chunk, as DMI_MARK_LOST */
 };
 
 /* 6.5. An entry of a MARKS chunk. */
@@ -83,6 +84,26 @@ struct dmi_mark {
     uint32_t reserved; /* 0 */
 };
 
+enum dmi_range_source {
+    DMI_RANGE_SAID = 1, /* dmi_range_begin() */
+    DMI_RANGE_NVTX = 2, /* an NVTX range that a thread pushed and popped */
+};
+
+/* 6.6. An entry of a RANGES chunk. */
+struct dmi_range_entry {
+    uint64_t begin_ns, end_ns; /* host */
+    uint64_t
+        step; /* that the engine had said last when it began; DMI_NO_STEP: none was under way */
+    uint32_t thread;      /* as the system numbers it */
+    uint16_t depth;       /* ranges of the thread that were open when it began */
+    uint16_t source;      /* enum dmi_range_source */
+    uint32_t name_offset; /* in the strings */
+    uint32_t name_bytes;
+    uint32_t facts_offset; /* likewise: a JSON object of numbers */
+    uint32_t facts_bytes;  /* 0: there are none */
+};
+
+static_assert(sizeof(struct dmi_range_entry) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_step_times) == 128, "on-disk layout");
 static_assert(sizeof(struct dmi_mark) == 32, "on-disk layout");
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How NVTX finds the library: by the environment, where that names no tool; else the library stands before the tool that it
- * names. Nothing of it happens in processes whose spec has no NVTX ranges.
+ * names. Nothing of it happens in processes without a trace whose spec has no NVTX ranges.
  */
 #include "preload/nvtx/attach.h"
 
@@ -10,7 +10,6 @@
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
 #include "preload/nvtx/consumers.h"
-#include "preload/trace/named.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -48,9 +47,9 @@ __attribute__((constructor)) static void announce(void)
     int saved = errno;
     Dl_info self;
     const char *spec = getenv("DMI_SPEC");
-    const char *step = getenv(NAMED_VARIABLE);
-    bool named = step && !strncmp(step, "range:", strlen("range:"));
-    hook_wants_nvtx = named || (spec && *spec && mentions_nvtx(spec));
+
+    const char *trace = getenv("DMI_TRACE");
+    hook_wants_nvtx = (trace && *trace) || (spec && *spec && mentions_nvtx(spec));
     if (hook_wants_nvtx && dladdr((void *)announce, &self)) {
         _cleanup_(freep) char *path = realpath(self.dli_fname, NULL);
         setenv(INJECTION, path ? path : self.dli_fname, 0);

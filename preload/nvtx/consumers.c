@@ -10,8 +10,8 @@ static struct consumer of_spec = { .wants = nvtx_names_wanted,
                                    .pop = ranges_pop,
                                    .start = ranges_start,
                                    .end = ranges_end };
-/* Atomic: a module may attach while the second comes. */
-static struct consumer *consumers[2] = { &of_spec };
+/* Atomic: a module may attach while others come. */
+static struct consumer *consumers[3] = { &of_spec };
 
 #define N_CONSUMERS (sizeof consumers / sizeof *consumers)
 
@@ -29,7 +29,11 @@ static const struct consumer *called(size_t i)
 
 void consumers_use(struct consumer *consumer)
 {
-    atomic_store_release(&consumers[1], consumer); /* to at() */
+    size_t i = 1;
+    while (i < N_CONSUMERS && at(i) && at(i) != consumer)
+        i++;
+    if (i < N_CONSUMERS)
+        atomic_store_release(&consumers[i], consumer); /* to at() */
 }
 
 bool consumers_want(void)

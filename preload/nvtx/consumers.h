@@ -20,7 +20,7 @@ struct consumer {
     uint32_t wanted; /* 1: it did when some module attached; atomic */
 };
 
-/* One consumer more, from a layer above. Once a process, before modules attach; it stays for good. Thread: one at a time. */
+/* One consumer more, from a layer above, two at most. Before modules attach; it stays for good. Thread: one at a time. */
 void consumers_use(struct consumer *consumer);
 
 /* Does any consumer want ranges? Asks each of them: once a module, before the module's first call. */

@@ -10,6 +10,7 @@
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/trace/named.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 #include "preload/trace/summary.h"
 #include "storage/table.h"
@@ -39,12 +40,14 @@ static struct collector {
     bool runs;
     uint64_t stop_ns; /* atomic; 0: on and on. Else until when the device is waited for */
     struct trace_clock clock;
-    uint64_t clock_ns, write_ns; /* when that was done last */
-    struct text times;           /* struct dmi_step_times each */
-    struct text marks, texts;    /* struct dmi_mark, and their strings */
-    uint64_t lost;               /* steps in no chunk that a mark has said */
-    uint64_t refused;            /* steps that the disk did not take */
-    uint32_t source;             /* that a mark has said */
+    uint64_t clock_ns, write_ns;          /* when that was done last */
+    struct text times;                    /* struct dmi_step_times each */
+    struct text ranges, words;            /* struct dmi_range_entry, and their strings */
+    struct text marks, texts;             /* struct dmi_mark, and their strings */
+    uint64_t lost;                        /* steps in no chunk that a mark has said */
+    uint64_t refused;                     /* steps that the disk did not take */
+    uint64_t ranges_lost, ranges_refused; /* the same of ranges */
+    uint32_t source;                      /* that a mark has said */
     struct summary summary;
 } collector;
 
@@ -73,8 +76,12 @@ static void note_marks(void)
         mark(DMI_MARK_SOURCE, source, source <= DMI_STEP_NAMED_RANGE ? named_text() : "");
     if (lost != c->lost)
         mark(DMI_MARK_LOST, (int64_t)(lost - c->lost), "");
+    uint64_t ranges_lost = range_ring_lost() + c->ranges_refused;
+    if (ranges_lost != c->ranges_lost)
+        mark(DMI_MARK_RANGES_LOST, (int64_t)(ranges_lost - c->ranges_lost), "");
     c->source = source;
     c->lost = lost;
+    c->ranges_lost = ranges_lost;
 }
 
 static void look_at_clocks(uint64_t now)
@@ -113,6 +120,8 @@ static void write_chunks(void)
     struct collector *c = &collector;
     struct text none = { 0 };
     c->refused += append(DMI_CHUNK_STEP_TIMES, &c->times, sizeof(struct dmi_step_times), &none);
+    c->ranges_refused +=
+        append(DMI_CHUNK_RANGES, &c->ranges, sizeof(struct dmi_range_entry), &c->words);
     note_marks();
     append(DMI_CHUNK_MARKS, &c->marks, sizeof(struct dmi_mark), &c->texts);
     c->write_ns = clock_mono_ns();
@@ -160,6 +169,55 @@ static bool collect(bool last)
     return !step;
 }
 
+/* ------------------------------------------------------------------------- ranges */
+
+/* A name as in the entry before, mostly: then its bytes stand there once. */
+static void add_name(struct dmi_range_entry *at, const char *name)
+{
+    struct collector *c = &collector;
+    const struct dmi_range_entry *before =
+        c->ranges.n ? (const void *)(c->ranges.data + c->ranges.n - sizeof *before) : NULL;
+    at->name_bytes = (uint32_t)strlen(name);
+    if (before && before->name_bytes == at->name_bytes && at->name_bytes &&
+        !memcmp(c->words.data + before->name_offset, name, at->name_bytes)) {
+        at->name_offset = before->name_offset;
+        return;
+    }
+    at->name_offset = at->name_bytes ? (uint32_t)c->words.n : 0;
+    text_add(&c->words, name, at->name_bytes);
+}
+
+static void add_facts(struct dmi_range_entry *at, const struct range_entry *e)
+{
+    struct text *words = &collector.words;
+    size_t n = words->n;
+    for (uint8_t i = 0; i < e->n_facts; i++) {
+        text_printf(words, i ? ", " : "{");
+        text_json(words, e->facts[i].key);
+        text_printf(words, ": %lld", (long long)e->facts[i].value);
+    }
+    if (e->n_facts)
+        text_add(words, "}", 1);
+    at->facts_bytes = (uint32_t)(words->n - n);
+    at->facts_offset = at->facts_bytes ? (uint32_t)n : 0;
+}
+
+static void take_range(const struct range_entry *e)
+{
+    struct collector *c = &collector;
+    struct dmi_range_entry at = { .begin_ns = trace_clock_real(&c->clock, e->begin_ns),
+                                  .end_ns = trace_clock_real(&c->clock, e->end_ns),
+                                  .step = e->step,
+                                  .thread = e->thread,
+                                  .depth = e->depth,
+                                  .source = e->source };
+    add_name(&at, e->name);
+    add_facts(&at, e);
+    text_add(&c->ranges, (const char *)&at, sizeof at);
+}
+
+/* ------------------------------------------------------------------------- rounds */
+
 static struct timespec mono_at(uint64_t ns)
 {
     return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
@@ -199,7 +257,9 @@ static bool round_of(uint64_t now)
     uint64_t stop = atomic_load_acquire(&collector.stop_ns); /* of collector_stop() */
     look_at_clocks(now);
     bool empty = collect(stop && now >= stop);
-    if (now - collector.write_ns >= WRITE_NS)
+    range_ring_take(take_range);
+    if (now - collector.write_ns >= WRITE_NS ||
+        collector.ranges.n + collector.words.n >= MOST_BYTES)
         write_chunks();
     return !(stop && empty);
 }
@@ -260,6 +320,8 @@ bool collector_stop(uint64_t end_ns)
     collector.runs = false;
     say_summary();
     text_deinit(&collector.times);
+    text_deinit(&collector.ranges);
+    text_deinit(&collector.words);
     text_deinit(&collector.marks);
     text_deinit(&collector.texts);
     return true;

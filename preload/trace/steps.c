@@ -22,7 +22,8 @@ static struct {
     struct trace_step *engine; /* the engine's step, NULL: none is under way */
     uint32_t source;           /* the best that came; atomic */
     uint32_t captures;         /* streams that are being captured */
-    bool crowded;              /* a thread found no place: steps from then on may lack launches */
+    uint64_t said; /* one more than the sequence of the engine's step; 0: none; atomic */
+    bool crowded;  /* a thread found no place: steps from then on may lack launches */
 } steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* What is to be recorded of a step, once the lock is released. */
@@ -352,6 +353,7 @@ void steps_engine_begins(const struct dmi_step *said, uint64_t sequence)
     if (step)
         step->gate = plain_gate();
     steps.engine = step;
+    atomic_store_relaxed(&steps.said, sequence + 1);
     pthread_mutex_unlock(&steps.lock);
     finish(&e);
 }
@@ -363,6 +365,7 @@ void steps_engine_ends(void)
         return;
     pthread_mutex_lock(&steps.lock);
     take_engine(&e, clock_mono_ns(), 0);
+    atomic_store_relaxed(&steps.said, (uint64_t)0);
     next_gate();
     pthread_mutex_unlock(&steps.lock);
     finish(&e);
@@ -429,6 +432,11 @@ static void thread_ends(void *arg)
     pthread_mutex_unlock(&steps.lock);
     trace_self = NULL;
     finish(&e);
+}
+
+uint64_t steps_said(void)
+{
+    return atomic_load_relaxed(&steps.said) - 1; /* DMI_NO_STEP is the highest number */
 }
 
 uint32_t steps_source(void)
@@ -563,6 +571,7 @@ void steps_reset(void)
     for (uint32_t i = 0; i < TRACE_THREADS; i++)
         steps.threads[i] = (struct trace_thread){ 0 };
     steps.engine = NULL;
+    steps.said = 0;
     steps.source = steps.captures = 0;
     steps.crowded = false;
     trace_gate = 0;

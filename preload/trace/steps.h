@@ -32,6 +32,9 @@ void steps_begins(enum dmi_step_source source, struct stream stream);
 /* The same at the thread's next launch: at a range. */
 void steps_begins_soon(enum dmi_step_source source);
 
+/* The sequence of the engine's step that is under way; DMI_NO_STEP: none is. Takes no lock. Thread: any. */
+uint64_t steps_said(void);
+
 /* The source in force; 0: none came yet. Thread: any. */
 uint32_t steps_source(void);
 

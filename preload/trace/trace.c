@@ -6,6 +6,8 @@
 #include "preload/trace/collector.h"
 #include "preload/trace/events.h"
 #include "preload/trace/named.h"
+#include "preload/trace/nvtx_ranges.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/range_steps.h"
 #include "preload/trace/steps.h"
 
@@ -40,6 +42,7 @@ void trace_read(void)
         return;
     named_read();
     range_steps_use();
+    nvtx_ranges_use();
 }
 
 bool trace_wanted(void)
@@ -61,6 +64,7 @@ void trace_start(void)
                                 "12.3 and later do); graph and range:PATTERN begin one",
                  named_text());
     trace.on = true;
+    range_ring_use(true);
     steps_start(kernel);
 }
 
@@ -69,6 +73,7 @@ bool trace_stop(uint64_t end_ns)
     if (!trace.on)
         return true;
     trace.on = false;
+    range_ring_use(false);
     steps_stop();
     return collector_stop(end_ns);
 }
@@ -77,6 +82,7 @@ void trace_reset(void)
 {
     trace.read = trace.on = false;
     stepring_reset();
+    range_ring_reset();
     steps_reset();
     events_reset();
     named_reset();

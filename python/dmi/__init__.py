@@ -74,8 +74,8 @@ class _Step(ctypes.Structure):
                 *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
 
 
-def _function(name, *types):
-    function = getattr(ctypes.CDLL(None), name, None)
+def _function(name, *types, library=ctypes.CDLL):
+    function = getattr(library(None), name, None)
     if function is not None:
         function.argtypes, function.restype = types, ctypes.c_int
     return function
@@ -89,6 +89,10 @@ _enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
 _describe = _function("dmi_describe", ctypes.c_char_p, ctypes.c_char_p)
 _flush = _function("dmi_flush", ctypes.c_uint64)
 _edits_missed = _function("dmi_edits_missed", ctypes.c_char_p)
+# These take less time than to let go of the interpreter's lock and to take it again.
+_range_begin = _function("dmi_range_begin", ctypes.c_char_p, library=ctypes.PyDLL)
+_range_fact = _function("dmi_range_fact", ctypes.c_char_p, ctypes.c_int64, library=ctypes.PyDLL)
+_range_end = _function("dmi_range_end", library=ctypes.PyDLL)
 if _edits_missed is not None:
     _edits_missed.restype = ctypes.c_int64
 
@@ -230,3 +234,27 @@ def describe(key, value):
 def flush(timeout_s=10.0):
     """Wait until what earlier launches captured is in a segment: dmi_flush()."""
     return OFF if _flush is None else _flush(int(timeout_s * 1e9))
+
+
+class range:  # pylint: disable=redefined-builtin,invalid-name
+    """With a trace of steps (dmi-run --trace): what a thread does between here and the end of the block, and when: dmi_range_begin().
+
+    name   as "EngineCore::Schedule"
+    facts  up to four numbers of it, as requests=3
+
+        with dmi.range("EngineCore::Schedule", requests=len(requests)):
+            ...
+    """
+    __slots__ = ("name", "facts")
+
+    def __init__(self, name, **facts):
+        self.name, self.facts = name, facts
+
+    def __enter__(self):
+        if _range_begin is not None and _range_begin(self.name.encode()) == OK and self.facts:
+            for key, value in self.facts.items():
+                _range_fact(key.encode(), value)
+
+    def __exit__(self, *error):
+        if _range_end is not None:
+            _range_end()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What chunks of steps, outcomes, changes, step times and marks hold, taken from their metadata. Each is checked; those that contradict themselves are left out. */
+/* What chunks of steps, outcomes, changes and the trace hold, taken from their metadata. Each is checked; those that contradict themselves are left out. */
 #include "core/cleanup.h"
 #include "storage/reader/reader_private.h"
 
@@ -136,6 +136,27 @@ int reader_take_step_times(struct reader_chunk *c, uint64_t n_meta, uint8_t *byt
         parse_step_times(&v, (uint32_t)c->n_held, &all[c->n_held]);
     c->bytes = steal_ptr(owned);
     c->step_times = all;
+    return 0;
+}
+
+int reader_take_ranges(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    struct table_view v;
+    parse_table(bytes, n_meta, sizeof(struct dmi_range_entry), &v, wrong);
+    if (*wrong)
+        return 0;
+    struct reader_range *all = calloc(v.n + 1u, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < v.n; i++) {
+        struct reader_range *one = &all[c->n_held];
+        const char *what = parse_range(&v, i, &one->at, &one->name, &one->facts);
+        c->n_held += !what;
+        *wrong = *wrong ? *wrong : what;
+    }
+    c->bytes = steal_ptr(owned);
+    c->ranges = all;
     return 0;
 }
 

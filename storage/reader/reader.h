@@ -135,6 +135,12 @@ struct reader_edits {
     uint64_t ended, marked, in_force; /* as of struct dmi_edit_accounts */
 };
 
+/* What a thread of the host did. */
+struct reader_range {
+    struct dmi_range_entry at; /* checked: the texts are there */
+    const char *name, *facts;  /* at.name_bytes and at.facts_bytes bytes; borrowed */
+};
+
 /* Something happened to the trace. */
 struct reader_mark {
     struct dmi_mark at; /* checked: the text is there */
@@ -269,6 +275,10 @@ size_t reader_only_ranks(struct reader *reader, const int32_t ranks[DMI_AXIS_COU
  */
 int reader_each_step_times(struct err *err, struct reader *reader,
                            void (*fn)(void *ctx, const struct dmi_step_times *at), void *ctx);
+
+/* The same of what threads of the host did. */
+int reader_each_range(struct err *err, struct reader *reader,
+                      void (*fn)(void *ctx, const struct reader_range *range), void *ctx);
 
 /* The same of what happened to the trace. */
 int reader_each_mark(struct err *err, struct reader *reader,

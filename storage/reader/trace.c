@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4, 6.5. */
+/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4 to 6.6. */
 #include "storage/reader/reader_private.h"
 
 #include <errno.h>
 
-/* Whom entries go to: one of the two. */
+/* Whom entries go to: one of them. */
 struct taker {
     void (*step_times)(void *ctx, const struct dmi_step_times *at);
+    void (*range)(void *ctx, const struct reader_range *range);
     void (*mark)(void *ctx, const struct reader_mark *mark);
     void *ctx;
 };
@@ -16,6 +17,8 @@ static void give(const struct reader_chunk *c, const struct taker *to)
     for (size_t i = 0; i < c->n_held; i++) {
         if (to->step_times)
             to->step_times(to->ctx, &c->step_times[i]);
+        else if (to->range)
+            to->range(to->ctx, &c->ranges[i]);
         else
             to->mark(to->ctx, &c->marks[i]);
     }
@@ -71,6 +74,12 @@ int reader_each_step_times(struct err *err, struct reader *r,
                            void (*fn)(void *ctx, const struct dmi_step_times *at), void *ctx)
 {
     return give_all(err, r, DMI_CHUNK_STEP_TIMES, &(struct taker){ .step_times = fn, .ctx = ctx });
+}
+
+int reader_each_range(struct err *err, struct reader *r,
+                      void (*fn)(void *ctx, const struct reader_range *range), void *ctx)
+{
+    return give_all(err, r, DMI_CHUNK_RANGES, &(struct taker){ .range = fn, .ctx = ctx });
 }
 
 int reader_each_mark(struct err *err, struct reader *r,

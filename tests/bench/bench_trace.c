@@ -12,9 +12,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
-enum { REFUSED = 20000, GRAPHS = 20, KERNELS = 237 };
+enum { REFUSED = 20000, GRAPHS = 20, KERNELS = 237, RANGES = 1000 };
 
 static CUfunction plain;
 static CUdeviceptr out;
@@ -75,6 +75,27 @@ static double ns_per_step(int direct)
     return ns;
 }
 
+/* Pairs of begin and end; there is nothing to compare them with. The ring is emptied by a thread that is given time between rounds. */
+static void ranges(int rounds)
+{
+    int (*begin)(const char *) = (__typeof__(begin))dlsym(RTLD_DEFAULT, "dmi_range_begin");
+    int (*end)(void) = (__typeof__(end))dlsym(RTLD_DEFAULT, "dmi_range_end");
+    double *v = calloc((size_t)rounds, sizeof *v);
+    if (!v || !begin || !end)
+        return;
+    for (int i = 0; i < rounds; i++) {
+        uint64_t start = bench_thread_ns();
+        for (int k = 0; k < RANGES; k++) {
+            begin("EngineCore::Schedule");
+            end();
+        }
+        v[i] = (double)(bench_thread_ns() - start) / RANGES;
+        nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+    }
+    printf("%-34s %9.1f ns\n", "a range", bench_median(v, rounds));
+    free(v);
+}
+
 static void compare(const char *what, double (*ns)(int direct), int rounds)
 {
     double *d = calloc((size_t)rounds, sizeof *d), *w = calloc((size_t)rounds, sizeof *w);
@@ -129,5 +150,6 @@ int main(int argc, char **argv)
     compare("refused launch", ns_per_refused, rounds);
     compare("launch of a graph", ns_per_graph, rounds);
     compare("step of a graph", ns_per_step, rounds);
+    ranges(rounds);
     return 0;
 }

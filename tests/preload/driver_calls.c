@@ -483,6 +483,19 @@ static int end_request(char **w)
     return end ? end(w[1], number(w[2])) : DMI_STATUS_OFF;
 }
 
+/* range NAME; rangefact KEY VALUE; rangeend */
+static int range(const char *op, char **w)
+{
+    int (*begin)(const char *) = dlsym(RTLD_DEFAULT, "dmi_range_begin");
+    int (*fact)(const char *, int64_t) = dlsym(RTLD_DEFAULT, "dmi_range_fact");
+    int (*end)(void) = dlsym(RTLD_DEFAULT, "dmi_range_end");
+    if (!begin || !fact || !end)
+        return DMI_STATUS_OFF;
+    return !strcmp(op, "rangeend")    ? end()
+           : !strcmp(op, "rangefact") ? fact(w[1], (int64_t)value(w[2]))
+                                      : begin(w[1]);
+}
+
 static int dmi_end(void)
 {
     int (*end)(void) = dlsym(RTLD_DEFAULT, "dmi_step_end");
@@ -778,6 +791,8 @@ static int dmi_line(const char *op, char **w)
         return end_request(w);
     if (!strcmp(op, "stepend"))
         return dmi_end();
+    if (!strncmp(op, "range", 5))
+        return range(op, w);
     if (!strcmp(op, "flush"))
         return dmi_wait(w[1]);
     return -100;

@@ -128,6 +128,73 @@ def test_where_nothing_begins_a_step_the_run_says_so(bench):
         bench.check(words in result.stderr and bool(result.folders) == (value == "kernels"), f"the tier {value}", result.stderr)
 
 
+def test_ranges_of_threads(bench):
+    script = [*START, "range outside", "rangeend", *step(7, "range EngineCore::Step", "rangefact requests 2", "rangefact tokens 99", *FORWARD[:2],
+              "range ModelRunner::Forward", *FORWARD, "rangeend", "rangeend", "rangeend"), "range open"]
+    script += ["threads 2", "range of-a-thread", "rangeend", "endthreads"]
+    result = bench.run(script, None, DMI_TRACE="steps")
+    run = traced(result)
+    said = [(step, depth, source, name, facts) for _, _, step, _, depth, source, name, facts in run.ranges if name != "of-a-thread"]
+    facts = {"requests": 2, "tokens": 99}
+    bench.check(said == [(format_reader.NONE, 0, 1, "outside", {}), (0, 1, 1, "ModelRunner::Forward", {}), (0, 0, 1, "EngineCore::Step", facts)],
+                "names, steps, depths and facts", run.ranges)
+    inner, outer = run.ranges[1][:2], run.ranges[2][:2]
+    bench.check(outer[0] <= inner[0] <= inner[1] <= outer[1], "times nest", (inner, outer))
+    at = run.step_times[0]
+    bench.check(at["begin_ns"] - 100_000 <= outer[0] and outer[1] <= at["end_ns"] + 100_000, "and lie in their step, by the same clock", (outer, at))
+    threads = {r[3] for r in run.ranges if r[6] == "of-a-thread"}
+    bench.check(len(threads) == 2 and run.ranges[0][3] not in threads, "each thread has its own", run.ranges)
+    statuses = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("rangeend")]
+    bench.check(statuses[:4] == ["0", "0", "0", "-2"], "an end without a begin is refused", statuses)
+    shown = subprocess.run([DMI_TRACE, "show", "--step", "0", result.folders[0]], text=True, capture_output=True, check=False).stdout
+    lines = [line for line in shown.splitlines() if "ModelRunner" in line or "EngineCore" in line]
+    bench.check(len(lines) == 2 and '{"requests": 2, "tokens": 99}' in lines[0] and "  ModelRunner::Forward" in lines[1], "dmi-trace show", shown)
+    said = json.loads(subprocess.run([DMI_TRACE, "show", "--json", "--step", "0", result.folders[0]], text=True, capture_output=True, check=True).stdout)
+    bench.check(said["step"]["launches"] == 6 and [r["name"] for r in said["ranges"]] == ["EngineCore::Step", "ModelRunner::Forward"], "as JSON", said)
+    off = bench.run(script, spec(site("block")))
+    bench.check({line.split()[1] for line in off.stdout.splitlines() if line.startswith("range")} == {"1"}, "without a trace they are OFF", off.stdout)
+    many = [*START, "repeat 40", "range deep", "endrepeat", "repeat 40", "rangeend", "endrepeat", "repeat 5000", "range r", "rangeend", "endrepeat"]
+    run = traced(bench.run(many, None, DMI_TRACE="steps"))
+    lost = sum(value for _, value, kind, _ in run.marks if kind == 6)
+    bench.check(len(run.ranges) + lost == 5040 and lost >= 8 and max(r[4] for r in run.ranges) == 31, "what is too deep or too fast is lost, and counted",
+                (len(run.ranges), lost))
+
+
+@pytest.mark.built(NVTX, MODULE)
+def test_nvtx_ranges_are_ranges_of_the_trace(bench):
+    script = ["launch first 9", "push step 1", "launch first 1", "pop", "push gpu_model_runner: sample", "dpush x ascii other", "pop", "launch block 1", "dpop x"]
+    result = alike(bench, "nvtx", script, None, command=[NVTX, "script", MODULE], DMI_TRACE="steps")
+    said = [(source, name) for *_, source, name, _ in traced(result).ranges]
+    bench.check(said == [(2, "step 1"), (2, "ModelRunner::Sample"), (2, "other")], "texts, engines' by their names in reports", (said, result.stderr))
+
+
+CLIENT_IN_PYTHON = """
+import dmi
+from cuda.bindings import driver as cuda
+with dmi.range("before"):
+    cuda.cuInit(0)
+context = cuda.cuDevicePrimaryCtxRetain(cuda.CUdevice(0))[1]
+cuda.cuCtxSetCurrent(context)
+dmi.step_begin(4, [dmi.Span("a", 0, 3)])
+try:
+    with dmi.range("EngineCore::Schedule", requests=3, tokens=-5):
+        with dmi.range("né"):
+            raise KeyError
+except KeyError:
+    pass
+dmi.step_end()
+"""
+
+
+def test_ranges_in_python(bench):
+    pytest.importorskip("cuda.bindings.driver")
+    result = bench.run([], None, command=[sys.executable, "-c", CLIENT_IN_PYTHON], DMI_TRACE="steps", PYTHONPATH=ROOT / "python")
+    run = traced(result)
+    said = [(step, depth, name, facts) for _, _, step, _, depth, _, name, facts in run.ranges]
+    bench.check(said == [(0, 1, "né", {}), (0, 0, "EngineCore::Schedule", {"requests": 3, "tokens": -5})],
+                "dmi.range(), left by an exception too; what came before CUDA is not there", (said, result.stderr[-500:]))
+
+
 def test_what_has_no_device_time_says_why(bench):
     capture = ["stream s", "capture s", "launch first s 1 64 p 64 1", "launch block s 1 64 p 64 2", "endcapture g s"]
     gone = ["stream t", "launch first t 1 64 p 64 1", "ssync t", "streamdestroy t"]

@@ -12,7 +12,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -21,6 +21,7 @@ RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
 STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5I"), struct.Struct("<QqIIII")
+RANGE = struct.Struct("<QQQIHHIIII")
 STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
                     "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "source", "thread", "loads", "allocations", "waits", "wait_us")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
@@ -114,6 +115,7 @@ class Run:
         self.codecs = set()  # that planes name
         self.repeated, self.numbered = 0, {}
         self.step_times, self.marks = [], []  # [{field: number}], [(time, value, kind, text)]
+        self.ranges = []  # [(begin, end, step, thread, depth, source, name, facts)]
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
@@ -227,7 +229,7 @@ class Run:
             self.read_outcomes(meta)
         elif kind == CHANGES:
             self.read_changes(meta)
-        elif kind in (STEP_TIMES, MARKS):
+        elif kind in (STEP_TIMES, MARKS, RANGES):
             self.read_trace(kind, meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
@@ -393,9 +395,9 @@ class Run:
             expect(self.numbered.setdefault(number, change) == change, "a change that is repeated otherwise")
             at += size
 
-    # 6.4, 6.5
+    # 6.4 to 6.6
     def read_trace(self, kind, meta):
-        layout = STEP_TIME if kind == STEP_TIMES else MARK
+        layout = {STEP_TIMES: STEP_TIME, MARKS: MARK, RANGES: RANGE}[kind]
         n, size, n_strings, _flags = struct.unpack_from("<IIII", meta)
         expect(size >= layout.size and size % 8 == 0 and 16 + n * size + n_strings <= len(meta), "a table of the trace")
         strings = meta[16 + n * size:16 + n * size + n_strings]
@@ -403,6 +405,12 @@ class Run:
             fields = layout.unpack_from(meta, 16 + i * size)
             if kind == STEP_TIMES:
                 self.step_times.append(dict(zip(STEP_TIME_FIELDS, fields, strict=True)))
+                continue
+            if kind == RANGES:
+                *place, at, n_text, facts_at, n_facts = fields
+                expect(at + n_text <= n_strings and facts_at + n_facts <= n_strings, "a range's texts")
+                facts = json.loads(strings[facts_at:facts_at + n_facts] or "{}")
+                self.ranges.append((*place, strings[at:at + n_text].decode(), facts))
                 continue
             *mark, at, n_text, zero = fields
             expect(zero == 0, "a reserved field of a mark")

@@ -171,6 +171,8 @@ def test_the_golden_trace_by_the_page(check):
              "loads": 1, "allocations": 6, "source": 5, "waits": 9, "wait_us": 44} for i in range(3)]
     check(run.step_times == want, "times of steps", run.step_times)
     check(run.marks == [(101 + i, -1 - i, 1 + i, "" if i else "steps") for i in range(5)], "marks", run.marks)
+    want = [(110, 190, 4, 7, 1, 2, "Forward", {"rows": 3}), (195, 198, format_reader.NONE, 8, 0, 1, "Sample", {}), (100, 200, 4, 7, 0, 1, "", {})]
+    check(format_reader.Run(GOLDEN / "v2" / "ranges").ranges == want, "ranges")
     for path in sorted((GOLDEN / "v2").glob("trace-*/*.dmi")):
         said = subprocess.run([DMI_DUMP, "verify", path], text=True, capture_output=True).stdout
         check(("thing is wrong" in said) == (path.parent.name == "trace-invalid"), "dmi-dump verify", (path, said))

@@ -4,6 +4,7 @@
  * tests/golden/v2 once; they are never edited:
  *
  *     trace/               a run of one step with records, times of three steps and all kinds of marks
+ *     ranges/              a run with three ranges; by `--write-ranges DIR`, as trace-invalid/range_text.dmi
  *     trace-invalid/X.dmi  its segment with one thing wrong in its trace; X says what
  *     trace-unknown/X.dmi  likewise, with something that a later program of the same version may write
  */
@@ -98,6 +99,19 @@ static void append_marks(struct run *run)
         text_add(&entries, (const char *)&at, sizeof at);
     }
     append(run, DMI_CHUNK_MARKS, &entries, sizeof(struct dmi_mark), "steps");
+}
+
+static void append_ranges(struct run *run)
+{
+    static const char words[] = "Forward{\"rows\":3}Sample";
+    _cleanup_(text_deinit) struct text entries = { 0 };
+    const struct dmi_range_entry ranges[] = {
+        { 110, 190, 4, 7, 1, DMI_RANGE_NVTX, 0, 7, 7, 10 },
+        { 195, 198, DMI_NO_STEP, 8, 0, DMI_RANGE_SAID, 17, 6, 0, 0 },
+        { 100, 200, 4, 7, 0, DMI_RANGE_SAID, 0, 0, 0, 0 },
+    };
+    text_add(&entries, (const char *)ranges, sizeof ranges);
+    append(run, DMI_CHUNK_RANGES, &entries, sizeof ranges[0], words);
 }
 
 /* ------------------------------------------------------------------------- what is read */
@@ -247,6 +261,42 @@ START_TEST(the_golden_trace_reads_as_it_did)
 }
 END_TEST
 
+struct seen_ranges {
+    struct dmi_range_entry at[8];
+    char texts[8][32];
+    size_t n;
+};
+
+static void take_range(void *ctx, const struct reader_range *range)
+{
+    struct seen_ranges *r = ctx;
+    ck_assert_uint_lt(r->n, 8);
+    snprintf(r->texts[r->n], 32, "%.*s|%.*s", (int)range->at.name_bytes, range->name,
+             (int)range->at.facts_bytes, range->facts);
+    r->at[r->n++] = range->at;
+}
+
+START_TEST(the_golden_ranges_read_as_they_did)
+{
+    struct err err = { 0 };
+    struct seen_ranges r = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = read_golden("ranges");
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_int_eq(reader_each_range(&err, reader, take_range, &r), 0);
+    ck_assert_uint_eq(r.n, 3);
+    ck_assert_str_eq(r.texts[0], "Forward|{\"rows\":3}");
+    ck_assert_str_eq(r.texts[1], "Sample|");
+    ck_assert_str_eq(r.texts[2], "|");
+    ck_assert(r.at[0].begin_ns == 110 && r.at[0].end_ns == 190 && r.at[0].step == 4 &&
+              r.at[0].thread == 7 && r.at[0].depth == 1 && r.at[0].source == DMI_RANGE_NVTX);
+    _cleanup_(reader_closep) struct reader *wrong = read_golden("trace-invalid/range_text.dmi");
+    ck_assert_uint_eq(kit_damage(wrong, NULL), 1);
+    r.n = 0;
+    ck_assert_int_eq(reader_each_range(&err, wrong, take_range, &r), 0);
+    ck_assert_uint_eq(r.n, 2);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- what is wrong */
 
 static struct dmi_table_head *head_of(uint8_t *c)
@@ -385,6 +435,31 @@ START_TEST(write_golden_files)
 }
 END_TEST
 
+/* A run with ranges, and its segment with a name that lies outside of the strings. */
+START_TEST(write_golden_ranges)
+{
+    char path[4096];
+    struct run *run = kit_open(golden_target, 0);
+    append_ranges(run);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/ranges", golden_target);
+    ck_assert_int_eq(rename(made, path), 0);
+    size_t n;
+    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
+    uint8_t *at = data + sizeof(struct dmi_segment_header);
+    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_RANGES)
+        at += chunk_size(at);
+    ((struct dmi_range_entry *)(head_of(at) + 1))[1].name_bytes = 7;
+    struct dmi_chunk_header h;
+    memcpy(&h, at, sizeof h);
+    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(at, &h, sizeof h);
+    kit_store(golden_target, "range_text.dmi", data, (size_t)(at - data) + chunk_size(at));
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     Suite *suite = suite_create("storage_trace");
@@ -393,11 +468,15 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--write")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_files);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-ranges")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_ranges);
     } else {
         tcase_add_test(tc, times_and_marks_read_as_they_were_written);
         tcase_add_test(tc, retention_deletes_times_with_their_segment_alone);
         tcase_add_test(tc, a_killed_process_leaves_what_it_appended);
         tcase_add_test(tc, the_golden_trace_reads_as_it_did);
+        tcase_add_test(tc, the_golden_ranges_read_as_they_did);
         tcase_add_loop_test(tc, wrong_entries_are_damage_and_lose_themselves_alone, 0, N_WRONGS);
     }
     suite_add_tcase(suite, tc);

@@ -4,12 +4,14 @@
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/trace/named.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 #include "preload/trace/summary.h"
 
 #include <dmi/format.h>
 
 #include <check.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -521,6 +523,91 @@ START_TEST(a_full_ring_loses_steps_and_counts_them)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- ranges */
+
+static const char here, there; /* owners */
+static uint64_t n_taken, taken_names;
+
+static void count_range(const struct range_entry *e)
+{
+    ck_assert_uint_le(e->begin_ns, e->end_ns);
+    n_taken++;
+    taken_names += !strcmp(e->name, "inner") || !strcmp(e->name, "outer");
+}
+
+static void *open_and_close(void *arg)
+{
+    for (int i = 0; i < 3000; i++) {
+        range_ring_begin(&here, DMI_RANGE_SAID, "outer", 5);
+        range_ring_begin(&here, DMI_RANGE_SAID, "inner", 5);
+        range_ring_fact(&here, "i", i);
+        range_ring_end(&here);
+        range_ring_end(&here);
+    }
+    (void)arg;
+    return NULL;
+}
+
+/* Threads open, close and end while the collector takes: nothing is torn, and what is missing is counted. */
+START_TEST(ranges_are_taken_while_threads_make_them)
+{
+    pthread_t threads[THREADS];
+    n_taken = taken_names = 0;
+    range_ring_reset();
+    range_ring_use(true);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < THREADS; i++)
+            pthread_create(&threads[i], NULL, open_and_close, NULL);
+        for (int i = 0; i < 200; i++)
+            range_ring_take(count_range);
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL);
+    }
+    range_ring_take(count_range);
+    range_ring_use(false);
+    ck_assert_uint_eq(n_taken + range_ring_lost(), 2 * THREADS * 6000);
+    ck_assert_uint_eq(taken_names, n_taken);
+    ck_assert_int_eq(range_ring_begin(&here, DMI_RANGE_SAID, "x", 1), 1);
+}
+END_TEST
+
+static char last_name[RANGE_BYTES];
+static uint16_t last_depth;
+
+static void note_range(const struct range_entry *e)
+{
+    memcpy(last_name, e->name, sizeof last_name);
+    last_depth = e->depth;
+    n_taken++;
+}
+
+START_TEST(a_range_is_closed_by_its_own_stack_and_thread)
+{
+    char longest[200];
+    memset(longest, 'n', sizeof longest);
+    n_taken = 0;
+    range_ring_reset();
+    range_ring_use(true);
+    ck_assert_int_eq(range_ring_end(&here), -ENOENT);
+    ck_assert_int_eq(range_ring_begin(&here, DMI_RANGE_NVTX, "a", 1), 0);
+    ck_assert_int_eq(range_ring_begin(&there, DMI_RANGE_SAID, longest, sizeof longest), 0);
+    ck_assert_int_eq(range_ring_fact(&here, "key", 1), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(range_ring_fact(&there, longest, i), 0);
+    ck_assert_int_eq(range_ring_fact(&there, "one more", 1), -ENOSPC);
+    ck_assert_int_eq(range_ring_end(&here), 0); /* the outer one first */
+    range_ring_take(note_range);
+    ck_assert_str_eq(last_name, "a");
+    ck_assert_int_eq(range_ring_end(&here), -ENOENT);
+    ck_assert_int_eq(range_ring_end(&there), 0);
+    range_ring_take(note_range);
+    ck_assert_uint_eq(strlen(last_name), RANGE_BYTES - 1);
+    ck_assert_uint_eq(last_depth, 1);
+    ck_assert_uint_eq(n_taken, 2);
+    ck_assert_uint_eq(range_ring_lost(), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- clocks and sums */
 
 START_TEST(monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen)
@@ -588,6 +675,8 @@ int main(void)
     tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
     tcase_add_test(tc, a_full_ring_loses_steps_and_counts_them);
+    tcase_add_test(tc, ranges_are_taken_while_threads_make_them);
+    tcase_add_test(tc, a_range_is_closed_by_its_own_stack_and_thread);
     tcase_add_test(tc, monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen);
     tcase_add_test(tc, quantiles_are_within_a_part_in_32);
     suite_add_tcase(suite, tc);

@@ -312,6 +312,20 @@ static void add_step_times(void *ctx, const struct dmi_step_times *at)
                                 &t->strings);
 }
 
+static void add_range(void *ctx, const struct reader_range *range)
+{
+    struct trace_copy *t = ctx;
+    struct dmi_range_entry at = range->at;
+    at.name_offset = at.name_bytes ? (uint32_t)t->strings.n : 0;
+    text_add(&t->strings, range->name, at.name_bytes);
+    at.facts_offset = at.facts_bytes ? (uint32_t)t->strings.n : 0;
+    text_add(&t->strings, range->facts, at.facts_bytes);
+    text_add(&t->entries, (const char *)&at, sizeof at);
+    if (!t->result && t->entries.n + t->strings.n > MOST_WAITING)
+        t->result =
+            write_table(t->err, t->recovery, DMI_CHUNK_RANGES, &t->entries, sizeof at, &t->strings);
+}
+
 static void add_mark(void *ctx, const struct reader_mark *mark)
 {
     struct trace_copy *t = ctx;
@@ -327,6 +341,11 @@ static int copy_trace(struct err *err, struct recovery *x)
     int r = reader_each_step_times(err, x->reader, add_step_times, &t);
     if (!r && !(r = t.result))
         r = write_table(err, x, DMI_CHUNK_STEP_TIMES, &t.entries, sizeof(struct dmi_step_times),
+                        &t.strings);
+    if (!r)
+        r = reader_each_range(err, x->reader, add_range, &t);
+    if (!r && !(r = t.result))
+        r = write_table(err, x, DMI_CHUNK_RANGES, &t.entries, sizeof(struct dmi_range_entry),
                         &t.strings);
     if (!r)
         r = reader_each_mark(err, x->reader, add_mark, &t);

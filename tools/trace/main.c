@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace: when steps ran, and whether the trace of it is complete. See docs/man/dmi-trace.1. */
+#include "policy/number.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/steps.h"
@@ -11,14 +12,17 @@
 
 static const char usage[] =
     "Usage: dmi-trace steps RUN... [--each] [--json]\n"
+    "       dmi-trace show RUN --step N [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
+    "  show             all that is known of a step: its times, and the ranges of threads in it\n"
     "  check            whether the trace is complete: steps stored + released + lost = ended\n"
     "\n"
     "  --each           steps: a line a step\n"
+    "  --step N         show: the step's number, as steps --each has it\n"
     "  --json           a JSON document a run; check: one for all\n"
     "  --help, --version\n"
     "\n"
@@ -34,24 +38,24 @@ static int refuse(const char *what)
 
 struct options {
     bool json, each;
+    const char *step;
 };
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { EACH = 256, JSON, VERSION };
+    enum { EACH = 256, JSON, STEP, VERSION };
     static const struct option longs[] = {
-        { "each", no_argument, NULL, EACH },
-        { "json", no_argument, NULL, JSON },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, VERSION },
-        { NULL, 0, NULL, 0 },
+        { "each", no_argument, NULL, EACH },       { "json", no_argument, NULL, JSON },
+        { "step", required_argument, NULL, STEP }, { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, VERSION }, { NULL, 0, NULL, 0 },
     };
     int c;
     while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
         switch (c) {
         case EACH: o->each = true; break;
         case JSON: o->json = true; break;
+        case STEP: o->step = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
         default: fputs("Try: dmi-trace --help\n", stderr); return REPORT_IMPOSSIBLE;
@@ -60,16 +64,32 @@ static int read_options(int argc, char **argv, struct options *o)
     return -1;
 }
 
+static int show(const struct options *o, char **paths)
+{
+    int64_t number;
+    if (o->each)
+        return refuse("show takes no --each");
+    if (paths[1])
+        return refuse("show takes one run");
+    if (!o->step || !parse_integer(o->step, &number) || number < 0)
+        return refuse("show: expected --step and the number of a step");
+    return trace_show(*paths, o->json, (uint64_t)number);
+}
+
 static int run(const struct options *o, char **words)
 {
     if (!*words)
-        return refuse("expected a command: steps or check");
+        return refuse("expected a command: steps, show or check");
     if (!words[1])
         return refuse("expected a run after the command");
+    if (!strcmp(*words, "show"))
+        return show(o, words + 1);
+    if (o->step)
+        return refuse("only show takes --step");
     if (!strcmp(*words, "steps"))
         return trace_steps(words + 1, o->json, o->each);
     if (strcmp(*words, "check")) {
-        complain("%s is no command: expected steps or check", *words);
+        complain("%s is no command: expected steps, show or check", *words);
         return REPORT_IMPOSSIBLE;
     }
     return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);

@@ -52,7 +52,7 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
                     void *ctx)
 {
     struct err err = { 0 };
-    struct trace_run t = { .run = reader_run(reader) };
+    struct trace_run t = { .reader = reader, .run = reader_run(reader) };
     int r = reader_each_step_times(&err, reader, take_step, &t);
     if (!r)
         r = reader_each_mark(&err, reader, take_mark, &t);

@@ -10,7 +10,8 @@
 
 /* Accepts being zeroed. */
 struct trace_run {
-    const struct reader_run *run; /* borrowed from the reader */
+    struct reader *reader;        /* of it alone; borrowed */
+    const struct reader_run *run; /* likewise */
     struct dmi_step_times *steps; /* in the order of the files, which is that of their numbers */
     size_t n_steps, room;
     uint64_t n_lost;      /* that marks say */

@@ -198,7 +198,7 @@ static json_t *known(bool is, json_int_t value)
     return is ? json_integer(value) : json_null();
 }
 
-static json_t *step_row(const struct dmi_step_times *at)
+json_t *trace_step_row(const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
     json_t *row = json_pack(
@@ -231,7 +231,7 @@ static void each_table(struct report *report, const struct trace_run *t)
 {
     report_table(report, "steps", each_columns, sizeof each_columns / sizeof *each_columns);
     for (size_t i = 0; i < t->n_steps; i++)
-        report_row(report, step_row(&t->steps[i]));
+        report_row(report, trace_step_row(&t->steps[i]));
     report_table_end(report);
 }
 

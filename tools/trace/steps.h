@@ -3,10 +3,22 @@
 #ifndef TOOLS_TRACE_STEPS_H
 #define TOOLS_TRACE_STEPS_H
 
+#include <dmi/trace.h>
+
+#include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Times of steps by phase and rows or, with @each, a line a step. @paths: NULL-terminated. Return: an exit status. */
 int trace_steps(char **paths, bool json, bool each);
+
+/*
+ * All that is known of step @number, in each run of @path that has it. Return: likewise.
+ */
+int trace_show(const char *path, bool json, uint64_t number);
+
+/* A step as JSON, with all that a trace says of it. NULL: no memory. */
+json_t *trace_step_row(const struct dmi_step_times *at);
 
 /* Whether each trace is complete. Return: likewise; 1: one is not. */
 int trace_check(char **paths, bool json);

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trace/steps.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "core/sorted.h"
+#include "tools/common/report.h"
+#include "tools/trace/runs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A range that meets the step. */
+struct shown {
+    struct dmi_range_entry at;
+    char *name, *facts;
+};
+
+struct asked {
+    struct report report;
+    uint64_t number; /* of the step */
+    bool found, failed;
+    uint64_t begin_ns, end_ns;
+    struct shown *all;
+    size_t n, room;
+};
+
+static char *copy(const char *text, size_t n)
+{
+    char *out = malloc(n + 1);
+    if (out) {
+        memcpy(out, text, n);
+        out[n] = 0;
+    }
+    return out;
+}
+
+static void take_range(void *ctx, const struct reader_range *range)
+{
+    struct asked *a = ctx;
+    if (a->failed || range->at.end_ns < a->begin_ns || range->at.begin_ns > a->end_ns)
+        return;
+    if ((a->failed = GROW(a->all, a->n, a->room)))
+        return;
+    struct shown *s = &a->all[a->n++];
+    *s = (struct shown){ range->at, copy(range->name, range->at.name_bytes),
+                         copy(range->facts, range->at.facts_bytes) };
+    a->failed = !s->name || !s->facts;
+}
+
+/* Thread by thread, as they began; of those that began at one moment the outer one first. */
+static int order(const void *pa, const void *pb)
+{
+    const struct dmi_range_entry *a = &((const struct shown *)pa)->at,
+                                 *b = &((const struct shown *)pb)->at;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    if (a->begin_ns != b->begin_ns)
+        return a->begin_ns < b->begin_ns ? -1 : 1;
+    return a->depth < b->depth ? -1 : a->depth > b->depth;
+}
+
+static double ms(uint64_t from, uint64_t to)
+{
+    return (double)(int64_t)(to - from) / 1e6;
+}
+
+static void show_ranges(struct asked *a)
+{
+    uint32_t thread = 0;
+    SORT(a->all, a->n, order);
+    if (!a->n)
+        report_line(&a->report,
+                    "No range meets it. dmi_range_begin(), dmi.range() and NVTX make some.");
+    for (size_t i = 0; i < a->n; i++) {
+        const struct shown *s = &a->all[i];
+        if (!i || s->at.thread != thread)
+            report_line(&a->report, "thread %" PRIu32, s->at.thread);
+        thread = s->at.thread;
+        report_line(&a->report, "  %+10.3f ms %10.3f ms  %*s%s%s%s",
+                    ms(a->begin_ns, s->at.begin_ns), ms(s->at.begin_ns, s->at.end_ns),
+                    2 * (int)s->at.depth, "", s->name, *s->facts ? "  " : "", s->facts);
+    }
+}
+
+static json_t *range_json(const struct asked *a, const struct shown *s)
+{
+    json_t *facts = *s->facts ? json_loads(s->facts, 0, NULL) : NULL;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "name", value_text(s->name),
+                     "offset_ns", json_integer((json_int_t)(s->at.begin_ns - a->begin_ns)), "ns",
+                     json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)), "thread",
+                     value_u64(s->at.thread), "depth", value_u64(s->at.depth), "facts",
+                     facts ? facts : json_object(), "source",
+                     s->at.source == DMI_RANGE_NVTX ? "nvtx" : "said");
+}
+
+static void show_step(struct asked *a, const struct dmi_step_times *at)
+{
+    const char *reason = runs_reason(at);
+    char step[48] = "", device[64];
+    if (at->step != DMI_NO_STEP)
+        snprintf(step, sizeof step, ", sequence %" PRIu64, at->step);
+    if (reason)
+        snprintf(device, sizeof device, "%s", reason);
+    else
+        snprintf(device, sizeof device, "%.3f ms", (double)at->device_ns / 1e6);
+    report_line(&a->report, "step    %" PRIu64 "%s, begun by %s", at->number, step,
+                runs_source(at->source));
+    report_line(&a->report, "host    %.3f ms, its first launch after %.3f ms",
+                ms(at->begin_ns, at->end_ns), at->launch_ns ? ms(at->begin_ns, at->launch_ns) : 0);
+    report_line(&a->report, "device  %s", device);
+    if (at->flags & DMI_STEP_HAS_GAP)
+        report_line(&a->report, "gap     %.3f ms before it", (double)at->gap_ns / 1e6);
+    report_line(&a->report,
+                "batch   %" PRIu32 " rows, %" PRIu32 " requests, %" PRIu32
+                " tokens of prefill, %" PRIu32 " of decode",
+                at->rows, at->requests, at->prefill, at->decode);
+    report_line(&a->report,
+                "work    %" PRIu32 " kernels, %" PRIu32 " graphs, %" PRIu32 " kernels of DMI's",
+                at->launches, at->graph_launches, at->own);
+    report_line(&a->report,
+                "waits   %" PRIu32 ", %.3f ms; %" PRIu32 " loads and %" PRIu32
+                " allocations, %.3f ms",
+                at->waits, (double)at->wait_us / 1e3, at->loads, at->allocations,
+                (double)at->stall_ns / 1e6);
+}
+
+static void show_json(struct asked *a, const struct dmi_step_times *at)
+{
+    report_member(&a->report, "step", trace_step_row(at));
+    report_table(&a->report, "ranges", NULL, 0);
+    SORT(a->all, a->n, order);
+    for (size_t i = 0; i < a->n; i++)
+        report_row(&a->report, range_json(a, &a->all[i]));
+    report_table_end(&a->report);
+}
+
+static void forget(struct asked *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        free(a->all[i].name);
+        free(a->all[i].facts);
+    }
+    a->n = 0;
+}
+
+static int show_run(const struct trace_run *t, void *ctx)
+{
+    struct asked *a = ctx;
+    const struct dmi_step_times *at = NULL;
+    for (size_t i = 0; i < t->n_steps && !at; i++)
+        at = t->steps[i].number == a->number ? &t->steps[i] : NULL;
+    if (!at)
+        return 0;
+    struct err err = { 0 };
+    a->found = true;
+    forget(a);
+    a->begin_ns = at->begin_ns;
+    a->end_ns = at->end_ns;
+    if (reader_each_range(&err, t->reader, take_range, a)) {
+        complain("%s", err.msg);
+        return REPORT_IMPOSSIBLE;
+    }
+    report_line(&a->report, "run     %s", t->run->path);
+    report_member(&a->report, "run", value_text(t->run->path));
+    if (a->report.json) {
+        show_json(a, at);
+    } else {
+        show_step(a, at);
+        show_ranges(a);
+    }
+    a->report.failed |= a->failed;
+    return report_end(&a->report, 0);
+}
+
+int trace_show(const char *path, bool json, uint64_t number)
+{
+    struct asked a = { .report.json = json, .number = number };
+    int r = runs_each(path, show_run, &a);
+    if (!r && !a.found) {
+        complain("%s: no step has the number %" PRIu64 "; dmi-trace steps --each lists them", path,
+                 number);
+        r = REPORT_IMPOSSIBLE;
+    }
+    forget(&a);
+    free(a.all);
+    return r;
+}
