@@ -3,10 +3,12 @@
 #include "policy/number.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
+#include "tools/trace/export.h"
 #include "tools/trace/steps.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,15 +16,20 @@ static const char usage[] =
     "Usage: dmi-trace steps RUN... [--each] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
+    "       dmi-trace export --perfetto FILE [--steps A:B] RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
     "  show             all that is known of a step: its times, and the ranges of threads in it\n"
     "  check            whether the trace is complete: steps stored + released + lost = ended\n"
+    "  export           steps and ranges of all runs as one time line for Perfetto\n"
     "\n"
     "  --each           steps: a line a step\n"
     "  --step N         show: the step's number, as steps --each has it\n"
+    "  --perfetto FILE  export: the file, which must not be there\n"
+    "  --steps A:B      export: only steps with a number from A to before B, and ranges that meet "
+    "them\n"
     "  --json           a JSON document a run; check: one for all\n"
     "  --help, --version\n"
     "\n"
@@ -38,17 +45,22 @@ static int refuse(const char *what)
 
 struct options {
     bool json, each;
-    const char *step;
+    const char *step, *steps, *perfetto;
 };
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { EACH = 256, JSON, STEP, VERSION };
+    enum { EACH = 256, JSON, STEP, STEPS, PERFETTO, VERSION };
     static const struct option longs[] = {
-        { "each", no_argument, NULL, EACH },       { "json", no_argument, NULL, JSON },
-        { "step", required_argument, NULL, STEP }, { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, VERSION }, { NULL, 0, NULL, 0 },
+        { "each", no_argument, NULL, EACH },
+        { "json", no_argument, NULL, JSON },
+        { "step", required_argument, NULL, STEP },
+        { "steps", required_argument, NULL, STEPS },
+        { "perfetto", required_argument, NULL, PERFETTO },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, VERSION },
+        { NULL, 0, NULL, 0 },
     };
     int c;
     while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -56,6 +68,8 @@ static int read_options(int argc, char **argv, struct options *o)
         case EACH: o->each = true; break;
         case JSON: o->json = true; break;
         case STEP: o->step = optarg; break;
+        case STEPS: o->steps = optarg; break;
+        case PERFETTO: o->perfetto = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
         default: fputs("Try: dmi-trace --help\n", stderr); return REPORT_IMPOSSIBLE;
@@ -76,12 +90,46 @@ static int show(const struct options *o, char **paths)
     return trace_show(*paths, o->json, (uint64_t)number);
 }
 
+/* "A:B"; what is left out is the first or the last one. */
+static bool read_steps(const char *text, struct export_steps *out)
+{
+    char first[32];
+    int64_t a = 0, b = INT64_MAX;
+    const char *colon = strchr(text, ':');
+    if (!colon || colon - text >= (ptrdiff_t)sizeof first)
+        return false;
+    snprintf(first, sizeof first, "%.*s", (int)(colon - text), text);
+    if ((*first && !parse_integer(first, &a)) || (colon[1] && !parse_integer(colon + 1, &b)) ||
+        a < 0 || b <= a)
+        return false;
+    *out = (struct export_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
+    return true;
+}
+
+static int export(const struct options *o, char **paths)
+{
+    struct export_steps steps = { 0, UINT64_MAX };
+    if (o->each || o->json || o->step)
+        return refuse("export takes --perfetto and --steps alone");
+    if (!o->perfetto)
+        return refuse("export: expected --perfetto FILE");
+    if (o->steps && !read_steps(o->steps, &steps))
+        return refuse(
+            "--steps: expected A:B, the numbers of the first step and of the one after the "
+            "last, as 100:200");
+    return trace_export(paths, o->perfetto, &steps);
+}
+
 static int run(const struct options *o, char **words)
 {
     if (!*words)
-        return refuse("expected a command: steps, show or check");
+        return refuse("expected a command: steps, show, check or export");
     if (!words[1])
         return refuse("expected a run after the command");
+    if (!strcmp(*words, "export"))
+        return export(o, words + 1);
+    if (o->perfetto || o->steps)
+        return refuse("only export takes --perfetto and --steps");
     if (!strcmp(*words, "show"))
         return show(o, words + 1);
     if (o->step)
@@ -89,7 +137,7 @@ static int run(const struct options *o, char **words)
     if (!strcmp(*words, "steps"))
         return trace_steps(words + 1, o->json, o->each);
     if (strcmp(*words, "check")) {
-        complain("%s is no command: expected steps, show or check", *words);
+        complain("%s is no command: expected steps, show, check or export", *words);
         return REPORT_IMPOSSIBLE;
     }
     return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);

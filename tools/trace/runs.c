@@ -37,6 +37,12 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
     }
 }
 
+static void take_range(void *ctx, const struct reader_range *range)
+{
+    (void)range;
+    ((struct trace_run *)ctx)->traced = true;
+}
+
 static size_t say_damage(const struct reader *reader)
 {
     size_t n = 0;
@@ -56,6 +62,8 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
     int r = reader_each_step_times(&err, reader, take_step, &t);
     if (!r)
         r = reader_each_mark(&err, reader, take_mark, &t);
+    if (!r && !t.traced) /* its marks may be lost */
+        r = reader_each_range(&err, reader, take_range, &t);
     if (!r && t.failed)
         r = err_set_errno(&err, ENOMEM, "cannot read %s", t.run->path);
     t.n_damage = say_damage(reader);

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-trace export: a file that Perfetto's own classes read with no field unknown to them, and that holds each step and each range once."""
+import collections
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import BUILD, ROOT
+
+perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
+
+DMI_TRACE, GOLDEN = BUILD / "tools" / "dmi-trace", ROOT / "tests" / "golden" / "v2"
+pytestmark = pytest.mark.built(DMI_TRACE)
+TYPES = {"int32": 5, "int64": 3, "uint32": 13, "uint64": 4, "string": 9}
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+
+
+def test_fields_are_perfettos():
+    """Of each message that the tool writes: the number, the type and whether it is repeated."""
+    text = (ROOT / "tools" / "trace" / "perfetto.proto").read_text(encoding="utf-8")
+    n = 0
+    for message, body in re.findall(r"message (\w+) \{(.*?)\n\}", text, re.S):
+        known = getattr(perfetto, message).DESCRIPTOR
+        for rule, kind, name, number in re.findall(r"^  (optional|repeated) (\w+) (\w+) = (\d+);", body, re.M):
+            field = known.fields_by_name[name]
+            assert field.number == int(number) and field.is_repeated == (rule == "repeated"), (message, name)
+            assert field.type == TYPES[kind] if kind in TYPES else (field.message_type or field.enum_type).name == kind, (message, name)
+            n += 1
+        for name, number in re.findall(r"^    TYPE_(\w+) = (\d+);", body, re.M):
+            assert known.enum_types_by_name["Type"].values_by_name[f"TYPE_{name}"].number == int(number)
+    assert n > 20
+
+
+def has_unknown(message):
+    if len(unknown_fields.UnknownFieldSet(message)):
+        return True
+    return any(has_unknown(one) for field, value in message.ListFields() if field.message_type
+               for one in (value if field.is_repeated else [value]))
+
+
+def export(file, *words):
+    return subprocess.run([DMI_TRACE, "export", "--perfetto", file, *words], text=True, capture_output=True, check=False)
+
+
+class Read:
+    """A file: tracks by number, and what is on them; @wrong: slices that do not nest."""
+
+    def __init__(self, file):
+        trace = perfetto.Trace()
+        trace.ParseFromString(file.read_bytes())
+        self.unknown = sum(map(has_unknown, trace.packet))
+        self.tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
+        self.slices, self.counts, self.wrong = collections.defaultdict(list), [], []
+        opened = collections.defaultdict(list)
+        for packet in trace.packet:
+            if not packet.HasField("track_event"):
+                continue
+            event, at = packet.track_event, packet.timestamp
+            name = self.name(event.track_uuid)
+            if event.type == BEGIN:
+                opened[name].append((at, event.name, {a.name: a.string_value or a.int_value for a in event.debug_annotations}))
+            elif event.type == COUNTER:
+                self.counts.append((at, event.counter_value))
+            elif not opened[name] or at < opened[name][-1][0]:
+                self.wrong.append((name, at))
+            else:
+                begin, text, facts = opened[name].pop()
+                self.slices[name].append((begin, at, text, facts))
+        self.wrong += [name for name, left in opened.items() if left]
+
+    def name(self, uuid):
+        track = self.tracks[uuid]
+        return track.name or track.thread.thread_name
+
+
+def test_each_step_and_each_range_is_there_once(check, tmp_path):
+    done = export(tmp_path / "x", GOLDEN / "trace", GOLDEN / "ranges")
+    read = Read(tmp_path / "x")
+    check(done.returncode == 0 and "3 steps of 2 runs" in done.stdout, "what it says", (done.stdout, done.stderr))
+    check(not read.unknown and not read.wrong, "Perfetto's classes know each field, and slices nest", (read.unknown, read.wrong))
+    check([(s[0], s[1], s[2], s[3]["number"]) for s in read.slices["steps"]] == [(1000 * i + 1, 1000 * i + 999, "mixed 8 rows", i) for i in range(3)],
+          "steps on the host", read.slices["steps"])
+    device = [s for name in read.slices if name.startswith("steps on device 1") for s in read.slices[name]]
+    check(sorted(s[1] - s[0] for s in device) == [700, 701, 702] and min(s[0] for s in device) == 2, "on the device", device)
+    check(read.counts == [(1000 * i + 1, 8) for i in range(3)], "rows", read.counts)
+    check(sorted(read.slices["thread 7"]) == [(100, 200, "", {}), (110, 190, "Forward", {"facts": '{"rows":3}'})], "ranges", read.slices["thread 7"])
+    check(read.slices["thread 8"] == [(195, 198, "Sample", {})], "of another thread", read.slices["thread 8"])
+    processes = {u for u, t in read.tracks.items() if t.HasField("process")}
+    check(len(processes) == 2 and all(t.parent_uuid in processes for u, t in read.tracks.items() if u not in processes), "a process a run", read.tracks)
+
+
+def test_some_steps_and_what_is_refused(check, tmp_path):
+    done = export(tmp_path / "x", "--steps", "1:2", GOLDEN / "trace")
+    check("1 steps of 1 run" in done.stdout and [s[3]["number"] for s in Read(tmp_path / "x").slices["steps"]] == [1], "--steps", done.stdout)
+    for words, told in (([GOLDEN / "trace"], "cannot create"), (["--steps", "2:1", GOLDEN / "trace"], "expected A:B"), ([GOLDEN / "valid"], "cannot create")):
+        done = export(tmp_path / "x", *words)
+        check(done.returncode == 2 and told in done.stderr, "refused by name", (words, done.stderr))
+    done = export(tmp_path / "y", GOLDEN / "valid")
+    check(done.returncode == 2 and "has no trace" in done.stderr and not (tmp_path / "y").exists(), "a run without a trace leaves no file", done.stderr)
+    full = export("/dev/full", GOLDEN / "trace")
+    check(full.returncode == 2 and shutil.os.path.exists("/dev/full"), "a device is not written to", full.stderr)

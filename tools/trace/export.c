@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes where on Perfetto's time line: a process a run; in it the steps on the host, the steps on each device, a track a thread with ranges, a
+ * counter of rows, and marks.
+ *
+ * Host times and device times have no clock in common, so steps on a device are laid out by their gaps: one follows the one before it, and none begins
+ * before its first launch. Where no gap is known a step begins at its first launch.
+ */
+#include "tools/trace/export.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "core/sorted.h"
+#include "tools/common/report.h"
+#include "tools/trace/perfetto.h"
+#include "tools/trace/runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_DEVICES 64u
+
+struct asked {
+    struct perfetto out;
+    const struct export_steps *steps;
+    size_t n_runs, n_steps;
+};
+
+static bool is_asked(const struct asked *a, const struct dmi_step_times *at)
+{
+    return at->number >= a->steps->first && at->number < a->steps->end;
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+static void name_step(const struct dmi_step_times *at, char name[64])
+{
+    const char *phase = at->prefill && at->decode ? "mixed"
+                        : at->prefill             ? "prefill"
+                        : at->decode              ? "decode"
+                                                  : "step";
+    if (at->rows)
+        snprintf(name, 64, "%s %" PRIu32 " rows", phase, at->rows);
+    else
+        snprintf(name, 64, "%s", phase);
+}
+
+#define N_FACTS 15
+static void facts_of(const struct dmi_step_times *at, struct perfetto_fact facts[N_FACTS])
+{
+    const struct perfetto_fact all[N_FACTS] = {
+        { "number", (int64_t)at->number, NULL },
+        { "step", at->step == DMI_NO_STEP ? -1 : (int64_t)at->step, NULL },
+        { "requests", at->requests, NULL },
+        { "prefill tokens", at->prefill, NULL },
+        { "decode tokens", at->decode, NULL },
+        { "tokens of the requests", (int64_t)at->context, NULL },
+        { "kernels", at->launches, NULL },
+        { "graphs", at->graph_launches, NULL },
+        { "kernels of DMI's", at->own, NULL },
+        { "waits", at->waits, NULL },
+        { "waited us", at->wait_us, NULL },
+        { "loads", at->loads, NULL },
+        { "allocations", at->allocations, NULL },
+        { "stalled ns", (int64_t)at->stall_ns, NULL },
+        { "begun by", 0, runs_source(at->source) },
+    };
+    memcpy(facts, all, sizeof all);
+}
+
+static void put_slice(struct perfetto *p, uint64_t track, uint64_t begin, uint64_t end,
+                      const struct dmi_step_times *at)
+{
+    struct perfetto_fact facts[N_FACTS];
+    char name[64];
+    name_step(at, name);
+    facts_of(at, facts);
+    perfetto_begin(p, track, begin, name, facts, N_FACTS);
+    perfetto_end(p, track, end > begin ? end : begin);
+}
+
+/* Where the steps of one device lie: those that overlap go to a second lane. */
+struct device {
+    uint64_t lanes[2], ends[2]; /* tracks, 0: not there yet; and where their last slice ends */
+    uint64_t last_end;          /* of the step before */
+};
+
+static uint64_t lane_of(struct perfetto *p, struct device *d, uint64_t process, uint32_t number,
+                        unsigned lane)
+{
+    char name[64];
+    snprintf(name, sizeof name, "steps on device %" PRIu32 "%s", number,
+             lane ? ", overlapping" : "");
+    if (!d->lanes[lane])
+        d->lanes[lane] = perfetto_track(p, process, name);
+    return d->lanes[lane];
+}
+
+static void put_on_device(struct perfetto *p, struct device *d, uint64_t process,
+                          const struct dmi_step_times *at)
+{
+    uint64_t begin = at->launch_ns;
+    if (at->flags & DMI_STEP_HAS_GAP && d->last_end && d->last_end + (uint64_t)at->gap_ns > begin)
+        begin = d->last_end + (uint64_t)at->gap_ns;
+    unsigned lane = begin < d->ends[0];
+    begin = lane && begin < d->ends[1] ? d->ends[1] : begin;
+    d->last_end = d->ends[lane] = begin + at->device_ns;
+    put_slice(p, lane_of(p, d, process, at->device, lane), begin, d->ends[lane], at);
+}
+
+/* Steps of the engine have one track, those of threads one each. */
+static uint64_t host_track(struct asked *a, uint64_t process, const struct dmi_step_times *at,
+                           uint64_t *track, uint32_t *thread)
+{
+    char name[64] = "steps";
+    uint32_t of = at->source == DMI_STEP_ENGINE ? 0 : at->thread;
+    if (*track && *thread == of)
+        return *track;
+    if (of)
+        snprintf(name, sizeof name, "steps of thread %" PRIu32, of);
+    *thread = of;
+    return *track = perfetto_track(&a->out, process, name);
+}
+
+static int by_thread(const void *pa, const void *pb)
+{
+    const struct dmi_step_times *a = pa, *b = pb;
+    uint32_t x = a->source == DMI_STEP_ENGINE ? 0 : a->thread;
+    uint32_t y = b->source == DMI_STEP_ENGINE ? 0 : b->thread;
+    if (x != y)
+        return x < y ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+static void put_steps(struct asked *a, const struct trace_run *t, uint64_t process)
+{
+    struct device *devices = calloc(MOST_DEVICES, sizeof *devices);
+    uint64_t rows = perfetto_counter(&a->out, process, "rows of the batch", "rows"), track = 0;
+    uint32_t thread = 0;
+    if (!devices)
+        a->out.error = ENOMEM;
+    for (size_t i = 0; devices && i < t->n_steps; i++) {
+        const struct dmi_step_times *at = &t->steps[i];
+        if (!is_asked(a, at))
+            continue;
+        a->n_steps++;
+        perfetto_count(&a->out, rows, at->begin_ns, at->rows);
+        if (at->flags & DMI_STEP_HAS_DEVICE && at->device < MOST_DEVICES)
+            put_on_device(&a->out, &devices[at->device], process, at);
+    }
+    free(devices);
+    SORT(t->steps, t->n_steps, by_thread);
+    for (size_t i = 0; i < t->n_steps; i++) {
+        const struct dmi_step_times *at = &t->steps[i];
+        if (is_asked(a, at))
+            put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns,
+                      at->end_ns, at);
+    }
+}
+
+/* ------------------------------------------------------------------------- ranges */
+
+struct named_range {
+    struct dmi_range_entry at;
+    char *name, *facts;
+};
+
+struct ranges {
+    struct named_range *all;
+    size_t n, room;
+    uint64_t begin_ns, end_ns; /* what they must meet */
+    bool failed;
+};
+
+static char *copy(const char *text, size_t n)
+{
+    char *out = malloc(n + 1);
+    if (out) {
+        memcpy(out, text, n);
+        out[n] = 0;
+    }
+    return out;
+}
+
+static void take_range(void *ctx, const struct reader_range *range)
+{
+    struct ranges *r = ctx;
+    if (r->failed || range->at.end_ns < r->begin_ns || range->at.begin_ns > r->end_ns)
+        return;
+    if ((r->failed = GROW(r->all, r->n, r->room)))
+        return;
+    struct named_range *one = &r->all[r->n++];
+    *one = (struct named_range){ range->at, copy(range->name, range->at.name_bytes),
+                                 copy(range->facts, range->at.facts_bytes) };
+    r->failed = !one->name || !one->facts;
+}
+
+static int range_order(const void *pa, const void *pb)
+{
+    const struct dmi_range_entry *a = &((const struct named_range *)pa)->at,
+                                 *b = &((const struct named_range *)pb)->at;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    if (a->begin_ns != b->begin_ns)
+        return a->begin_ns < b->begin_ns ? -1 : 1;
+    return a->depth < b->depth ? -1 : a->depth > b->depth;
+}
+
+/* Slices that are open on a thread's track: Perfetto's nest, so one that outlasts the one around it is cut there. */
+struct open_slices {
+    uint64_t ends[64];
+    unsigned n;
+};
+
+static void close_until(struct perfetto *p, uint64_t track, struct open_slices *open, uint64_t ns)
+{
+    while (open->n && open->ends[open->n - 1] <= ns)
+        perfetto_end(p, track, open->ends[--open->n]);
+}
+
+static void open_slice(struct perfetto *p, uint64_t track, struct open_slices *open,
+                       const struct named_range *r)
+{
+    uint64_t around = open->n ? open->ends[open->n - 1] : UINT64_MAX;
+    struct perfetto_fact facts[] = { { "facts", 0, r->facts } };
+    if (open->n == sizeof open->ends / sizeof *open->ends)
+        return;
+    perfetto_begin(p, track, r->at.begin_ns, r->name, facts, *r->facts ? 1 : 0);
+    open->ends[open->n++] = r->at.end_ns < around ? r->at.end_ns : around;
+}
+
+static void put_ranges(struct asked *a, const struct trace_run *t, const struct ranges *r,
+                       uint64_t process)
+{
+    struct open_slices open = { .n = 0 };
+    uint64_t track = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct named_range *one = &r->all[i];
+        if (!i || one->at.thread != r->all[i - 1].at.thread) {
+            char name[32];
+            close_until(&a->out, track, &open, UINT64_MAX);
+            snprintf(name, sizeof name, "thread %" PRIu32, one->at.thread);
+            track = perfetto_thread(&a->out, process, (int32_t)t->run->pid, one->at.thread, name);
+        }
+        close_until(&a->out, track, &open, one->at.begin_ns);
+        open_slice(&a->out, track, &open, one);
+    }
+    close_until(&a->out, track, &open, UINT64_MAX);
+}
+
+/* From the first step that is asked for to the last one; all ranges where all steps are. */
+static void set_window(const struct asked *a, const struct trace_run *t, struct ranges *r)
+{
+    bool all = !a->steps->first && a->steps->end == UINT64_MAX;
+    r->begin_ns = all ? 0 : UINT64_MAX;
+    r->end_ns = all ? UINT64_MAX : 0;
+    for (size_t i = 0; !all && i < t->n_steps; i++) {
+        const struct dmi_step_times *at = &t->steps[i];
+        if (!is_asked(a, at))
+            continue;
+        r->begin_ns = at->begin_ns < r->begin_ns ? at->begin_ns : r->begin_ns;
+        r->end_ns = at->end_ns > r->end_ns ? at->end_ns : r->end_ns;
+    }
+}
+
+static int export_ranges(struct asked *a, const struct trace_run *t, uint64_t process)
+{
+    struct err err = { 0 };
+    struct ranges r = { 0 };
+    set_window(a, t, &r);
+    int res = reader_each_range(&err, t->reader, take_range, &r);
+    if (res)
+        complain("%s", err.msg);
+    if (r.failed)
+        a->out.error = ENOMEM;
+    SORT(r.all, r.n, range_order);
+    if (!res && !r.failed)
+        put_ranges(a, t, &r, process);
+    for (size_t i = 0; i < r.n; i++) {
+        free(r.all[i].name);
+        free(r.all[i].facts);
+    }
+    free(r.all);
+    return res ? REPORT_IMPOSSIBLE : 0;
+}
+
+/* ------------------------------------------------------------------------- runs */
+
+static int export_run(const struct trace_run *t, void *ctx)
+{
+    struct asked *a = ctx;
+    char name[320];
+    const char *host = t->run->host ? t->run->host : "";
+    if (!t->traced) {
+        complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
+        return 0;
+    }
+    a->n_runs++;
+    snprintf(name, sizeof name, "%.200s process %" PRIu64, host, t->run->pid);
+    uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, name);
+    put_steps(a, t, process);
+    return export_ranges(a, t, process);
+}
+
+/* Return: NULL, which is said. */
+static FILE *create(const char *file)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!to)
+        complain("cannot create %s: %s", file, strerror(errno));
+    return to;
+}
+
+static int close_file(struct asked *a, const char *file, int r)
+{
+    if (fclose(a->out.to) && !a->out.error)
+        a->out.error = errno;
+    if (a->out.error)
+        complain("cannot write %s: %s", file, strerror(a->out.error));
+    if (!r && !a->out.error && a->n_runs)
+        return 0;
+    unlink(file);
+    return r ? r : REPORT_IMPOSSIBLE;
+}
+
+int trace_export(char **paths, const char *file, const struct export_steps *steps)
+{
+    struct asked a = { .steps = steps };
+    int r = 0;
+    a.out.to = create(file);
+    if (!a.out.to)
+        return REPORT_IMPOSSIBLE;
+    for (size_t i = 0; !r && paths[i]; i++)
+        r = runs_each(paths[i], export_run, &a);
+    r = close_file(&a, file, r);
+    if (!r)
+        printf("%s: %zu steps of %zu %s, %" PRIu64 " slices; open it at ui.perfetto.dev\n", file,
+               a.n_steps, a.n_runs, a.n_runs == 1 ? "run" : "runs", a.out.n_slices);
+    return r;
+}
