@@ -50,6 +50,8 @@ struct edit_op {
     uint32_t vector;  /* index in edits->vectors, EDIT_NO_VECTOR */
     uint32_t encoder; /* likewise; of a feature */
     float a, b;       /* as of struct dmi_edit_op */
+    char *bank;       /* under which name rows are saved or, of a patch, taken; NULL: no bank */
+    bool keep;        /* of a save: the rows stay when their request ends */
     struct edit_coefficient times;
 };
 
@@ -175,6 +177,10 @@ struct edit_use {
         *times; /* in place of each that its operations have; NULL: as they are. Without a tag */
 };
 
+/* The name of the bank's rows that the edit saves, or takes; NULL: none. */
+const char *edit_saves(const struct edit *edit);
+const char *edit_takes(const struct edit *edit);
+
 /* Has the operation a coefficient that may be changed? */
 bool edit_op_has_times(const struct edit_op *op);
 
@@ -185,6 +191,9 @@ bool edit_op_has_times(const struct edit_op *op);
  * all that they do. 0: none does. @tags: as of select_request()
  */
 uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
+
+/* The same of all that they write in the request, also by edits with `cache: ignore`. */
+uint64_t edits_effect(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
 
 /* ------------------------------------------------------------------------- for the device; edit_table.c */
 
@@ -253,6 +262,9 @@ struct edit_rows_ask {
     /* the counter of an edit in it. *@miss, EDIT_NO_MISS before: its rows are missed, whatever it says */
     uint32_t (*counter)(void *arg, const struct edit_use *use, const struct dmi_span *span,
                         int *miss);
+    /* whose rows of the bank an edit that saves some, or takes some, has. *@miss as of counter() */
+    uint32_t (*donor)(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                      uint32_t counter, int *miss);
     /* do rows that it has from a prefix cache have the edit already? */
     bool (*has_cached)(void *arg, const struct edit_use *use, const struct dmi_span *span);
     void *arg;

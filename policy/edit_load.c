@@ -267,7 +267,8 @@ static bool section_list(struct loader *l, const struct tree_node *node, void *i
         struct edit *edit = &edits->list[edits->n++];
         edit->line = node->items[i]->line;
         good = keys_read(l, node->items[i], "an edit", edit_keys, N_OF(edit_keys), edit) &&
-               edit_check_rows(l, node->items[i], edit) && good;
+               edit_check_rows(l, node->items[i], edit) &&
+               edit_check_bank(l, node->items[i], edit) && good;
     }
     return good;
 }
@@ -332,8 +333,10 @@ void edits_free(struct edits *edits)
         return;
     for (uint32_t i = 0; i < edits->n; i++) {
         struct edit *e = &edits->list[i];
-        for (uint32_t k = 0; k < e->n_ops; k++)
+        for (uint32_t k = 0; k < e->n_ops; k++) {
             free(e->ops[k].times.tag);
+            free(e->ops[k].bank);
+        }
         select_deinit(&e->who);
         free(e->name);
         free(e->site);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What edit_load.c, edit_ops.c and edit_source.c share; no other file includes it. */
+/* What edit_load.c, edit_ops.c, edit_source.c and edit_bank.c share; no other file includes it. */
 #ifndef POLICY_EDIT_LOAD_H
 #define POLICY_EDIT_LOAD_H
 
@@ -27,7 +27,12 @@ key_reader edit_vector_tokens;
 /* Is it a file, or rows of a run, and all said that it needs? */
 bool edit_vector_check(struct loader *l, const struct tree_node *node,
                        const struct edit_vector *vector);
-/* Has the edit a position for each row of its vectors? */
+/* In edit_bank.c. Key readers of an operation: the name of what is saved; a vector, or what is saved. */
+bool edit_bank_name(struct loader *l, const struct tree_node *node, struct edit_op *op);
+bool edit_is_bank(const struct tree_node *node);
+/* Does what the edit saves or takes agree with the rest of it, and with the HookSpec? */
+bool edit_check_bank(struct loader *l, const struct tree_node *node, const struct edit *edit);
+/* In edit_source.c. Has the edit a position for each row of its vectors? */
 bool edit_check_rows(struct loader *l, const struct tree_node *node, const struct edit *edit);
 
 #endif

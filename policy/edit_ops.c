@@ -118,6 +118,17 @@ static bool read_vector_op(struct loader *l, const struct tree_node *node, struc
     return take_vector(l, node, &op->vector);
 }
 
+/* A vector, or rows that an edit saves. */
+static bool read_patch(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return edit_is_bank(node) ? edit_bank_name(l, node, op) : take_vector(l, node, &op->vector);
+}
+
+static bool read_keep(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return value_bool(l, node, &op->keep, NULL);
+}
+
 static bool read_scale(struct loader *l, const struct tree_node *node, struct edit_op *op)
 {
     return take_times(l, node, &op->times);
@@ -191,7 +202,8 @@ static const struct operation {
       read_vector_op,
       { TIMES, { "between", read_bounds, "[LOW, HIGH]", true } } },
     { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, { { 0 } } },
-    { "patch", DMI_EDIT_PATCH, read_vector_op, { TIMES } },
+    { "patch", DMI_EDIT_PATCH, read_patch, { TIMES } },
+    { "save", DMI_EDIT_SAVE, edit_bank_name, { { "keep", read_keep, "true", false } } },
     { "feature",
       DMI_EDIT_FEATURE,
       read_vector_op,
@@ -201,9 +213,6 @@ static const struct operation {
         { "threshold", read_threshold, "NUMBER", false } } },
 #undef TIMES
 };
-
-/* What the second part of the grammar will have; named here, so that nobody looks for a typing error. */
-static const char *const later[] = { "save" };
 
 static const struct operation *operation_of(const char *word)
 {
@@ -220,11 +229,6 @@ static bool no_operation(struct loader *l, const struct tree_node *node)
     const char *text = node->kind == TREE_SCALAR ? node->text : "";
     for (size_t i = 0; i < N_OF(operations); i++)
         names[i] = operations[i].word;
-    for (size_t i = 0; i < N_OF(later); i++)
-        if (!strcmp(text, later[i])) {
-            loader_complain(l, node, "found \"%s\", which this build does not have", text);
-            return false;
-        }
     names_join(names, N_OF(names), all, sizeof all);
     nearest_hint(text, strlen(text), names, N_OF(names), hint, sizeof hint);
     loader_complain(l, node, "found %s; expected an operation: %s%s",

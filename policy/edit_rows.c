@@ -18,6 +18,7 @@
 struct want {
     const struct edit_use *use;
     uint32_t edit, counter; /* its number in the table */
+    uint32_t donor;         /* of the bank's rows */
     uint32_t section;
     int64_t from, to; /* positions */
     float coefficients[DMI_EDIT_MAX_OPS];
@@ -114,9 +115,16 @@ static const struct edit_coefficient *coefficient_of(const struct edit_use *use,
     return use->times && edit_op_has_times(o) ? use->times : &o->times;
 }
 
+static bool has_bank(const struct edit *edit)
+{
+    return edit_saves(edit) || edit_takes(edit);
+}
+
 /* Has each position of the edit a row of its own? */
 static bool has_rows(const struct edit_use *use)
 {
+    if (has_bank(use->edit))
+        return true;
     for (uint32_t k = 0; k < use->edit->n_ops; k++) {
         uint32_t vector = use->edit->ops[k].vector;
         if (vector != EDIT_NO_VECTOR && edit_vector_rows(&use->of->vectors[vector]) > 1)
@@ -214,6 +222,8 @@ static int want_edit(struct builder *b, uint32_t section, uint32_t number, struc
     if (at->span && said == SAID_NOTHING)
         return 0;
     want.counter = b->ask->counter(b->ask->arg, use, at->span, &miss);
+    if (at->span && miss == EDIT_NO_MISS && has_bank(use->edit))
+        want.donor = b->ask->donor(b->ask->arg, use, at->span, want.counter, &miss);
     if (!at->span && (!select_is_default(&use->edit->who) || said != SAID_NUMBER || want.moves))
         miss = DMI_EDIT_MISS_NO_STEP;
     else if (miss == EDIT_NO_MISS && said == SAID_NO_NUMBER)
@@ -258,12 +268,18 @@ static bool same_as_before(const struct builder *b, int64_t position)
     return true;
 }
 
-/* Which row of its vectors a position has. They have as many as the edit has positions. */
+/*
+ * Which row of its vectors, or of the bank, a position has. Vectors have as many as the edit has positions. Rows of the bank are counted
+ * from the edit's first position, where its `tokens` say one.
+ */
 static uint32_t row_of(const struct want *w, int64_t position, int64_t n_prompt)
 {
     const struct select *who = &w->use->edit->who;
-    return has_rows(w->use) ? (uint32_t)(position - who->first - (who->first < 0 ? n_prompt : 0))
-                            : 0;
+    if (!has_rows(w->use) || who->tokens == SELECT_LAST_PROMPT)
+        return 0;
+    if (who->tokens != SELECT_RANGE)
+        return (uint32_t)position;
+    return (uint32_t)(position - who->first - (who->first < 0 ? n_prompt : 0));
 }
 
 static int add_entry(struct builder *b, const struct want *w, int64_t position, int64_t n_prompt)
@@ -275,6 +291,8 @@ static int add_entry(struct builder *b, const struct want *w, int64_t position, 
         r = add_word(b, w->counter);
     if (!r)
         r = add_word(b, row_of(w, position, n_prompt));
+    if (!r)
+        r = add_word(b, w->donor);
     for (uint32_t k = 0; k < n_ops && !r; k++) {
         const struct edit_coefficient *c = coefficient_of(w->use, k);
         float value = c->from == EDIT_POINTS ? at_point(c, token) : w->coefficients[k];

@@ -55,7 +55,9 @@ static uint64_t add_edit(uint64_t hash, const struct edit_use *use, const struct
     return hash;
 }
 
-uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags)
+/* @any_cache: also those with `cache: ignore`, of which no salt knows. */
+static uint64_t hash_of(const struct edit_use *uses, uint32_t n, const char *id, const char *tags,
+                        bool any_cache)
 {
     struct tree tree = { 0 };
     struct tree_error error;
@@ -64,11 +66,21 @@ uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, con
     if (tags && tree_parse(tags, strlen(tags), &tree, &error))
         tree.root = NULL;
     for (uint32_t i = 0; i < n; i++)
-        if (!uses[i].off && !uses[i].edit->any_cache &&
+        if (!uses[i].off && (any_cache || !uses[i].edit->any_cache) && !edit_saves(uses[i].edit) &&
             select_request(&uses[i].edit->who, id, tags)) {
             hash = add_edit(hash, &uses[i], &tree);
             any = true;
         }
     tree_deinit(&tree);
     return any ? hash | 1 : 0;
+}
+
+uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags)
+{
+    return hash_of(uses, n, id, tags, false);
+}
+
+uint64_t edits_effect(const struct edit_use *uses, uint32_t n, const char *id, const char *tags)
+{
+    return hash_of(uses, n, id, tags, true);
 }

@@ -35,15 +35,19 @@ enum spec_shared { SPEC_SHARED_REFUSE = 0, SPEC_SHARED_ALLOW = 1 };
 enum spec_action {
     SPEC_CAPTURE = 0, /* the tensor is copied into a record */
     SPEC_EDIT = 1,    /* edits write into its rows (policy/edit.h) */
+    SPEC_SAVE = 2,    /* the bank keeps rows of it, as they are before edits */
 };
 struct spec_action_row {
     const char *word; /* of the key `action`, and in messages */
     bool
         publishes; /* each of its launches is a record: it takes a slot of the ring, and is captured or dropped */
+    bool
+        edits; /* edits choose its rows: an entry with `write` makes it, no word of `action` does */
 };
 #define SPEC_ACTIONS(ROW)                                                                          \
-    ROW([SPEC_CAPTURE] = { "capture", true })                                                      \
-    ROW([SPEC_EDIT] = { "edit", false })
+    ROW([SPEC_CAPTURE] = { "capture", true, false })                                               \
+    ROW([SPEC_EDIT] = { "edit", false, true })                                                     \
+    ROW([SPEC_SAVE] = { "save", false, true })
 extern const struct spec_action_row spec_actions[]; /* in spec_actions.c */
 extern const uint32_t spec_n_actions;
 
@@ -65,7 +69,7 @@ struct spec_write {
     struct expr_ref
         plus; /* a second tensor of the same shape that is only read: edits work on the sum */
     bool has_plus;
-    uint32_t place; /* of a site whose action is SPEC_EDIT: its number among those */
+    uint32_t place; /* its number among entries with `write` */
 };
 
 /* Of which steps or forwards a site is captured: every @every-th, counted from 0. */
@@ -145,10 +149,17 @@ static inline bool spec_publishes(const struct spec_site *site)
     return spec_actions[site->action].publishes;
 }
 
-/* Is it a place for edits next to the site that its entry captures? */
+/* Do edits choose its rows? Any thread. */
+static inline bool spec_is_place(const struct spec_site *site)
+{
+    return spec_actions[site->action].edits;
+}
+
+/* Is it a place for edits next to another site of its entry, which says the entry's problems? */
 static inline bool spec_is_second(const struct spec_site *site)
 {
-    return site->action == SPEC_EDIT && site->write.captured != SPEC_CAPTURED_NONE;
+    return site->action == SPEC_SAVE ||
+           (site->action == SPEC_EDIT && site->write.captured != SPEC_CAPTURED_NONE);
 }
 
 /* Is it one of those that the site takes? Any thread, for the hot path. */
@@ -254,7 +265,7 @@ struct spec {
     struct spec_site *sites;
     uint32_t n_sites;
     bool has_kernels, has_taps;              /* sites that are found by the one or the other */
-    uint32_t n_places;                       /* sites whose action is SPEC_EDIT */
+    uint32_t n_places;                       /* entries with `write` */
     struct select selects[SPEC_MAX_SELECTS]; /* those that sites have, each once */
     uint32_t n_selects;
     struct spec_absent *absent;
@@ -264,6 +275,7 @@ struct spec {
     uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
     bool keep_free_said;
     uint64_t edit_bytes; /* of device memory for edits; 0: not said */
+    uint64_t bank_bytes; /* the same for rows that edits save; 0: there is no bank */
     struct overload overload;
     struct spec_errors warnings; /* what is right, and seldom meant */
     void *regexes;               /* compiled, private to spec_match.c */

@@ -56,7 +56,7 @@ static bool occurrences_meet(const struct spec_site *a, const struct spec_site *
 static bool collide(const struct spec_site *a, const struct spec_site *b)
 {
     const struct dmi_site *x = &a->about, *y = &b->about;
-    if (a->action != b->action && (a->action == SPEC_EDIT || b->action == SPEC_EDIT))
+    if (a->action != b->action && (spec_is_place(a) || spec_is_place(b)))
         return false; /* a place stores nothing */
     if (!same_text(x->name, y->name) || (a->kind >= 0 && b->kind >= 0 && a->kind != b->kind))
         return false;

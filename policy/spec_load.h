@@ -28,7 +28,7 @@ struct loader {
     /* of the site under way: the taps that its entry stands for, and which of them it is */
     const char *taps[TAP_NAMES_MAX];
     size_t n_taps, tap;
-    bool as_place; /* the entry under way is read as a place for edits, not as what is captured */
+    uint32_t reading; /* enum spec_action: what the entry under way is read as */
     bool no_memory;
 };
 
@@ -184,8 +184,11 @@ key_reader site_shard;
 /* Each a key_reader; @into is the struct spec_site. */
 key_reader site_write, site_plus, site_capture;
 
-/* How often the entry is read, and whether as a place for edits. Return: 1 or 2. */
-size_t write_readings(const struct tree_node *node, bool as_place[2]);
+#define WRITE_READINGS 3
+
+/* As what the entry is read, each enum spec_action, in the order in which they come at a launch. Return: how often. */
+size_t write_readings(const struct spec *spec, const struct tree_node *node,
+                      uint32_t as[WRITE_READINGS]);
 
 /* After all keys were read: the site is a place for edits, if it is read as one, and can be one. */
 void write_settle(struct loader *l, const struct tree_node *node, struct spec_site *site);

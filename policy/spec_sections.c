@@ -237,6 +237,7 @@ bool section_ring(struct loader *l, const struct tree_node *node, void *into, co
 
 static const struct key edits_keys[] = {
     { "bytes", false, value_size, offsetof(struct spec, edit_bytes), RANGE(1 << 16, 1ll << 32) },
+    { "bank", false, value_size, offsetof(struct spec, bank_bytes), RANGE(1 << 16, 1ll << 36) },
 };
 
 bool section_edits(struct loader *l, const struct tree_node *node, void *into, const void *arg)

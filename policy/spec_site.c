@@ -388,17 +388,17 @@ static void read_one(struct loader *l, const struct tree_node *node)
     spec->has_kernels = spec->has_kernels || site->about.kernel || site->nvtx.pattern;
 }
 
-/* Once, or as a place for edits and as what is captured, in the order in which they come. */
+/* Once, or as a place for edits and as what is captured besides. */
 static void read_readings(struct loader *l, const struct tree_node *node)
 {
     size_t before = l->report.n_lines;
-    bool as_place[2];
-    size_t n = write_readings(node, as_place);
+    uint32_t as[WRITE_READINGS];
+    size_t n = write_readings(l->spec, node, as);
     for (size_t i = 0; i < n && l->report.n_lines == before; i++) {
-        l->as_place = as_place[i];
+        l->reading = as[i];
         read_one(l, node);
     }
-    l->as_place = false;
+    l->reading = SPEC_CAPTURE;
 }
 
 /* The sites of an entry, for which there is room: a pattern of taps is one of each. */
@@ -417,12 +417,13 @@ static void read_entry(struct loader *l, const struct tree_node *list, const str
 }
 
 /* How many sites an entry stands for. */
-static size_t n_sites_of(const struct tree_node *list, const struct tree_node *node)
+static size_t n_sites_of(const struct spec *spec, const struct tree_node *list,
+                         const struct tree_node *node)
 {
     const char *taps[TAP_NAMES_MAX];
-    bool as_place[2];
+    uint32_t as[WRITE_READINGS];
     size_t n;
-    return (taps_of(list, node, taps, &n) ? n : 1) * write_readings(node, as_place);
+    return (taps_of(list, node, taps, &n) ? n : 1) * write_readings(spec, node, as);
 }
 
 bool section_sites(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -435,7 +436,7 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
     if (!node->n_items)
         loader_complain(l, node, "found no site; expected one or more");
     for (size_t i = 0; i < node->n_items; i++)
-        n += n_sites_of(node, node->items[i]);
+        n += n_sites_of(spec, node, node->items[i]);
     if (n > SPEC_MAX_SITES) {
         loader_complain(l, node, "found %zu sites with those of patterns; expected at most %d", n,
                         SPEC_MAX_SITES);

@@ -142,7 +142,8 @@ bool value_action(struct loader *l, const struct tree_node *node, void *into, co
     const char *names[SPEC_MAX_ACTIONS];
     uint32_t actions[SPEC_MAX_ACTIONS], n = 0, index;
     for (uint32_t i = 0; i < spec_n_actions; i++)
-        if (i != SPEC_EDIT) { /* a place for edits is one by `write`, and is captured besides */
+        if (!spec_actions[i]
+                 .edits) { /* a place for edits is one by `write`, and is captured besides */
             names[n] = spec_actions[i].word;
             actions[n++] = i;
         }

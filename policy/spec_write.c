@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sites that are places for edits. An entry with `write` is two sites, next to each other: one that edits write into, and one that
- * is captured. The order of the two is that of their actions. Source: docs/edits.md, "Places".
+ * Sites that are places for edits. An entry with `write` is several sites, next to each other: one whose rows the bank keeps, if
+ * there is a bank, one that edits write into, and one that is captured. Their order is that of their actions. Source: docs/edits.md, "Places".
  */
 #include "policy/spec_load.h"
 
@@ -51,13 +51,21 @@ static bool says_capture(const struct tree_node *node, const char *word)
     return value && value->kind == TREE_SCALAR && !strcmp(value->text, word);
 }
 
-size_t write_readings(const struct tree_node *node, bool as_place[2])
+size_t write_readings(const struct spec *spec, const struct tree_node *node,
+                      uint32_t as[WRITE_READINGS])
 {
     bool writes = node->kind == TREE_MAP && keys_value(node, "write");
     bool before = writes && says_capture(node, "before");
-    as_place[0] = writes && !before;
-    as_place[1] = before;
-    return writes && !says_capture(node, "none") ? 2 : 1;
+    size_t n = 0;
+    if (!writes || before)
+        as[n++] = SPEC_CAPTURE;
+    if (writes && spec->bank_bytes)
+        as[n++] = SPEC_SAVE;
+    if (writes)
+        as[n++] = SPEC_EDIT;
+    if (writes && !before && !says_capture(node, "none"))
+        as[n++] = SPEC_CAPTURE;
+    return n;
 }
 
 bool spec_edits_dtype(uint32_t dtype)
@@ -110,13 +118,15 @@ void write_settle(struct loader *l, const struct tree_node *node, struct spec_si
         const struct tree_node *at = keys_value(node, key);
         loader_complain(l, at ? at : node, "%s", why);
     }
-    if (!l->as_place)
+    if (l->reading == SPEC_CAPTURE)
         return;
-    site->action = SPEC_EDIT;
+    site->action = l->reading;
     site->about.writes = true;
+    site->about.saves = l->reading == SPEC_SAVE;
     site->select = SPEC_NO_SELECT; /* whose rows an edit writes, the edit says */
     site->steps.every = 1;
-    site->write.place = l->spec->n_places++;
+    site->write.place = l->spec->n_places;
+    l->spec->n_places += l->reading == SPEC_EDIT; /* the entry's last reading as a place */
     if (site->write.place == SPEC_MAX_PLACES)
         loader_complain(l, node, "found more than %d places for edits", SPEC_MAX_PLACES);
 }

@@ -37,6 +37,8 @@ enum dmi_edit_miss {
         10, /* the row came from a prefix cache, whose rows are not known to have the edit */
     DMI_EDIT_MISS_LOST =
         11, /* its process was killed before it was known: dmi-dump recover counts it */
+    DMI_EDIT_MISS_NO_SOURCE =
+        12, /* the row that it takes from another request is not there (yet), or not the one it asks for */
     DMI_EDIT_MISS_COUNT,
     DMI_EDIT_MISS_ROOM = 16 /* entries on disk */
 };
@@ -45,8 +47,8 @@ enum dmi_edit_miss {
 static inline const char *dmi_edit_miss_name(uint32_t reason)
 {
     static const char *const names[DMI_EDIT_MISS_COUNT] = {
-        "not_run", "width",   "bad_tag", "no_step",      "unsupported", "bad_pointer",
-        "driver",  "no_room", "rank",    "cache_shared", "cached",      "lost",
+        "not_run", "width", "bad_tag",      "no_step", "unsupported", "bad_pointer", "driver",
+        "no_room", "rank",  "cache_shared", "cached",  "lost",        "no_source",
     };
     return reason < DMI_EDIT_MISS_COUNT ? names[reason] : "unknown";
 }

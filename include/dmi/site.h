@@ -79,7 +79,8 @@ struct dmi_site {
     uint32_t shard_dim;  /* DMI_SHARD_DIM: which dimension of the stored tensor, from 0 */
     uint32_t shard_axis; /* enum dmi_axis: over whose ranks */
     bool
-        writes; /* edits write into the tensor here; it has no records: those are another site's of the name */
+        writes; /* it is a place for edits and has no records: those are another site's of the name */
+    bool saves; /* of a place: edits keep rows of the tensor here, and write none */
 };
 
 #endif

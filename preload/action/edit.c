@@ -39,6 +39,8 @@ static struct dmi_edit edit_of(const struct context *c, const struct operand *op
         .n = view_elements(g),
         .head = view_head(g),
         .scale = (float)session_site(operand->site)->about.scale,
+        .bank = c->bank.at,
+        .n_cells = c->bank.n_cells,
     };
 }
 
@@ -67,6 +69,12 @@ static void edit_node(const struct action_place *place, const struct operand *op
 
 const struct action action_edit = {
     .kernels = { [ACTION_EAGER] = "dmi_edit_eager", [ACTION_NODE] = "dmi_edit_graph" },
+    .eager = edit_eager,
+    .node = edit_node,
+};
+
+const struct action action_save = {
+    .kernels = { [ACTION_EAGER] = "dmi_save_eager", [ACTION_NODE] = "dmi_save_graph" },
     .eager = edit_eager,
     .node = edit_node,
 };

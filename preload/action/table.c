@@ -4,5 +4,5 @@
 #include "preload/action/edit.h"
 
 const struct action *const action_table[] = {
-    [SPEC_CAPTURE] = &action_copy, [SPEC_EDIT] = &action_edit
+    [SPEC_CAPTURE] = &action_copy, [SPEC_EDIT] = &action_edit, [SPEC_SAVE] = &action_save
 };

@@ -203,7 +203,7 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     const struct tensor_view *g = &operand->view;
     item->operand = operand;
     item->edits_due = false;
-    if (session_site(item->site)->action == SPEC_EDIT) {
+    if (spec_is_place(session_site(item->site))) {
         item->layer = RUN_NO_LAYER;
         int doubt =
             doubt_or_layer(item); /* the layer says which edits want the rows, missed ones too */

@@ -10,15 +10,20 @@ static const struct edit_rows *rows_of(const struct admission_launch *l)
     return l->step ? &l->step->edits.rows : l->edits ? &l->edits->every : NULL;
 }
 
+static const struct edit *edit_of(const struct edit_share *share)
+{
+    const struct edit_version *version = share->owner;
+    return version->uses[share->edit].edit;
+}
+
 /* A tensor of other vectors than the edit's. */
 static void report_width(const struct edit_share *share, const struct admission *item,
                          const struct dmi_edit_part *p, uint32_t n)
 {
-    const struct edit_version *version = share->owner;
     session_problem(item->site, PROBLEM_UNSUPPORTED,
                     "the edit \"%s\" has vectors of %u elements, columns or heads that do not suit "
                     "rows of %u elements: it writes nothing here",
-                    version->uses[p->edit].edit->name, p->width, n);
+                    edit_of(share)->name, p->width, n);
 }
 
 /* What the share's version does at the place, in the item's layer. Return: its table. */
@@ -42,6 +47,7 @@ static bool account(const struct admission_launch *l, const struct admission *it
                     int why)
 {
     const struct edit_rows *rows = rows_of(l);
+    bool saves = session_site(item->site)->action == SPEC_SAVE;
     uint32_t n = view_elements(&item->operand->view), head = view_head(&item->operand->view);
     const struct edit_table *table = NULL;
     const struct dmi_edit_part *p = NULL, *end = NULL;
@@ -52,7 +58,7 @@ static bool account(const struct admission_launch *l, const struct admission *it
             table = parts_at(share, item, &p, &end);
         while (p < end && p->edit < share->edit)
             p++;
-        if (p == end || p->edit != share->edit)
+        if (p == end || p->edit != share->edit || (edit_saves(edit_of(share)) != NULL) != saves)
             continue;
         int64_t n_rows =
             sign * (int64_t)(rows->every ? item->operand->view.dims[0] : share->n_rows);

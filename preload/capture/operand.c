@@ -112,7 +112,7 @@ static const char *no_place(const struct dmi_tap *tap, bool captured)
 static void check_place(uint32_t site, const struct dmi_tap *tap, bool captured,
                         struct operand *operand)
 {
-    const char *why = session_site(site)->action == SPEC_EDIT ? no_place(tap, captured) : NULL;
+    const char *why = spec_is_place(session_site(site)) ? no_place(tap, captured) : NULL;
     if (!why)
         return;
     operand->drop = (int)DMI_DROP_UNSUPPORTED;

@@ -247,7 +247,7 @@ int view_of_site(const struct spec_site *site, const struct expr_env *env, struc
         return r;
     if (site->dims[0].slots.dtype && (r = view_slots(&site->dims[0].slots, env, &shape, view)))
         return r;
-    if (site->action == SPEC_EDIT && site->write.has_plus &&
+    if (spec_is_place(site) && site->write.has_plus &&
         (r = view_plus(&site->write.plus, env, elem, view)))
         return r;
     return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, view) : VIEW_E_POINTER;

@@ -107,10 +107,20 @@ struct context_calls {
 struct context_edits {
     CUdeviceptr region;     /* of tables; 0: there is none */
     CUdeviceptr counters;   /* as kernels see them */
-    const uint64_t *counts; /* the same memory: two counts an account */
+    const uint64_t *counts; /* the same memory: three counts an account */
     uint64_t *seen;         /* what was collected of each */
     uint64_t placed;        /* how many tables were placed when it last had all; atomic */
     uint64_t followed_ns;   /* the drain's */
+};
+
+/* Rows that edits save; by bank.c. */
+struct context_bank {
+    CUdeviceptr at; /* 0: there is none */
+    uint32_t n_cells;
+    CUfunction drop; /* by device.c */
+    /* under the context's lock: donors whose rows are to be forgotten */
+    uint32_t *dropped;
+    size_t n_dropped, room_dropped;
 };
 
 struct context {
@@ -143,6 +153,7 @@ struct context {
     CUdeviceptr lists_device; /* the row lists, likewise */
     CUdeviceptr retired;      /* per slot a u32 */
     struct context_edits edits;
+    struct context_bank bank;
     CUstream stream; /* the drain's */
     void *desc_map;
     size_t n_desc_map;

@@ -120,6 +120,8 @@ static int load_kernels(struct err *err, struct context *c)
         r = load_function(err, &k->open, c->module, "dmi_open");
     if (!r)
         r = load_function(err, &k->close, c->module, "dmi_close");
+    if (!r && session.spec->bank_bytes)
+        r = load_function(err, &c->bank.drop, c->module, "dmi_bank_drop");
     for (uint32_t i = 0; i < action_kernels.n && !r; i++)
         r = load_function(err, &k->actions[i], c->module, action_kernels.names[i]);
     return r;

@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/base/driver.h"
+#include "preload/context/bank.h"
 #include "preload/context/context.h"
 
 #include <dmi/edit.h>
@@ -19,7 +20,8 @@
 #define FOLLOW_NS     20000000u
 #define POLL_NS       500000
 
-#define COUNTER_BYTES (2 * DMI_EDIT_ACCOUNTS * sizeof(uint64_t)) /* written, not finite */
+/* written, not finite, lacking in the bank */
+#define COUNTER_BYTES (3 * DMI_EDIT_ACCOUNTS * sizeof(uint64_t))
 
 /* A table in all regions; in the order of their places. */
 struct table {
@@ -141,6 +143,8 @@ int edit_region_init(struct err *err, struct context *c)
         check(err, driver_table.cuMemAlloc_v2(&c->edits.region, region.n_bytes), "cuMemAlloc_v2");
     if (!r)
         r = check(err, upload(c), "cuMemcpyHtoDAsync_v2");
+    if (!r)
+        r = bank_init(err, c);
     atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
     return r;
 }
@@ -150,6 +154,7 @@ void edit_region_give_back(struct context *c)
     if (c->edits.region)
         driver_table.cuMemFree_v2(c->edits.region);
     c->edits.region = 0;
+    bank_give_back(c);
 }
 
 void edit_region_forget(struct context *c)
@@ -157,6 +162,7 @@ void edit_region_forget(struct context *c)
     if (c->edits.seen && c->edits.counts && !c->desc_is_drivers)
         region.watch->collect(c->edits.counts, c->edits.seen);
     free(c->edits.seen);
+    bank_forget(c);
     c->edits = (struct context_edits){ 0 };
 }
 
@@ -172,8 +178,12 @@ void edit_region_follow(struct context *c, uint64_t now)
     if (now - c->edits.followed_ns < FOLLOW_NS)
         return;
     c->edits.followed_ns = now;
+    unslotted_settle(
+        &c->unslotted,
+        &c->lock); /* what edits hold until launches are over goes without a next launch */
     region.watch->collect(c->edits.counts, c->edits.seen);
     region.watch->settle();
+    bank_follow(c);
 }
 
 bool edit_region_is_over(struct context *c)

@@ -50,7 +50,7 @@ static void status(struct text *answer)
     text_printf(answer, "}, \"sites\": [");
     const char *before = "";
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        if (session_site(i)->action == SPEC_EDIT)
+        if (spec_is_place(session_site(i)))
             continue;
         text_printf(answer, "%s{\"name\": ", before);
         before = ", ";
@@ -135,7 +135,9 @@ void command_run(char *line, const struct line_peer *peer, struct text *answer)
         overload(rest, what, answer);
     else if (!strcmp(word, "edit"))
         edit_command(rest, peer, answer);
+    else if (!strcmp(word, "bank"))
+        bank_command(rest, peer, answer);
     else
         line_refuse(answer, "no such command; there are: status, sites on|off PATTERN..., "
-                            "overload MAPPING, edit ...");
+                            "overload MAPPING, edit ..., bank ...");
 }

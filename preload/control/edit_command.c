@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/control/edit_command.h"
 
+#include "core/cleanup.h"
 #include "policy/number.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/donors.h"
 #include "preload/edit/edits.h"
 #include "preload/session/session.h"
 
@@ -201,4 +203,44 @@ void edit_command(char *rest, const struct line_peer *peer, struct text *answer)
         salt(rest, answer);
     else
         line_refuse(answer, EXPECTED);
+}
+
+/* ------------------------------------------------------------------------- the bank */
+
+#define MOST_LISTED 1000 /* an answer has an end */
+
+static void list_bank(struct text *answer)
+{
+    text_printf(answer, "{\"ok\": true, \"bank\": [");
+    uint32_t more = donors_list(answer, MOST_LISTED);
+    text_printf(answer, "], \"more\": %u}\n", more);
+}
+
+static void drop(const char *name, const struct line_peer *peer, struct text *answer)
+{
+    _cleanup_(text_deinit) struct text what = { 0 };
+    text_printf(&what, "bank drop %s, by uid %u, pid %d", name, peer->uid, (int)peer->pid);
+    text_add(&what, "", 1);
+    if (!donors_have(name))
+        line_refuse(answer, "no request has rows under that name; bank list names them");
+    else if (what.failed || session_note_change_with(what.data, NULL, true))
+        line_refuse(answer, "the run takes no note of it");
+    else
+        text_printf(answer, "{\"ok\": true, \"dropped\": %u}\n", donors_drop(name));
+}
+
+void bank_command(char *rest, const struct line_peer *peer, struct text *answer)
+{
+    const char *word = line_word(&rest), *name = line_word(&rest);
+    if (!session.spec->bank_bytes)
+        line_refuse(answer, "the HookSpec has no \"edits: {bank: ...}\": edits save no rows");
+    else if (!strcmp(word, "list") && !*name)
+        list_bank(answer);
+    else if (!strcmp(word, "drop") && *name && edits_have_ranks())
+        line_refuse(answer,
+                    "the engine has several ranks, which would forget rows at different steps");
+    else if (!strcmp(word, "drop") && *name)
+        drop(name, peer, answer);
+    else
+        line_refuse(answer, "expected: bank list|drop NAME");
 }

@@ -9,6 +9,8 @@
  *     edit remove NAME
  *     edit list                     what is in force, and what became of its rows
  *     edit salt ID [TAGS]           what the tag `cache_salt` of such a request is to hold
+ *     bank list                     the requests of which edits have saved rows
+ *     bank drop NAME                rows that were saved under the name are forgotten
  *
  * A change holds from the step on that the answer names. Thread: the control thread alone.
  */
@@ -19,5 +21,8 @@
 
 /* @rest: what follows the word "edit"; it is written to. */
 void edit_command(char *rest, const struct line_peer *peer, struct text *answer);
+
+/* The same of the word "bank". */
+void bank_command(char *rest, const struct line_peer *peer, struct text *answer);
 
 #endif

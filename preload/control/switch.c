@@ -32,7 +32,7 @@ static bool split(const char *patterns, struct words *out)
 static bool is_meant(uint32_t site, const struct words *words)
 {
     for (const char *word = words->first; word < words->end; word += strlen(word) + 1)
-        if (session_site(site)->action != SPEC_EDIT && *word &&
+        if (!spec_is_place(session_site(site)) && *word &&
             !fnmatch(word, session_site(site)->about.name, 0))
             return true;
     return false;
@@ -45,7 +45,7 @@ static void name_nearest(const char *word, char *why, size_t n_why)
     char hint[96] = "";
     _cleanup_(freep) const char **names = calloc(session.spec->n_sites + 1, sizeof *names);
     for (uint32_t i = 0; names && i < session.spec->n_sites; i++)
-        if (session_site(i)->action != SPEC_EDIT) /* places for edits are not switched */
+        if (!spec_is_place(session_site(i))) /* places for edits are not switched */
             names[n++] = session_site(i)->about.name;
     if (names)
         nearest_hint(word, strlen(word), names, n, hint, sizeof hint);

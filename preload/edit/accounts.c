@@ -23,6 +23,9 @@ struct about {
     uint64_t request;  /* hash of the id */
     uint64_t ended_ns; /* monotonic; 0: the request goes on */
     bool aborts;       /* its edit says `on_miss: abort` */
+    bool saves;        /* its edit saves rows in the bank */
+    char *source;      /* "NAME\0REQUEST": whose rows of the bank it takes; NULL: nobody's */
+    bool noted;        /* the run has a note of that */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
@@ -114,6 +117,8 @@ uint32_t accounts_find(const struct edit_use *use, const char *request, int *mis
     uint32_t found = book.file ? find(&w) : ACCOUNTS_NONE;
     if (found != ACCOUNTS_NONE)
         book.about[found].aborts = use->edit->aborts;
+    if (found != ACCOUNTS_NONE)
+        book.about[found].saves = edit_saves(use->edit);
     if (found == ACCOUNTS_NONE) {
         *miss = DMI_EDIT_MISS_NO_ROOM;
         w.state = DMI_EDIT_ACCOUNT_REST;
@@ -149,7 +154,10 @@ void accounts_collect(const uint64_t *counts, uint64_t *seen)
 {
     for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
         struct dmi_edit_account *a = &book.file->accounts[i];
-        uint32_t wild = DMI_EDIT_ACCOUNTS + i;
+        uint32_t wild = DMI_EDIT_ACCOUNTS + i, lacking = 2 * DMI_EDIT_ACCOUNTS + i;
+        int why = book.about[i].saves ? DMI_EDIT_MISS_NO_ROOM : DMI_EDIT_MISS_NO_SOURCE;
+        if (counts[lacking] != seen[lacking])
+            atomic_add_relaxed(&a->missed[why], since(&counts[lacking], &seen[lacking]));
         if (counts[i] == seen[i])
             continue;
         atomic_add_relaxed(&a->not_finite, since(&counts[wild], &seen[wild]));
@@ -193,6 +201,57 @@ static void note_missed(const struct dmi_edit_account *a)
         book.note(what.data, more.data);
 }
 
+void accounts_source(uint32_t account, const char *bank, const char *donor)
+{
+    size_t n = strlen(bank) + 1, n_donor = strlen(donor) + 1;
+    if (account == ACCOUNTS_NONE)
+        return;
+    pthread_mutex_lock(&lock);
+    struct about *about = &book.about[account];
+    bool same = about->source && !strcmp(about->source, bank) && !strcmp(about->source + n, donor);
+    char *source = same ? NULL : malloc(n + n_donor);
+    if (source) {
+        memcpy(source, bank, n);
+        memcpy(source + n, donor, n_donor);
+        free(about->source);
+        about->source = source;
+        about->noted = false;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whose rows a request gets, and by which edit. */
+static void note_source(const struct dmi_edit_account *a, const char *source)
+{
+    _cleanup_(text_deinit) struct text what = { 0 }, more = { 0 };
+    const char *donor = source + strlen(source) + 1;
+    text_printf(&what, "edit %s: a request takes rows that another one saved as %s", a->edit,
+                source);
+    text_printf(&more, ", \"edit\": \"%s\", \"request\": ", a->edit);
+    text_json_n(&more, a->request, a->n_request);
+    text_printf(&more, ", \"bank\": \"%s\", \"donor\": ", source);
+    text_json(&more, donor);
+    text_add(&what, "", 1);
+    text_add(&more, "", 1);
+    if (!what.failed && !more.failed)
+        book.note(what.data, more.data);
+}
+
+/* The account is about to be noted, or to end: what is to be said of it, taken over. Under the lock. Return: NULL: nothing. */
+static char *take_source(uint32_t i)
+{
+    struct about *about = &book.about[i];
+    if (!about->source || about->noted)
+        return NULL;
+    size_t n = strlen(about->source) + 1;
+    n += strlen(about->source + n) + 1;
+    char *source = malloc(n);
+    if (source)
+        memcpy(source, about->source, n);
+    about->noted = true;
+    return source;
+}
+
 static void unlink_account(uint32_t i)
 {
     const struct dmi_edit_account *a = &book.file->accounts[i];
@@ -225,6 +284,7 @@ static void fold(uint32_t i)
     book.file->ended++;
     book.file->marked += missed_of(a) != 0;
     book.n_open--;
+    free(book.about[i].source);
     book.about[i] = (struct about){ .next = book.free };
     book.free = i + 1;
 }
@@ -258,14 +318,19 @@ void accounts_settle(void)
 {
     uint64_t now = clock_mono_ns();
     for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
-        struct dmi_edit_account done = { 0 };
+        struct dmi_edit_account done = { 0 }, about = { 0 };
         pthread_mutex_lock(&lock);
+        _cleanup_(freep) char *source = take_source(i);
+        if (source)
+            about = book.file->accounts[i];
         if (book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN && book.about[i].ended_ns &&
             is_settled(i, now)) {
             done = book.file->accounts[i];
             fold(i);
         }
         pthread_mutex_unlock(&lock);
+        if (source)
+            note_source(&about, source);
         if (missed_of(&done))
             note_missed(&done);
     }
@@ -276,6 +341,9 @@ void accounts_finish(void)
     for (uint32_t i = 0; book.file && i < book.n; i++) {
         struct dmi_edit_account *a = &book.file->accounts[i];
         uint64_t known = a->written + missed_of(a);
+        _cleanup_(freep) char *source = take_source(i);
+        if (source)
+            note_source(a, source);
         if (a->state != DMI_EDIT_ACCOUNT_FREE && known < a->due)
             a->missed[DMI_EDIT_MISS_NOT_RUN] += a->due - known;
         if (a->state == DMI_EDIT_ACCOUNT_OPEN && missed_of(a))
@@ -333,5 +401,7 @@ void accounts_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
+    for (uint32_t i = 0; i < book.n; i++)
+        free(book.about[i].source);
     memset(&book, 0, sizeof book);
 }

@@ -36,6 +36,9 @@ void accounts_due(uint32_t account, int64_t n);
 /* @n of those are not written. */
 void accounts_missed(uint32_t account, enum dmi_edit_miss why, int64_t n);
 
+/* The edit takes rows of the bank that @donor, a request, has saved. The run notes it. */
+void accounts_source(uint32_t account, const char *bank, const char *donor);
+
 /* The request has ended: its accounts go into totals once all is known of them. */
 void accounts_end(const char *request_id);
 

@@ -143,6 +143,35 @@ static void name_all(struct text *t, const struct edits *edits)
         text_printf(t, "%s%s", i ? ", " : "", edits->list[i].name);
 }
 
+/* Which edit of the version saves rows under the name. Return: UINT32_MAX: none. */
+static uint32_t saver_of(const struct edit_version *v, const char *name)
+{
+    uint32_t i = 0;
+    while (i < v->n && !(edit_saves(v->uses[i].edit) && !strcmp(edit_saves(v->uses[i].edit), name)))
+        i++;
+    return i < v->n ? i : UINT32_MAX;
+}
+
+/* Do the edits from number @first on save under names of their own, and take what some edit saves? */
+static int check_bank(struct err *err, const struct edit_version *v, uint32_t first)
+{
+    for (uint32_t i = first; i < v->n; i++) {
+        const struct edit *edit = v->uses[i].edit;
+        const char *saves = edit_saves(edit), *takes = edit_takes(edit);
+        if (saves && saver_of(v, saves) != i)
+            return err_set(
+                err, -EEXIST,
+                "the edit \"%s\" saves rows as \"%s\", as \"%s\" does: give another name",
+                edit->name, saves, v->uses[saver_of(v, saves)].edit->name);
+        if (takes && saver_of(v, takes) == UINT32_MAX && !donors_have(takes))
+            return err_set(err, -ENOENT,
+                           "the edit \"%s\" takes rows that no edit saves as \"%s\": add one with "
+                           "{save: %s} first, or in the same file",
+                           edit->name, takes, takes);
+    }
+    return 0;
+}
+
 /* The version that has them too. @edits is taken over. */
 static int prepare(struct err *err, struct edits *edits, struct edit_version **out)
 {
@@ -153,7 +182,8 @@ static int prepare(struct err *err, struct edits *edits, struct edit_version **o
         return r;
     }
     struct edit_version *v = version_new(err, now, UINT32_MAX, edits);
-    r = v ? places_check(err, v, now ? now->n : 0) : err->code;
+    r = v ? check_bank(err, v, now ? now->n : 0) : err->code;
+    r = !r ? places_check(err, v, now ? now->n : 0) : err->code;
     if (r)
         version_release(v);
     else
@@ -299,7 +329,13 @@ int edits_remove(struct err *err, const char *name, const char *who, uint64_t *s
 
 /* ------------------------------------------------------------------------- start */
 
-static const struct edit_watch watch = { .collect = accounts_collect, .settle = accounts_settle };
+static void settle(void)
+{
+    accounts_settle();
+    donors_settle();
+}
+
+static const struct edit_watch watch = { .collect = accounts_collect, .settle = settle };
 
 static void note_request(const char *what, const char *more)
 {

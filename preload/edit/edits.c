@@ -55,7 +55,7 @@ struct asking {
     const struct dmi_step *said;
     struct edit_step *step;
     struct edit_version *now;
-    size_t room;
+    size_t room, room_donors;
     bool no_memory;
 };
 
@@ -103,6 +103,78 @@ static uint32_t sections_of(void *arg, const struct dmi_span *span,
     return has_live(a->now) ? 2 : 1;
 }
 
+/* ------------------------------------------------------------------------- rows of the bank */
+
+/* The version that the request has. */
+static struct edit_version *version_of(struct asking *a, const struct dmi_span *span)
+{
+    struct edit_section sections[EDIT_MAX_SECTIONS];
+    sections_of(a, span, sections);
+    return (struct edit_version *)(uintptr_t)sections[0].owner;
+}
+
+/* The step holds the donor until it ends. Takes over @d. Return: its number, 0: there is none. */
+static uint32_t keep_donor(struct asking *a, struct donor *d)
+{
+    struct edit_step *s = a->step;
+    if (d && grow((void **)&s->donors, s->n_donors, &a->room_donors, sizeof *s->donors, 4)) {
+        a->no_memory = true;
+        donor_release(d);
+        return 0;
+    }
+    if (!d)
+        return 0;
+    s->donors[s->n_donors++] = d;
+    return donor_number(d);
+}
+
+static struct donor *add_donor(struct asking *a, const struct edit_use *use,
+                               const struct dmi_span *span)
+{
+    return donors_add(edit_saves(use->edit), use->edit->ops[0].keep, version_of(a, span), span);
+}
+
+/* Requests of which edits save rows, before any edit asks for some: it may take what the same step saves. */
+static void find_donors(struct asking *a, const struct dmi_span *span)
+{
+    struct edit_section sections[EDIT_MAX_SECTIONS];
+    uint32_t n = sections_of(a, span, sections);
+    for (uint32_t s = 0; s < n; s++)
+        for (uint32_t i = 0; i < sections[s].n; i++) {
+            const struct edit_use *use = &sections[s].uses[i];
+            bool holds = use->edit->live ? sections[s].live : sections[s].settled;
+            if (!use->off && holds && edit_saves(use->edit) &&
+                select_request(&use->edit->who, span->request_id, span->tags))
+                keep_donor(a, add_donor(a, use, span));
+        }
+}
+
+static void find_all_donors(struct asking *a)
+{
+    for (uint32_t i = 0; session.spec->bank_bytes && i < a->said->n_spans; i++) {
+        const struct dmi_span *span = dmi_span_at(a->said, i);
+        if (!(span->flags & DMI_SPAN_PADDING) && span->n_tokens)
+            find_donors(a, span);
+    }
+}
+
+static uint32_t donor_of(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                         uint32_t counter, int *miss)
+{
+    struct asking *a = arg;
+    const char *takes = edit_takes(use->edit);
+    struct donor *d =
+        takes ? donors_find(takes, version_of(a, span), span) : add_donor(a, use, span);
+    uint32_t number = keep_donor(a, d);
+    if (!number)
+        *miss = takes ? DMI_EDIT_MISS_NO_SOURCE : DMI_EDIT_MISS_NO_ROOM;
+    else if (takes)
+        accounts_source(counter, takes, donor_request(d));
+    return number;
+}
+
+/* ------------------------------------------------------------------------- ranks and caches */
+
 /* Is the tensor of the edit's place divided, over more than one rank? */
 static bool is_divided(const struct edit_use *use, const struct dmi_step *step)
 {
@@ -132,6 +204,15 @@ static bool is_salted(struct asking *a, const struct dmi_span *span)
     return true;
 }
 
+/* May the edit write, as far as other requests get keys and values of this one? What it takes from another request no salt knows. */
+static bool may_share(struct asking *a, const struct edit_use *use, const struct dmi_span *span)
+{
+    if (use->edit->any_cache || edit_saves(use->edit) || (a->said->flags & DMI_STEP_CACHES_NOTHING))
+        return true;
+    return !edit_takes(use->edit) && (a->said->flags & DMI_STEP_CACHES_PREFIXES) &&
+           is_salted(a, span);
+}
+
 static uint32_t counter_of(void *arg, const struct edit_use *use, const struct dmi_span *span,
                            int *miss)
 {
@@ -141,16 +222,19 @@ static uint32_t counter_of(void *arg, const struct edit_use *use, const struct d
         return account;
     if (is_divided(use, a->said))
         *miss = DMI_EDIT_MISS_RANK;
-    else if (!use->edit->any_cache && !(a->said->flags & DMI_STEP_CACHES_NOTHING) &&
-             !((a->said->flags & DMI_STEP_CACHES_PREFIXES) && is_salted(a, span)))
+    else if (!may_share(a, use, span))
         *miss = DMI_EDIT_MISS_CACHE_SHARED;
     return account;
 }
 
-/* Rows of a request with the salt of its edits come from requests with these edits. */
+/*
+ * Rows of a request with the salt of its edits come from requests with these edits. No row that comes from a cache can be saved, and none
+ * is known to be patched from the same donor.
+ */
 static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_span *span)
 {
-    return !use->edit->any_cache && is_salted(arg, span);
+    return !use->edit->any_cache && !edit_saves(use->edit) && !edit_takes(use->edit) &&
+           is_salted(arg, span);
 }
 
 /* ------------------------------------------------------------------------- steps */
@@ -197,9 +281,12 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     requests_end_last(edits_request_end);
     struct asking a = { .said = said, .step = out, .now = now };
     keep(&a, now);
-    const struct edit_rows_ask ask = {
-        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
-    };
+    find_all_donors(&a);
+    const struct edit_rows_ask ask = { .sections = sections_of,
+                                       .counter = counter_of,
+                                       .donor = donor_of,
+                                       .has_cached = has_cached,
+                                       .arg = &a };
     int r = edit_rows_build(said, &ask, &out->rows);
     if (!r && a.no_memory)
         r = -ENOMEM;
@@ -216,7 +303,10 @@ void edits_step_deinit(struct edit_step *step)
     edit_rows_deinit(&step->rows);
     for (uint32_t i = 0; i < step->n_held; i++)
         version_release(step->held[i]);
+    for (uint32_t i = 0; i < step->n_donors; i++)
+        donor_release(step->donors[i]);
     free(step->held);
+    free(step->donors);
     *step = (struct edit_step){ 0 };
 }
 
@@ -224,6 +314,7 @@ void edits_request_end(const char *id)
 {
     struct edit_version *v = requests_forget(id);
     version_release(v);
+    donors_request_end(id);
     accounts_end(id);
 }
 
@@ -231,18 +322,20 @@ int edits_every(struct edit_version *v)
 {
     struct edit_step step = { .n_held = 0 };
     struct asking a = { .step = &step, .now = v };
-    const struct edit_rows_ask ask = {
-        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
-    };
+    const struct edit_rows_ask ask = { .sections = sections_of,
+                                       .counter = counter_of,
+                                       .donor = donor_of,
+                                       .has_cached = has_cached,
+                                       .arg = &a };
     return edit_rows_build_every(&ask, &v->every);
 }
 
 /* ------------------------------------------------------------------------- places, and the end */
 
-bool edits_reach_place(uint32_t place)
+bool edits_reach_site(uint32_t site)
 {
     struct edit_version *now = edits_hold();
-    bool reach = (now && version_has_place(now, place)) || requests_any(version_has_place, place);
+    bool reach = (now && version_acts(now, site)) || requests_any(version_acts, site);
     version_release(now);
     return reach;
 }
@@ -280,6 +373,7 @@ void edits_reset(void)
     in_force = NULL; /* the parent's */
     versions_reset();
     requests_reset();
+    donors_reset();
     edit_region_reset();
     accounts_reset();
     places_reset();

@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "policy/edit.h"
+#include "preload/edit/donors.h"
 #include "preload/edit/version.h"
 
 #include <stdbool.h>
@@ -19,6 +20,8 @@
 struct edit_step {
     struct edit_version **held; /* versions of its rows; NULL: there are no edits */
     uint32_t n_held;
+    struct donor **donors; /* whose rows of the bank it saves or takes, held */
+    uint32_t n_donors;
     struct edit_rows rows;
 };
 
@@ -42,8 +45,8 @@ void edits_step_deinit(struct edit_step *step);
 /* A request has ended: its id may come again, and is another one then. */
 void edits_request_end(const char *id);
 
-/* May the place be written: has the version in force, or one that requests have, an edit there? For nodes that are switched off. */
-bool edits_reach_place(uint32_t place);
+/* Has the version in force, or one that requests have, an edit of the site's action at its place? For nodes that are switched off. */
+bool edits_reach_site(uint32_t site);
 
 /* All launches are over, and the run is about to be closed. Thread: the last flush's. */
 void edits_finish(void);

@@ -110,13 +110,13 @@ void requests_end_last(void (*end)(const char *id))
     }
 }
 
-bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t place), uint32_t place)
+bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t site), uint32_t site)
 {
     bool any = false;
     pthread_mutex_lock(&lock);
     for (uint32_t h = 0; h < N_HEADS && !any; h++)
         for (struct request *r = heads[h]; r && !any; r = r->next)
-            any = wants(r->version, place);
+            any = wants(r->version, site);
     pthread_mutex_unlock(&lock);
     return any;
 }

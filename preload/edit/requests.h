@@ -20,9 +20,8 @@ void requests_last(const char *id);
 /* Calls @end for each of those, and forgets that they were. */
 void requests_end_last(void (*end)(const char *id));
 
-/* Does some request have a version of @wants? For edits_reach_place(). */
-bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t place),
-                  uint32_t place);
+/* Does some request have a version of @wants? For edits_reach_site(). */
+bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t site), uint32_t site);
 
 /* Do the request's tags have the salt: is it in the value of the key `cache_salt`? */
 bool requests_have_salt(const char *tags, uint64_t salt);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/edit/version.h"
 
-#include "preload/context/context.h"
 #include "preload/context/edit_region.h"
+#include "preload/edit/in_flight.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@ struct source {
 struct edit_block {
     uint32_t refs; /* atomic */
     struct edit_table table;
-    uint32_t at;                 /* where it lies in the region; 0: nowhere */
-    struct edit_block *next;     /* of those that wait for kernels in flight */
-    uint64_t until[CONTEXT_MAX]; /* of each context: launches before this one may read it */
+    uint32_t at;             /* where it lies in the region; 0: nowhere */
+    struct edit_block *next; /* of those that wait for kernels in flight */
+    struct in_flight in_flight;
 };
 
 /* What a version holds beside what others see. */
@@ -53,43 +53,6 @@ static void block_free(struct edit_block *b)
     free(b);
 }
 
-static void note_launches(struct context *c, void *arg)
-{
-    struct edit_block *b = arg;
-    pthread_mutex_lock(&c->lock);
-    b->until[context_index(c)] = c->unslotted.head;
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* Which contexts there are, while a block's launches are looked at. */
-struct looking {
-    struct edit_block *block;
-    bool there[CONTEXT_MAX];
-};
-
-static void see_launches(struct context *c, void *arg)
-{
-    struct looking *l = arg;
-    uint64_t *until = &l->block->until[context_index(c)];
-    l->there[context_index(c)] = true;
-    pthread_mutex_lock(&c->lock);
-    /* a context that came later at this place has launched less */
-    if (c->unslotted.tail >= *until || c->unslotted.head < *until)
-        *until = 0;
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* Do kernels in flight read it? Those of a context that is gone do not. */
-static bool is_read(struct edit_block *b)
-{
-    struct looking l = { .block = b };
-    bool read = false;
-    context_each(see_launches, &l);
-    for (uint32_t i = 0; i < CONTEXT_MAX; i++)
-        read = read || (l.there[i] && b->until[i]);
-    return read;
-}
-
 /* Frees those that no kernel reads any more. */
 static void reap(void)
 {
@@ -99,11 +62,11 @@ static void reap(void)
     pthread_mutex_unlock(&lock);
     while (all) {
         struct edit_block *next = all->next;
-        if (is_read(all)) {
+        if (in_flight_is_over(&all->in_flight)) {
+            block_free(all);
+        } else {
             all->next = kept;
             kept = all;
-        } else {
-            block_free(all);
         }
         all = next;
     }
@@ -121,8 +84,7 @@ static void block_release(struct edit_block *b)
 {
     if (!b || atomic_sub_acq_rel(&b->refs, 1) != 1)
         return;
-    memset(b->until, 0, sizeof b->until);
-    context_each(note_launches, b);
+    in_flight_note(&b->in_flight);
     pthread_mutex_lock(&lock);
     b->next = waiting;
     waiting = b;
@@ -265,16 +227,13 @@ struct edit_version *version_new(struct err *err, const struct edit_version *bef
 
 /* ------------------------------------------------------------------------- places */
 
-bool version_has_place(const struct edit_version *v, uint32_t place)
+bool version_acts(const struct edit_version *v, uint32_t site)
 {
-    for (uint32_t s = 0; s < session.spec->n_sites; s++) {
-        const struct spec_site *site = session_site(s);
-        if (site->action != SPEC_EDIT || site->write.place != place)
-            continue;
-        for (uint32_t i = 0; i < v->n; i++)
-            if (!v->uses[i].off && !strcmp(v->uses[i].edit->site, site->about.name))
-                return true;
-    }
+    const struct spec_site *s = session_site(site);
+    for (uint32_t i = 0; i < v->n; i++)
+        if (!v->uses[i].off && (s->action == SPEC_SAVE) == (edit_saves(v->uses[i].edit) != NULL) &&
+            !strcmp(v->uses[i].edit->site, s->about.name))
+            return true;
     return false;
 }
 

@@ -50,8 +50,8 @@ struct edit_section version_section(struct edit_version *version);
 /* Its table. */
 const struct edit_table *version_table(const struct edit_version *version);
 
-/* Has it an edit that is on at the place? */
-bool version_has_place(const struct edit_version *version, uint32_t place);
+/* Has it an edit at the site's place that is on, and of the site's action? */
+bool version_acts(const struct edit_version *version, uint32_t site);
 
 /* After fork, in the child. */
 void versions_reset(void);

@@ -15,7 +15,7 @@
 static bool acts(uint32_t site)
 {
     const struct spec_site *s = session_site(site);
-    return session_site_on(site) && (s->action != SPEC_EDIT || edits_reach_place(s->write.place));
+    return session_site_on(site) && (!spec_is_place(s) || edits_reach_site(site));
 }
 
 /*

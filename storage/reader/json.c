@@ -157,6 +157,12 @@ static const char *name_of(const json_t *site)
     return s && *s && strlen(s) == json_string_length(name) ? s : NULL;
 }
 
+static bool action_is(const json_t *site, const char *word)
+{
+    const char *action = reader_text_of(site, "action");
+    return action && !strcmp(action, word);
+}
+
 static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 {
     size_t n = json_array_size(list);
@@ -184,8 +190,8 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
             .expect = json_integer_value(json_object_get(o, "expect")),
             .has_layer = reader_flag_of(o, "has_layer"),
             .n_row_dims = row_dims_of(o),
-            .writes =
-                !strcmp(reader_text_of(o, "action") ? reader_text_of(o, "action") : "", "edit"),
+            .writes = action_is(o, "edit") || action_is(o, "save"),
+            .saves = action_is(o, "save"),
         };
         take_shard(r, file, o, &sites[i]);
     }

@@ -57,7 +57,9 @@ static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
     else if (s->shard == DMI_SHARD_SUM)
         text_printf(t, ", \"shard\": {\"sum\": true, \"over\": \"%s\"}",
                     dmi_axis_name(s->shard_axis));
-    text_printf(t, "%s}", s->writes ? ", \"action\": \"edit\"" : "");
+    if (s->writes)
+        text_printf(t, ", \"action\": \"%s\"", s->saves ? "save" : "edit");
+    text_printf(t, "}");
 }
 
 void manifest_sites(struct text *text, const struct run_options *options)

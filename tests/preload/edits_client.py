@@ -3,7 +3,7 @@
 """A program whose tensors edits write into: edits_client.py PLAN, JSON of memory, kernels and rounds (test_edits.py writes it).
 
 All tensors lie in one allocation. A kernel copies one region of it to another, word by word; each round fills the memory from a file, says
-a step, launches kernels in a row and writes what the memory holds then to a file. A round may say how it launches: by itself ("eager"), in a
+a step, launches kernels in a row, says which requests end and writes what the memory holds then to a file. A round may say how it launches: by itself ("eager"), in a
 graph that is built by hand ("graph") or by a capture ("capture"), in one whose parameters are set later ("params"), that is updated
 ("update"), or that the library cannot clone ("left_alone"). An exec is instantiated once for each list of kernels.
 """
@@ -11,6 +11,7 @@ import ctypes
 import json
 import pathlib
 import sys
+import time
 
 from cuda.bindings import driver as cu
 
@@ -117,6 +118,11 @@ class Editing(Client):
             self.launch_all(r["launches"], r["how"], r.get("refused"))
         if r["said"]:
             dmi.step_end()
+        for request in r.get("ends", []):
+            dmi.request_end(request)
+        if r.get("pause"):
+            self.sync()
+            time.sleep(r["pause"])
         if r["out"]:
             self.sync()
             host = bytearray(self.n_bytes)

@@ -32,7 +32,7 @@ PLACE = f"""  - name: x
     write: {{}}
 """
 HEAD = "forward: [{kind: step, begin: step}]\nring: {bytes: 1M, slots: 4096}\n"
-MISSES = ["not_run", "width", "bad_tag", "no_step", "unsupported", "bad_pointer", "driver", "no_room", "rank", "cache_shared", "cached", "lost"]
+MISSES = ["not_run", "width", "bad_tag", "no_step", "unsupported", "bad_pointer", "driver", "no_room", "rank", "cache_shared", "cached", "lost", "no_source"]
 
 
 def step_of(number, requests, graph, caches=False, **more):
@@ -111,6 +111,40 @@ class Served:
 
 
 SET = "  - {{name: {}, site: x, do: [{{set: {}}}], requests: '{}'{}}}\n"
+
+
+def test_a_bank_while_it_serves(bench):
+    """Whose rows there are, until somebody drops them; rows of a donor that other edits would have changed are refused, and names that mean nothing."""
+    save = "  - {name: keeps, site: x, do: [{save: clean, keep: true}], requests: 'd*', tokens: '0:1'}\n"
+    take = "  - {{name: {}, site: x, do: [{{patch: 'bank:{}'}}], requests: 't*', tokens: '0:1'}}\n"
+    both = edits(bench.folder, "both", save + take.format("takes", "clean"))
+    again, unknown = edits(bench.folder, "again", save.replace("keeps", "more")), edits(bench.folder, "unknown", take.format("bad", "nothing"))
+    other, upon = edits(bench.folder, "other", SET.format("other", 7, "z*", "")), edits(bench.folder, "upon", SET.format("upon", 7, "d*", ""))
+    plan = [step_of(1, {"d1": (0, 2)}, True, commands=[["bank", "list"], ["edit", "add", unknown], ["edit", "add", both], ["edit", "add", again]]),
+            step_of(2, {"t1": (0, 2)}, True, commands=[["edit", "add", other]], ends=["d1"]),
+            step_of(3, {"t2": (0, 1)}, True, commands=[["bank", "list"], ["edit", "add", upon]]),
+            step_of(4, {"t3": (0, 1)}, True, commands=[["edit", "remove", "upon"]]),
+            step_of(5, {"t4": (0, 1)}, True, commands=[["bank", "drop", "clean"], ["bank", "drop", "clean"], ["bank", "list"]])]
+    out = Served(bench, plan, head=HEAD + "edits: {bank: 1M}\n")
+    records = {r.step + 1: r.words for r in out.run.of(2)}
+    donor = records[1][:WIDTH]
+    took = {step: words[:WIDTH] == donor for step, words in records.items() if step > 1}
+    bench.check(took == {2: True, 3: False, 4: True, 5: False} and records[2][WIDTH:2 * WIDTH] != donor, "who has the donor's row", took)
+    bench.check(out.accounts.of("keeps") == (1, 1, {}) and out.accounts.of("takes") == (4, 2, {"no_source": 2}), "accounts", out.accounts.all)
+    codes, answers = [code for code, _ in out.answers], [said for _, said in out.answers]
+    bench.check(codes == [0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0], "answers", out.answers)
+    listed = [{"name": "clean", "request": "d1", "keep": True, "ended": True}]
+    bench.check([answers[i]["bank"] for i in (0, 5, 10)] == [[], listed, []] and answers[8]["dropped"] == 1, "bank list", answers)
+    bench.check("takes rows that no edit saves as \"nothing\"" in answers[1]["error"] and "saves rows as \"clean\", as \"keeps\" does" in answers[3]["error"]
+                and "no request has rows under that name" in answers[9]["error"], "what is refused", answers)
+    noted = [c["what"].split(", by")[0] for c in dump_json("list", out.result.folders[0])["changes"]]
+    bench.check("bank drop clean" in noted and noted.count("edit takes: a request takes rows that another one saved as clean") == 2, "notes", noted)
+
+
+def test_without_a_bank(bench):
+    out = Served(bench, [step_of(1, {"a": (0, 1)}, False, commands=[["bank", "list"], ["edit", "add", edits(bench.folder, "save",
+                                                                    "  - {name: s, site: x, do: [{save: b}]}\n")]])])
+    bench.check(out.answers[0][0] == 1 and "edits save no rows" in out.answers[0][1]["error"] and out.answers[1][0], "refused, with the remedy", out.answers)
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])

@@ -58,7 +58,7 @@ static struct edits *edits_of(const char *text, const struct spec *spec)
 #define VECTOR(x) "editspec: 1\nvectors: " x "\nedits: []\n"
 
 /* Each text has one error, and that at this place. */
-static const struct {
+static const struct row {
     const char *text;
     const char *place;
     const char *parts[3];
@@ -176,7 +176,10 @@ static const struct {
     { DO("[]"), "4:33", { "expected an operation" } },
     { DO("{[a]: 1}"), "4:34", { "found a list; expected an operation" } },
     { DO("{times: 2, to: v}"), "4:34", { "found \"times\"; expected an operation" } },
-    { DO("{save: v}"), "4:34", { "found \"save\", which this build does not have" } },
+    { DO("{save: v}"),
+      "4:3",
+      { "found \"save\" without a bank; expected \"edits: {bank: 64M}\"" } },
+    { DO("{patch: 'bank:b'}"), "4:3", { "found \"patch\" without a bank" } },
     { DO("{feature: v}"), "4:33", { "found \"feature\" without \"encoder\"" } },
     { DO("{feature: v, encoder: w}"), "4:33", { "without \"to\"", "to: NUMBER}" } },
     { DO("{feature: v, encoder: x, to: 1}"),
@@ -186,7 +189,7 @@ static const struct {
       "4:65",
       { "found \"times\" beside \"feature\"; expected encoder, to, bias, threshold" } },
     { DO("{feature: v, encoder: w, to: 1, bias: [1]}"), "4:71", { "found a list" } },
-    { DO("save"), "4:33", { "found \"save\", which this build does not have" } },
+    { DO("save"), "4:33", { "found \"save\" alone; expected {save: ...}" } },
     { DO("add"), "4:33", { "found \"add\" alone; expected {add: ...}" } },
     { DO("{zero: 1}"), "4:33", { "found a value of \"zero\"; expected the word alone: zero" } },
     { DO("{add: x}"), "4:39", { "found \"x\"; expected one of \"vectors\": v, w" } },
@@ -304,6 +307,57 @@ START_TEST(error_has_its_place_and_says_what_was_expected)
 }
 END_TEST
 
+/* With a bank in the HookSpec. */
+#define WITH_BANK PLACES "edits: {bank: 64K}\n"
+static const struct row bank_rows[] = {
+    { DO("{save: b}, zero"), "4:3", { "found \"save\" beside other operations" } },
+    { EDIT("columns: 1, do: [{save: b}]"), "4:3", { "columns or heads; expected it alone" } },
+    { DO("{save: 'a/b'}"), "4:42", { "found '/' in a name" } },
+    { DO("{save: b, keep: 3}"), "4:49", { "found \"3\"" } },
+    { DO("{save: b, times: 3}"), "4:43", { "found \"times\" beside \"save\"; expected keep" } },
+    { DO("{patch: 'bank:'}"), "4:41", { "found" } },
+    { DO("{patch: 'bank:b'}, {patch: 'bank:c'}"),
+      "4:3",
+      { "found rows of \"b\" and of \"c\"; expected those of one" } },
+    { DO("{save: b}") "- {name: b, site: mlp_out, do: [{save: b}]}\n",
+      "5:3",
+      { "found rows saved as \"b\" a second time" } },
+    { DO("{add: 'bank:b'}"), "4:39", { "found \"bank:b\"; expected one of \"vectors\"" } },
+};
+
+START_TEST(error_of_rows_of_a_bank)
+{
+    struct spec *spec = spec_of(WITH_BANK);
+    struct spec_errors errors;
+    struct edits *edits;
+    ck_assert_int_eq(parse(bank_rows[_i].text, spec, &errors, &edits), SPEC_E_INVALID);
+    find_error(&errors, bank_rows[_i].place, bank_rows[_i].parts, 3);
+    spec_errors_deinit(&errors);
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(rows_of_a_bank_are_in_the_struct)
+{
+    struct spec *spec = spec_of(WITH_BANK);
+    ck_assert_uint_eq(spec->bank_bytes, 64 << 10);
+    struct edits *edits =
+        edits_of("editspec: 1\nedits:\n"
+                 "- {name: s, site: mlp_out, do: [{save: b, keep: true}], tokens: '3:5'}\n"
+                 "- {name: t, site: attn_out, do: [{scale: 2}, {patch: 'bank:b', times: 0.5}]}\n",
+                 spec);
+    const struct edit *s = &edits->list[0], *t = &edits->list[1];
+    ck_assert_str_eq(edit_saves(s), "b");
+    ck_assert_ptr_null(edit_takes(s));
+    ck_assert(s->ops[0].keep);
+    ck_assert_str_eq(edit_takes(t), "b");
+    ck_assert_ptr_null(edit_saves(t));
+    ck_assert(t->ops[1].vector == EDIT_NO_VECTOR && t->ops[1].times.number == 0.5f);
+    edits_free(edits);
+    spec_free(spec);
+}
+END_TEST
+
 START_TEST(error_of_a_place_has_its_place)
 {
     struct spec *spec = NULL;
@@ -391,10 +445,28 @@ START_TEST(an_entry_with_write_is_two_sites)
         ck_assert_str_eq(spec->sites[i].about.name, wanted[i].name);
         ck_assert_int_eq(spec->sites[i].action, wanted[i].action);
         ck_assert_int_eq(spec->sites[i].about.writes, wanted[i].action == SPEC_EDIT);
+        ck_assert(!spec->sites[i].about.saves);
     }
     ck_assert_uint_eq(spec->sites[0].write.place, 0);
     ck_assert_uint_eq(spec->sites[3].write.place, 1);
     ck_assert_str_eq(spec->sites[0].write.reach[0], "q");
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(with_a_bank_it_is_three)
+{
+    struct spec *spec = spec_of(WITH_BANK);
+    static const enum spec_action wanted[] = { SPEC_SAVE, SPEC_EDIT, SPEC_CAPTURE, SPEC_CAPTURE,
+                                               SPEC_SAVE, SPEC_EDIT, SPEC_CAPTURE };
+    ck_assert_uint_eq(spec->n_sites, 7);
+    ck_assert_uint_eq(spec->n_places, 2);
+    for (uint32_t i = 0; i < 7; i++) {
+        ck_assert_int_eq(spec->sites[i].action, wanted[i]);
+        ck_assert_int_eq(spec->sites[i].about.writes, wanted[i] != SPEC_CAPTURE);
+        ck_assert_int_eq(spec->sites[i].about.saves, wanted[i] == SPEC_SAVE);
+        ck_assert(wanted[i] == SPEC_CAPTURE || spec->sites[i].write.place == (i > 3));
+    }
     spec_free(spec);
 }
 END_TEST
@@ -663,6 +735,9 @@ int main(void)
     Suite *suite = suite_create("policy/edit");
     TCase *tc = tcase_create("edit");
     tcase_add_loop_test(tc, error_has_its_place_and_says_what_was_expected, 0, ROWS(error_rows));
+    tcase_add_loop_test(tc, error_of_rows_of_a_bank, 0, ROWS(bank_rows));
+    tcase_add_test(tc, rows_of_a_bank_are_in_the_struct);
+    tcase_add_test(tc, with_a_bank_it_is_three);
     tcase_add_loop_test(tc, error_of_a_place_has_its_place, 0, ROWS(place_rows));
     tcase_add_test(tc, a_hookspec_without_places_has_none_for_edits);
     tcase_add_test(tc, more_than_256_edits_or_63_places_are_refused);

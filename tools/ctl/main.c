@@ -35,6 +35,8 @@ static const char usage_text[] =
     "dmi-ctl RUN edit on|off|remove NAME      switch an edit, or take it out\n"
     "dmi-ctl RUN edit list                    what is in force, and what became of its rows\n"
     "dmi-ctl RUN edit salt ID [TAGS]          what the tag cache_salt of a request is to hold\n"
+    "dmi-ctl RUN bank list                    requests of which edits have saved rows\n"
+    "dmi-ctl RUN bank drop NAME               forget the rows that were saved under the name\n"
     "\n"
     "RUN is the folder of a run whose process was started with dmi-run --control, or a folder "
     "with\n"
@@ -260,6 +262,21 @@ static void print_edits(const json_t *answer)
     json_array_foreach(edits, i, edit) print_edit(edit);
 }
 
+/* "clean: rows of request r1, kept, which has ended" */
+static void print_bank(const json_t *answer)
+{
+    const json_t *bank = json_object_get(answer, "bank"), *donor;
+    size_t i;
+    if (!json_array_size(bank))
+        print("no request has saved rows");
+    json_array_foreach(bank, i, donor)
+        print("%s: rows of request %s%s%s", word_at(donor, "name"), word_at(donor, "request"),
+              json_is_true(json_object_get(donor, "keep")) ? ", kept" : "",
+              json_is_true(json_object_get(donor, "ended")) ? ", which has ended" : "");
+    if (number_at(answer, "more"))
+        print("and %" PRIu64 " more", number_at(answer, "more"));
+}
+
 /* What was done, as the answer says it. */
 static void print_done(const json_t *answer)
 {
@@ -292,6 +309,12 @@ static int show(const char *run, const struct text *answer, bool json)
             print_status(o);
         else if (json_object_get(o, "edits"))
             print_edits(o);
+        else if (json_object_get(o, "bank"))
+            print_bank(o);
+        else if (json_object_get(o, "dropped"))
+            print("done: rows of %s are forgotten",
+                  counted(number_at(o, "dropped"), "request", "requests",
+                          (char[COUNTED_BYTES]){ 0 }));
         else if (json_object_get(o, "salt"))
             print("salt: %s", word_at(o, "salt"));
         else if (json_object_get(o, "step"))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dmi-dump edits: what was in force when, who changed it, and in which requests rows were missed. */
+/* dmi-dump edits: what was in force when, who changed it, and in which requests rows were missed, or taken from others. */
 #include "tools/dump/edits.h"
 
 #include "core/cleanup.h"
@@ -79,7 +79,7 @@ static json_t *change_row(const struct edit_change *c)
     return row;
 }
 
-/* ------------------------------------------------------------------------- requests of which rows were missed */
+/* ------------------------------------------------------------------------- notes of requests */
 
 static void cell_missed(struct text *to, const json_t *row)
 {
@@ -97,30 +97,49 @@ static const struct column missed_columns[] = {
     { " MISSED", "missed", -1, cell_missed },
 };
 
-/* The note of a request in which an edit missed rows; NULL: it is of something else. */
-static json_t *missed_note(const struct reader_change *change)
+static const struct column taken_columns[] = {
+    { "EDIT", "edit", -18, NULL },
+    { "REQUEST", "request", -24, NULL },
+    { "TAKES ROWS OF", "donor", -24, NULL },
+    { "SAVED AS", "bank", -1, NULL },
+};
+
+/* What a run notes of a request and an edit: notes that have the key. */
+struct noted {
+    const char *table, *key;
+    const struct column *columns;
+    size_t n_columns;
+};
+
+static const struct noted missed = { "requests_with_missed_rows", "missed", missed_columns,
+                                     N_OF(missed_columns) };
+static const struct noted taken = { "requests_with_taken_rows", "donor", taken_columns,
+                                    N_OF(taken_columns) };
+
+/* NULL: the note is of something else. */
+static json_t *note_of(const struct reader_change *change, const struct noted *noted)
 {
     json_t *note = change->more ? json_loads(change->more, 0, NULL) : NULL;
-    if (json_is_string(json_object_get(note, "edit")) &&
-        json_is_object(json_object_get(note, "missed")))
+    if (json_is_string(json_object_get(note, "edit")) && json_object_get(note, noted->key))
         return note;
     json_decref(note);
     return NULL;
 }
 
 /* The table has a title where there is a row. */
-static void missed_table(struct report *report, const struct reader_run *run)
+static void noted_table(struct report *report, const struct reader_run *run,
+                        const struct noted *noted)
 {
     bool begun = report->json;
     if (begun)
-        report_table(report, "requests_with_missed_rows", missed_columns, N_OF(missed_columns));
+        report_table(report, noted->table, noted->columns, noted->n_columns);
     for (size_t i = 0; i < run->n_changes; i++) {
-        json_t *note = missed_note(&run->changes[i]);
+        json_t *note = note_of(&run->changes[i], noted);
         if (!note)
             continue;
         if (!begun) {
             report_line(report, "%s", "");
-            report_table(report, "requests_with_missed_rows", missed_columns, N_OF(missed_columns));
+            report_table(report, noted->table, noted->columns, noted->n_columns);
         }
         begun = true;
         report_row(report, note);
@@ -145,7 +164,8 @@ static void list_changes(struct report *report, const struct reader *reader,
             report_row(report, change_row(&h->changes[i]));
         report_table_end(report);
     }
-    missed_table(report, run);
+    noted_table(report, run, &missed);
+    noted_table(report, run, &taken);
 }
 
 int dump_edits(struct reader *reader, const struct options *o)

@@ -45,8 +45,6 @@ static void complain_empty(const struct reader *reader, const struct sites *site
         complain(
             "site %s was captured, but not with that layer, request or tokens: it has layers %s",
             site->name, t.data ? t.data : "?");
-    else if (reader_site(reader, first)->writes)
-        complain("site %s is a place for edits, and is not captured", site->name);
     else if (!accounts_build(reader, sites, &accounts) && accounts.sites[first].known)
         complain("no record of site %s can be read: expected %s records, dropped %s", site->name,
                  grouped(accounts.sites[first].expected.records, expected),

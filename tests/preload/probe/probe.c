@@ -9,8 +9,8 @@
 #include "preload/action/edit.h"
 
 #define ROW(...) __VA_ARGS__,
-const struct spec_action_row spec_actions[] = { SPEC_ACTIONS(ROW){ "probe", false } };
-const uint32_t spec_n_actions = 3;
+const struct spec_action_row spec_actions[] = { SPEC_ACTIONS(ROW){ "probe", false, false } };
+const uint32_t spec_n_actions = sizeof spec_actions / sizeof *spec_actions;
 
 static void probe_eager(const struct action_launch *l, struct action_kernel *out)
 {
@@ -39,6 +39,7 @@ static const struct action action_probe = {
     .eager = probe_eager,
     .node = probe_node,
 };
-const struct action *const action_table[] = {
-    [SPEC_CAPTURE] = &action_copy, [SPEC_EDIT] = &action_edit, &action_probe
-};
+const struct action *const action_table[] = { [SPEC_CAPTURE] = &action_copy,
+                                              [SPEC_EDIT] = &action_edit,
+                                              [SPEC_SAVE] = &action_save,
+                                              &action_probe };
