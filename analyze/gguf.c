@@ -116,8 +116,10 @@ static void take_keys(struct cursor *c, uint64_t n, json_t *to)
         uint64_t length;
         const char *key = string(c, &length);
         json_t *v = value(c);
-        if (v && (!key || length > MOST_STRING || json_object_setn_new(to, key, length, v)))
-            continue; /* a key that is no UTF-8 */
+        if (key && length <= MOST_STRING && v)
+            json_object_setn_new(to, key, length, v); /* a key that is no UTF-8 is passed over */
+        else
+            json_decref(v);
     }
 }
 

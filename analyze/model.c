@@ -23,6 +23,13 @@ double model_number(const json_t *o, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
+/* The same as a count: 0 where it is below, and no more than 2^30. */
+static uint32_t count(const json_t *o, const char *key, uint32_t otherwise)
+{
+    double v = model_number(o, key, otherwise);
+    return v >= 1 ? (uint32_t)fmin(v, 1 << 30) : 0;
+}
+
 /* A whole number of the config. Return: 0; -EINVAL where it is none, or too large. */
 static int whole(struct err *err, const json_t *o, const char *key, uint32_t most, uint32_t *out)
 {
@@ -91,10 +98,10 @@ static void refuse_word(const char *word, struct model *m)
 static bool is_windowed(const json_t *c, const struct model *m, uint32_t i)
 {
     const json_t *types = json_object_get(c, "layer_types");
-    uint32_t every = (uint32_t)model_number(c, "sliding_window_pattern", model_full_every(m));
+    uint32_t every = count(c, "sliding_window_pattern", model_full_every(m));
     if (json_is_array(types))
         return kind_by_word(json_string_value(json_array_get(types, i))) == MODEL_WINDOW;
-    return m->window && has_window(c) && i >= (uint32_t)model_number(c, "max_window_layers", 0) &&
+    return m->window && has_window(c) && i >= count(c, "max_window_layers", 0) &&
            !(every && (i + 1) % every == 0);
 }
 

@@ -354,7 +354,7 @@ static double bound_of(const struct plan_layer *l)
         for (size_t s = 0; s < all[i]->n; s++) {
             uint32_t dtype = all[i]->all[s].about.dtype;
             if (dtype == DMI_DTYPE_BF16)
-                bound = fmax(bound, 2e-2);
+                bound = fmax(bound, 3e-2);
             else if (dtype == DMI_DTYPE_F16)
                 bound = fmax(bound, 4e-3);
             else if (dtype == DMI_DTYPE_F8E4M3 || dtype == DMI_DTYPE_F8E5M2)

@@ -18,6 +18,7 @@ from safetensors.torch import save_file  # noqa: E402
 
 import attach_models as models  # noqa: E402
 import dmi.torch  # noqa: E402
+from dmi.torch import config  # noqa: E402
 from generate_client import Device  # noqa: E402
 
 
@@ -53,6 +54,7 @@ def main():
         device.on = False
         out = model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
         device.on = True
+        config.describe(model)  # attach() does so where the library taps
         dmi.step_begin(step, [dmi.Span(wanted["request"], 0, len(tokens), phase=dmi.Phase.PREFILL, n_prompt=len(tokens))])
         with dmi.torch.attach(model, wanted["sites"], sink=device):
             model(torch.tensor([tokens]), use_cache=False)

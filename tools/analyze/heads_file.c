@@ -26,14 +26,25 @@ static bool is_small(const json_t *v)
            json_integer_value(v) < HEADS_FILE_MOST;
 }
 
+/* Digits to the end of the word, or to the point. */
+static bool take_word(const char *word, char end, int64_t *out, const char **after)
+{
+    *out = 0;
+    const char *at = word;
+    for (; *at >= '0' && *at <= '9' && *out < HEADS_FILE_MOST; at++)
+        *out = 10 * *out + *at - '0';
+    *after = at + 1;
+    return at > word && *at == end && *out < HEADS_FILE_MOST;
+}
+
 static bool take_head(const json_t *v, struct dmi_analyze_head *out)
 {
     const json_t *layer = json_array_get(v, 0), *head = json_array_get(v, 1);
-    int n = 0;
-    unsigned l, h;
-    if (json_is_string(v) && sscanf(json_string_value(v), "%5u.%5u%n", &l, &h, &n) == 2 &&
-        !json_string_value(v)[n]) {
-        *out = (struct dmi_analyze_head){ (int32_t)l, h };
+    const char *after;
+    int64_t l, h;
+    if (json_is_string(v) && take_word(json_string_value(v), '.', &l, &after) &&
+        take_word(after, 0, &h, &after)) {
+        *out = (struct dmi_analyze_head){ (int32_t)l, (uint32_t)h };
         return true;
     }
     if (json_array_size(v) != 2 || !is_small(layer) || !is_small(head))

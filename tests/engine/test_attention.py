@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-analyze attention, heads and focus of SmolLM2-135M-Instruct, attached: what Hugging Face's own attentions of the same prompts say.
+
+  f32        the heads that stand out, with their numbers, of a sentence with a name twice and of random tokens twice
+  bf16, f16  how far the proof is off, and what a wrong base does to it: the bounds of docs/attention.md
+
+All of it with --long: the model's forwards take half a minute each.
+"""
+import json
+
+import pytest
+
+import harness
+from adapter_runs import MARKS
+from harness import BUILD
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("cuda.bindings.driver")
+pytest.importorskip("gguf")
+
+from test_lens import GGUF, REFERENCE, attached  # noqa: E402
+
+ANALYZE = BUILD / "tools" / "dmi-analyze"
+pytestmark = [*MARKS, pytest.mark.built(ANALYZE), pytest.mark.long]
+SITES = "token_ids,q,k,v,z,q_rot,k_rot"
+PROBE = [1, *np.random.default_rng(0).integers(1000, 40000, 25).tolist() * 2]
+# Hugging Face's: output_attentions of eager attention in float32, the scores' formulas by numpy.
+HEADS = {"ioi": {"duplicate": {"2.4": 0.8706, "8.0": 0.7276, "8.1": 0.6731, "5.6": 0.6338}, "sink": {"18.8": 0.9998, "18.7": 0.9987, "20.6": 0.9927},
+                 "mul_previous": {"16.0": 0.7211, "11.1": 0.6789, "1.2": 0.6489}, "mul_duplicate": {"2.4": 0.058}},
+         "probe": {"induction": {"18.6": 0.7523, "17.4": 0.6686, "17.3": 0.6422, "17.5": 0.6119}, "duplicate": {"14.3": 0.6126, "8.0": 0.5455},
+                   "previous": {"11.1": 0.8616, "16.0": 0.8454}, "sink": {"18.8": 0.9999}}}
+
+
+def ask(question, run, *words):
+    return json.loads(
+        harness.run([ANALYZE, question, run, "--json", *words]).stdout)
+
+
+def run_of(folder, dtype):
+    plan = [{"request": r, "tokens": t, "gguf": str(GGUF), "dtype": dtype, "sites": SITES} for r, t in (("ioi", REFERENCE["ioi"]["tokens"]), ("probe", PROBE))]
+    return attached(folder, plan)
+
+
+def test_heads_that_stand_out(check, tmp_path):
+    run = run_of(tmp_path, "float32")
+    for request, kinds in HEADS.items():
+        said = ask("heads", run, "--request", request)
+        check(said["proof"]["state"] == "holds" and said["proof"]["error"] < 1e-5, f"{request}: the proof", said["proof"])
+        by_head = {f"{s['layer']}.{s['head']}": s for s in said["scores"]}
+        for kind, wanted in kinds.items():
+            got = {head: by_head[head][kind] for head in wanted}
+            check(all(abs(got[h] - wanted[h]) < 1e-3 for h in wanted), f"{request}: {kind}", got)
+            best = sorted(by_head, key=lambda h: -by_head[h][kind])[:len(wanted)]
+            check(best == list(wanted), f"{request}: {kind}, in this order", best)
+    sinks = [s["sink"] for s in ask("heads", run, "--request", "ioi")["scores"]]
+    check(sum(s > 0.9 for s in sinks) == 22, "heads that rest on the first token", sum(s > 0.9 for s in sinks))
+    bare = ask("attention", run, "--request", "ioi", "--q-rot", "none", "--k-rot", "none")
+    check(bare["proof"]["error"] < 1e-5, "rotated here, by the config that attach() noted", bare["proof"])
+
+
+@pytest.mark.parametrize("dtype, bound", [("bfloat16", 3e-2), ("float16", 4e-3)])
+def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
+    run = run_of(tmp_path, dtype)
+    for words in ((), ("--q-rot", "none", "--k-rot", "none")):
+        for request in HEADS:
+            right = ask("attention", run, "--request", request, "--unchecked", *words)["proof"]
+            print(dtype, request, words, right)
+            check(right["error"] < bound / 1.5 and right["bound"] == bound, f"{request} {words}: right", right)
+    wrong = tmp_path / "wrong.json"
+    with __import__("dmi").open(run) as opened:
+        config = json.loads(opened.about("config"))
+    config["rope_theta"] = 10000.0
+    config.pop("rope_parameters", None)
+    wrong.write_text(json.dumps(config))
+    errors = {layer: ask("attention", run, "--request", "ioi", "--unchecked", "--config", str(wrong), "--q-rot", "none", "--k-rot", "none", "--layers", str(layer))["proof"]["error"]
+              for layer in (0, 7, 15, 22, 29)}
+    print(dtype, "wrong base", errors)
+    check(min(errors.values()) > bound, "a wrong base is beyond the bound in each layer", errors)
