@@ -7,18 +7,21 @@
 All of it with --long: the model's forwards take half a minute each.
 """
 import json
+import os
+import re
 
 import pytest
 
 import harness
-from adapter_runs import MARKS
-from harness import BUILD
+import torch_env
+from adapter_runs import HERE, MARKS
+from harness import BUILD, ROOT, STANDIN
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 
-from test_lens import GGUF, REFERENCE, attached  # noqa: E402
+from test_lens import CHAINED, GGUF, REFERENCE, attached  # noqa: E402
 
 ANALYZE = BUILD / "tools" / "dmi-analyze"
 pytestmark = [*MARKS, pytest.mark.built(ANALYZE), pytest.mark.long]
@@ -76,3 +79,17 @@ def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
               for layer in (0, 7, 15, 22, 29)}
     print(dtype, "wrong base", errors)
     check(min(errors.values()) > bound, "a wrong base is beyond the bound in each layer", errors)
+
+
+def test_injected_prompts_lose_the_focus(check, tmp_path):
+    """examples/injection.py: heads of half of the prompts tell the other half apart."""
+    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+    python, env = torch_env.python_with_torch()
+    env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    example = ROOT / "examples" / "injection.py"
+    harness.run([BUILD / "tools" / "dmi-run", "--attach", "q_rot,k_rot,v,z", "--out", tmp_path / "RUN", "--", python, example, "capture", GGUF,
+                 tmp_path / "spans.json", "--prompts", "8"], env=env, timeout=1500)
+    said = harness.run([python, example, "show", tmp_path / "RUN", tmp_path / "spans.json"], env=env, timeout=300).stdout
+    print(said)
+    found = re.search(r"8 other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
+    check(float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
