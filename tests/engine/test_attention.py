@@ -81,15 +81,27 @@ def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
     check(min(errors.values()) > bound, "a wrong base is beyond the bound in each layer", errors)
 
 
-def test_injected_prompts_lose_the_focus(check, tmp_path):
-    """examples/injection.py: heads of half of the prompts tell the other half apart."""
+def example(tmp_path, name, *words):
+    """What `show` of an example says, after `capture` with @words."""
     (tmp_path / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
     env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
-    example = ROOT / "examples" / "injection.py"
-    harness.run([BUILD / "tools" / "dmi-run", "--attach", "q_rot,k_rot,v,z", "--out", tmp_path / "RUN", "--", python, example, "capture", GGUF,
-                 tmp_path / "spans.json", "--prompts", "8"], env=env, timeout=1500)
-    said = harness.run([python, example, "show", tmp_path / "RUN", tmp_path / "spans.json"], env=env, timeout=300).stdout
+    program = ROOT / "examples" / name
+    harness.run([BUILD / "tools" / "dmi-run", "--attach", "q_rot,k_rot,v,z", "--out", tmp_path / "RUN", "--", python, program, "capture", GGUF, tmp_path / "places", *words],
+                env=env, timeout=1500)
+    said = harness.run([python, program, "show", tmp_path / "RUN", tmp_path / "places"], env=env, timeout=300).stdout
     print(said)
+    return said
+
+
+def test_injected_prompts_lose_the_focus(check, tmp_path):
+    """examples/injection.py: heads of half of the prompts tell the other half apart."""
+    said = example(tmp_path, "injection.py", "--prompts", "8")
     found = re.search(r"8 other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
     check(float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
+
+
+def test_documents_that_answer_come_first(check, tmp_path):
+    """examples/rerank.py: five of six, by all heads."""
+    said = example(tmp_path, "rerank.py")
+    check(int(re.search(r"(\d) of 6 questions have their document first", said)[1]) >= 5, "documents", said)

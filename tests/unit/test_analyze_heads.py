@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-analyze heads, focus and rerank against the same by numpy, from the weights of random runs."""
+import fcntl
 import json
 import math
 import subprocess
@@ -231,3 +232,32 @@ def test_rerank(tmp_path):
         (tmp_path / "bad.json").write_text(json.dumps(json.loads((tmp_path / "p.json").read_text()) | change))
         done = subprocess.run([TOOL, "rerank", run, "--query", "q", "--null", "n", "--passages", tmp_path / "bad.json"], stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
+def test_focus_follows_a_run(tmp_path, captured):
+    """A line a request as its prompt ends, while the run grows: here it is alive as long as this process locks its counters."""
+    more = {"ids": IDS, "n_prompt": 12}
+    requests = {"a": captured, "b": Captured(Model(), 14, seed=4)}
+    first = (write_run(tmp_path / "first", {"a": captured}, ROTATED, chunks=(6, 8), **more) / "seg-000000.dmi").read_bytes()
+    run = write_run(tmp_path / "run", requests, ROTATED, chunks=(6, 8), **more)
+    segment = run / "seg-000000.dmi"
+    whole = segment.read_bytes()
+    assert whole.startswith(first)
+    segment.write_bytes(first)
+    (tmp_path / "spans.json").write_text('{"*": {"instruction": [1, 4], "data": [5, -1]}}')
+    (tmp_path / "heads.json").write_text("[[0, 1], [1, 3]]")
+    with open(run / "counters", "r+b") as counters:
+        fcntl.lockf(counters, fcntl.LOCK_EX)
+        with subprocess.Popen([TOOL, "focus", run, "--heads", tmp_path / "heads.json", "--spans", tmp_path / "spans.json", "--follow", "--json"],
+                              stdout=subprocess.PIPE, text=True) as tool_:
+            said = [json.loads(tool_.stdout.readline())]
+            with open(segment, "ab") as file:
+                file.write(whole[len(first):])
+            said.append(json.loads(tool_.stdout.readline()))
+            assert tool_.poll() is None  # the run may grow still
+            fcntl.lockf(counters, fcntl.LOCK_UN)
+            rest = tool_.stdout.read()
+    assert [s["request"] for s in said] == ["a", "b"] and not rest and tool_.returncode == 0
+    for one in said:
+        wanted = focus_of(requests[one["request"]].weights, [(0, 1), (1, 3)], 11, (1, 4), (5, 11))[0]
+        assert abs(one["focus"] - wanted) < 2e-6
