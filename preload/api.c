@@ -293,6 +293,10 @@ EXPORT int dmi_range_begin(const char *name)
 {
     if (!name)
         return -EINVAL;
+    int r = range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name));
+    if (r <= 0)
+        return r;
+    lifecycle_start_early();
     return range_status(range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name)));
 }
 

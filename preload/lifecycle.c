@@ -50,6 +50,7 @@ static struct lifecycle {
     uint64_t exit_ns;  /* bound of the last flush */
     pid_t finisher;    /* thread that does it */
     int finished;      /* 1: it has ended. Released and acquired by lifecycle_finish() */
+    int early;         /* 1: a run began before CUDA; 2: CUDA came. Under the session's lock */
     bool looked;       /* for the spec; it and @spec under the session's lock */
     struct spec *spec; /* NULL: there is none, or it has errors */
 } lifecycle;
@@ -242,6 +243,12 @@ static bool is_said(const char *variable)
     return value && *value;
 }
 
+/* Does the environment name a spec, or taps? */
+static bool has_spec(void)
+{
+    return is_said("DMI_SPEC") || is_said("DMI_TAP") || is_said("DMI_TAP_WRITE");
+}
+
 /* Once. Under the session's lock. */
 static struct spec *find_spec(void)
 {
@@ -250,8 +257,7 @@ static struct spec *find_spec(void)
         return lifecycle.spec;
     log_init(getenv("DMI_LOG"));
     lifecycle.looked = true;
-    bool any = is_said("DMI_SPEC") || is_said("DMI_TAP") || is_said("DMI_TAP_WRITE");
-    lifecycle.spec = any ? load_spec(path) : NULL;
+    lifecycle.spec = has_spec() ? load_spec(path) : NULL;
     if (lifecycle.spec && spec_has_nvtx(lifecycle.spec))
         nvtx_names_use(lifecycle.spec);
     return lifecycle.spec;
@@ -265,10 +271,51 @@ void lifecycle_read_spec(void)
     pthread_mutex_unlock(&session.lock);
 }
 
+/*
+ * The driver has registered a handler of its own since: they run in reverse order, and the last flush needs a driver. It happens
+ * once, by the handler that comes first.
+ */
+static void meet_driver(void)
+{
+    int saved = errno;
+    pthread_mutex_lock(&session.lock);
+    if (lifecycle.early == 1) {
+        lifecycle.early = 2;
+        driver_resolve();
+        atexit(lifecycle_finish);
+    }
+    pthread_mutex_unlock(&session.lock);
+    errno = saved;
+}
+
+void lifecycle_start_early(void)
+{
+    static int unwanted; /* 1: by the environment, which stays; atomic */
+    if (atomic_load_relaxed(&unwanted) ||
+        atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of lifecycle_start() */
+        return;
+    int saved = errno;
+    pthread_mutex_lock(&session.lock);
+    bool records = is_said("DMI_RECORD");
+    bool wanted = !records && !find_spec() && !has_spec() && trace_wanted();
+    atomic_store_relaxed(&unwanted, !wanted);
+    if (wanted && lifecycle.state == LIFECYCLE_NEW) {
+        lifecycle.early = 1;
+        arm(NULL, SESSION_TRACE);
+        atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
+    }
+    pthread_mutex_unlock(&session.lock);
+    if (wanted)
+        open_first_run();
+    errno = saved;
+}
+
 void lifecycle_start(void)
 {
-    if (atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of the release below */
+    if (atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) { /* of the release below */
+        meet_driver();
         return;
+    }
     int saved = errno;
     pthread_mutex_lock(&session.lock);
     if (lifecycle.state == LIFECYCLE_NEW) {

@@ -14,6 +14,12 @@
 /* The driver works in this process: reads DMI_SPEC and the rest, arms the session, opens the run. Once. Keeps errno. */
 void lifecycle_start(void);
 
+/*
+ * A program says what its threads do, and has not initialised CUDA: an engine's scheduler never does. Where a trace is wanted and no spec is, the run
+ * begins here; a spec's run begins with CUDA, as what is captured is. Thread: any. Keeps errno.
+ */
+void lifecycle_start_early(void);
+
 /* Reads the spec before the driver works, where it was not read yet: NVTX ranges may come first. Once. */
 void lifecycle_read_spec(void);
 

@@ -59,7 +59,7 @@ void trace_start(void)
         return;
     }
     bool kernel = named_source() == DMI_STEP_NAMED_KERNEL;
-    if (kernel && !driver_table.cuFuncGetName)
+    if (kernel && driver_table.cuCtxGetCurrent && !driver_table.cuFuncGetName)
         log_line(NAMED_VARIABLE "=%s begins no step: this driver does not name functions (CUDA "
                                 "12.3 and later do); graph and range:PATTERN begin one",
                  named_text());

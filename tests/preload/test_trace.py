@@ -33,7 +33,7 @@ def alike(bench, what, script, text, **env):
     """The program says the same, and computes the same, with and without the library; but whether a step was taken."""
     def told(result):
         lines = (line.split() for line in result.stdout.splitlines())
-        return result.code, [line[:1] if line[0] in ("step", "stepend") else line for line in lines]
+        return result.code, [line[:1] if line[0] in ("step", "stepend", "range", "rangeend") else line for line in lines]
     command = {"command": env.pop("command")} if "command" in env else {}
     without, result = bench.run(script, preload=False, **command), bench.run(script, text, **command, **env)
     bench.check(told(result) == told(without), f"{what}: the program says the same without the library", (result.stderr[-800:], told(result), told(without)))
@@ -191,8 +191,31 @@ def test_ranges_in_python(bench):
     result = bench.run([], None, command=[sys.executable, "-c", CLIENT_IN_PYTHON], DMI_TRACE="steps", PYTHONPATH=ROOT / "python")
     run = traced(result)
     said = [(step, depth, name, facts) for _, _, step, _, depth, _, name, facts in run.ranges]
-    bench.check(said == [(0, 1, "né", {}), (0, 0, "EngineCore::Schedule", {"requests": 3, "tokens": -5})],
-                "dmi.range(), left by an exception too; what came before CUDA is not there", (said, result.stderr[-500:]))
+    want = [(0, 1, "né", {}), (0, 0, "EngineCore::Schedule", {"requests": 3, "tokens": -5})]
+    bench.check(said == [(format_reader.NONE, 0, "before", {}), *want], "dmi.range(), left by an exception too, and before CUDA", (said, result.stderr[-500:]))
+    complete(bench, "ranges in Python", result)
+    beside = bench.run([], spec(site("block")), command=[sys.executable, "-c", CLIENT_IN_PYTHON], DMI_TRACE="steps", PYTHONPATH=ROOT / "python")
+    bench.check([r[6] for r in traced(beside).ranges] == ["né", "EngineCore::Schedule"], "beside a spec a run begins with CUDA", beside.stderr[-500:])
+
+
+def test_a_process_without_cuda_has_its_ranges(bench):
+    scheduler = "import dmi\nfor i in range(3):\n    with dmi.range('EngineCore::Step', number=i):\n        dmi.step_begin(i, [])"
+    result = bench.run([], None, command=[sys.executable, "-c", scheduler], DMI_TRACE="steps", PYTHONPATH=ROOT / "python")
+    run = traced(result)
+    bench.check([(r[6], r[7]) for r in run.ranges] == [("EngineCore::Step", {"number": i}) for i in range(3)], "a run of ranges", result.stderr)
+    bench.check([t["flags"] & NO_LAUNCH for t in run.step_times] == [NO_LAUNCH] * 3, "and of steps without launches", run.step_times)
+    complete(bench, "no CUDA", result)
+    off = bench.run([], None, command=[sys.executable, "-c", scheduler], PYTHONPATH=ROOT / "python")
+    bench.check(not off.folders and not off.stderr, "without a trace there is none", off.stderr)
+
+
+def test_a_run_that_began_before_cuda_times_the_device(bench):
+    """Its last flush comes before the driver's own end, though it asked to be called before the driver did."""
+    script = ["range before", "rangeend", *START, *step(1, *FORWARD), *step(2, *FORWARD)]
+    result = alike(bench, "early", script, None, DMI_TRACE="steps")
+    times = traced(result).step_times
+    bench.check([t["flags"] for t in times] == [DEVICE, DEVICE | GAP], "device times up to the last step", (times, result.stderr))
+    complete(bench, "early", result)
 
 
 def test_what_has_no_device_time_says_why(bench):
