@@ -9,7 +9,7 @@ import json
 import pytest
 
 import serving
-from harness import DMI_DUMP, DMI_RUN, PRELOAD, STANDIN
+from harness import DMI_DUMP, DMI_RUN, PRELOAD, STANDIN, dump_json
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
@@ -74,6 +74,30 @@ def test_the_table_is_hugging_faces(check, server, donor, mode, layers):
     off = {cell: (share, SAID["restored"][cell[0]][cell[1]]) for cell, share in found.items()}
     wrong = {cell: both for cell, both in off.items() if not abs(both[0] - both[1]) < 0.01}
     check(not wrong, f"{len(off)} shares within 0.01 of Hugging Face's, the worst {max(abs(a - b) for a, b in off.values()):.1e}", wrong)
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("piecewise", marks=pytest.mark.long), pytest.param("eager", marks=pytest.mark.long)])
+def test_a_donor_that_is_served_beside_them(check, server, donor, mode):
+    """What an edit saves in one request gives another one the same shares, in the same step or a later one; a request that came too early has none."""
+    saves = [{"name": f"save{p}", "site": "resid_in", "do": [{"save": f"at{p}"}], "requests": "donor", "tokens": f"{p}:{int(p) + 1}"} for p in SAID["restored"]]
+    cells = [(position, layer) for position in SAID["restored"] for layer in (18, 24)]
+    takes = [{"name": f"p{p}-{n}", "site": "resid_in", "layers": str(n), "do": [{"patch": f"bank:at{p}"}], "requests": f"*p{p}-{n}", "tokens": f"{p}:{int(p) + 1}"}
+             for p, n in cells]
+    asked = [request("early-" + takes[0]["name"], "receiver"), dict(request("donor", "donor"), max_tokens=8), *(request(t["name"], "receiver") for t in takes)]
+    served = server.serve(f"live-{mode}", asked, "--no-prefix-cache", "--mode", mode, "--batch", "2", spec=SPEC + "edits: {bank: 4M}\n",
+                          edits=json.dumps({"editspec": 1, "edits": saves + takes}))
+    before, after = rows_of_run(donor), rows_of_run(served)
+    ends = {who: difference(before, who) for who in SAID["difference"]}
+    found = {(p, n): (difference(after, f"p{p}-{n}") - ends["receiver"]) / (ends["donor"] - ends["receiver"]) for p, n in cells}
+    wrong = {cell: (share, SAID["restored"][cell[0]][cell[1]]) for cell, share in found.items() if not abs(share - SAID["restored"][cell[0]][cell[1]]) < 0.01}
+    check(not wrong, f"{len(found)} shares within 0.01 of Hugging Face's", wrong)
+    sites = [key[1] for key in before if key[0] == "donor"]
+    check(all((after["donor", key][1][:len(before["donor", key][1])] == before["donor", key][1]).all() for key in sites), "the donor is as it was, in bits")
+    accounts = {e["edit"]: (e["due"], e["written"], e["missed_by_reason"]) for e in dump_json("stats", served.run, "--edits")["edit_accounts"]}
+    check(all(accounts[t["name"]][:2] == (1, 1) for t in takes[1:]) and all(accounts[s["name"]][:2] == (29, 29) for s in saves), "each row is written", accounts)
+    share = (difference(after, asked[0]["id"]) - ends["receiver"]) / (ends["donor"] - ends["receiver"])
+    first = accounts[takes[0]["name"]]
+    check(first[:2] in ((2, 1), (2, 2)) and (abs(share) < 1e-3) == (first[1] == 1), "a row without its source is missed, and as it was", (share, first))
 
 
 def test_each_position_has_its_own_row(check, server, donor):
