@@ -102,3 +102,19 @@ def test_some_steps_and_what_is_refused(check, tmp_path):
     check(done.returncode == 2 and "has no trace" in done.stderr and not (tmp_path / "y").exists(), "a run without a trace leaves no file", done.stderr)
     full = export("/dev/full", GOLDEN / "trace")
     check(full.returncode == 2 and shutil.os.path.exists("/dev/full"), "a device is not written to", full.stderr)
+
+
+def test_names_are_text_whatever_a_run_holds(check, tmp_path):
+    """A file as it may come: the name of a range is no UTF-8, with a control in it."""
+    format_reader = pytest.importorskip("format_reader")
+    data = bytearray((GOLDEN / "ranges" / "seg-000000.dmi").read_bytes())
+    chunk = data.index(b"DMIc\x02\x00\x0a\x00")
+    name = data.index(b"Forward", chunk)
+    data[name:name + 7] = b"a\xff\x1bb\xe2\x82c"
+    n_meta, = format_reader.struct.unpack_from("<Q", data, chunk + 16)
+    data[chunk + 40:chunk + 48] = format_reader.xxh3(bytes(data[chunk + 64:chunk + 64 + n_meta])).to_bytes(8, "little")
+    data[chunk + 56:chunk + 64] = format_reader.xxh3(bytes(data[chunk:chunk + 56])).to_bytes(8, "little")
+    (tmp_path / "seg-000000.dmi").write_bytes(data)
+    done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    names = [s[2] for s in Read(tmp_path / "x").slices["thread 7"]]
+    check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))

@@ -11,6 +11,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "read/utf8.h"
 #include "tools/common/report.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/runs.h"
@@ -176,14 +177,16 @@ struct ranges {
     bool failed;
 };
 
+/* As Perfetto takes it: UTF-8 without controls, whatever a file holds. NULL: no memory. */
 static char *copy(const char *text, size_t n)
 {
-    char *out = malloc(n + 1);
-    if (out) {
-        memcpy(out, text, n);
-        out[n] = 0;
-    }
-    return out;
+    struct text out = { 0 };
+    utf8_add_printable(&out, text, n);
+    text_add(&out, "", 1);
+    if (!out.failed)
+        return out.data;
+    text_deinit(&out);
+    return NULL;
 }
 
 static void take_range(void *ctx, const struct reader_range *range)
@@ -301,7 +304,10 @@ static int export_run(const struct trace_run *t, void *ctx)
     }
     a->n_runs++;
     snprintf(name, sizeof name, "%.200s process %" PRIu64, host, t->run->pid);
-    uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, name);
+    _cleanup_(freep) char *printable = copy(name, strlen(name));
+    if (!printable)
+        a->out.error = ENOMEM;
+    uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, printable ? printable : "");
     put_steps(a, t, process);
     return export_ranges(a, t, process);
 }
