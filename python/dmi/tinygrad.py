@@ -102,15 +102,14 @@ def attach(transformer=None):
             inner.close()
             dmi.request_end(name)
 
-    load = transformer.from_gguf
+    if (load := getattr(transformer, "from_gguf", None)) is not None:  # else another version of tinygrad: the run has no config
+        @functools.wraps(load)
+        def describing_load(gguf, *args, **kwargs):
+            loaded = load(gguf, *args, **kwargs)
+            _describe(loaded, gguf)
+            return loaded
 
-    @functools.wraps(load)
-    def describing_load(gguf, *args, **kwargs):
-        loaded = load(gguf, *args, **kwargs)
-        _describe(loaded, gguf)
-        return loaded
-
-    transformer.from_gguf = staticmethod(describing_load)
+        transformer.from_gguf = staticmethod(describing_load)
     transformer.__call__, transformer.generate, transformer._dmi_attached = announcing_call, announcing_generate, True
 
 

@@ -374,9 +374,9 @@ def test_a_file_of_one_layer_is_of_that_layer(tmp_path):
 
 def test_without_python(tmp_path):
     (tmp_path / "bin").mkdir()
-    found = checked(tmp_path, "resid_post", env=environment() | {"PATH": str(tmp_path / "bin")})
+    found = checked(tmp_path, "resid_post", env=environment() | {"PATH": str(tmp_path / "bin"), "TMPDIR": str(tmp_path)})
     assert "calm.gguf: python3 reads such files, and none is in PATH" in found, found
-    assert not list(pathlib.Path(os.environ.get("TMPDIR", "/tmp")).glob("dmi-vectors-*"))
+    assert not list(tmp_path.glob("dmi-vectors-*"))
 
 
 def test_a_module_beside_the_vector_is_not_imported(tmp_path):
