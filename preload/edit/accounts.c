@@ -302,9 +302,10 @@ void accounts_end(const char *request)
 }
 
 /* Is all known of an account whose request has ended? After a time what is not there does not come. */
-static bool is_settled(uint32_t i, uint64_t now)
+static bool is_settled(uint32_t i)
 {
     struct dmi_edit_account *a = &book.file->accounts[i];
+    uint64_t now = clock_mono_ns(); /* under the lock: the request has ended before */
     uint64_t due = atomic_load_relaxed(&a->due);
     uint64_t known = atomic_load_relaxed(&a->written) + missed_of(a);
     if (known < due && now - book.about[i].ended_ns > WAIT_NS) {
@@ -316,7 +317,6 @@ static bool is_settled(uint32_t i, uint64_t now)
 
 void accounts_settle(void)
 {
-    uint64_t now = clock_mono_ns();
     for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
         struct dmi_edit_account done = { 0 }, about = { 0 };
         pthread_mutex_lock(&lock);
@@ -324,7 +324,7 @@ void accounts_settle(void)
         if (source)
             about = book.file->accounts[i];
         if (book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN && book.about[i].ended_ns &&
-            is_settled(i, now)) {
+            is_settled(i)) {
             done = book.file->accounts[i];
             fold(i);
         }

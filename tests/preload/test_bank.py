@@ -172,7 +172,7 @@ def test_a_full_bank(bench):
 def test_many_donors(bench):
     """Each of many requests takes rows of its own; the steps do not wait for each other."""
     b = Bench(bench, [{"name": "in", "site": "mlp", "do": [{"save": "own"}]}, {"name": "out", "site": "out", "do": [{"patch": "bank:own"}]}],
-              head=HEAD.replace("256K", "4M"))
+              head=HEAD.replace("256K", "16M"))  # for all of them: no step waits until the rows of those before have left
     for i in range(60):
         b.step("graph" if i % 2 else "eager", *(span(f"r{i}-{k}", 2 * k, 2, i) for k in range(8)), ends=[f"r{i}-{k}" for k in range(8)], out=i % 20 == 19)
     b.run(DMI_STANDIN_DELAY_SEED="1")
