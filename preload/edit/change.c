@@ -5,6 +5,7 @@
 #include "preload/context/edit_region.h"
 #include "preload/edit/accounts.h"
 #include "preload/edit/edits.h"
+#include "preload/edit/in_flight.h"
 #include "preload/edit/places.h"
 #include "preload/session/session.h"
 #include "storage/codec/hash.h"
@@ -332,7 +333,7 @@ int edits_remove(struct err *err, const char *name, const char *who, uint64_t *s
 static void settle(void)
 {
     accounts_settle();
-    donors_settle();
+    in_flight_settle();
 }
 
 static const struct edit_watch watch = { .collect = accounts_collect, .settle = settle };

@@ -14,18 +14,18 @@
 #define MAX     65536u
 
 struct donor {
-    struct donor *next;   /* of those with the same hash; of those that wait */
-    struct name *of;      /* NULL: it is forgotten */
-    struct donor *beside; /* the next one of the name */
-    uint32_t refs;        /* atomic; one is the table's */
-    uint32_t number;      /* from 1, and never again */
+    struct in_flight in_flight; /* first */
+    struct donor *next;         /* of those with the same hash, or that are released together */
+    struct name *of;            /* NULL: it is forgotten */
+    struct donor *beside;       /* the next one of the name */
+    uint32_t refs;              /* atomic; one is the table's */
+    uint32_t number;            /* from 1, and never again */
     bool keep, ended;
     uint64_t hash;
     uint64_t effect; /* of the edits that it has, in it */
     uint64_t asked,
         asked_effect; /* the number of the version that was asked for last, and what it would do in the donor */
     char *request, *tags; /* NULL: it has none */
-    struct in_flight in_flight;
 };
 
 /* Under what rows are saved. Names stay, as edits have few. */
@@ -39,7 +39,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a 
 static struct book {
     struct donor *heads[N_HEADS]; /* by name and request; not those that have ended */
     struct name *names;
-    struct donor *waiting; /* forgotten, and launches in flight may use their rows */
     uint32_t n, last_number;
 } book;
 
@@ -203,15 +202,18 @@ const char *donor_request(const struct donor *d)
     return d->request;
 }
 
+/* No launch uses its rows any more. */
+static void drop_rows(struct in_flight *of)
+{
+    struct donor *d = (struct donor *)of;
+    bank_drop(d->number);
+    donor_free(d);
+}
+
 void donor_release(struct donor *d)
 {
-    if (!d || atomic_sub_acq_rel(&d->refs, 1) != 1)
-        return;
-    in_flight_note(&d->in_flight);
-    pthread_mutex_lock(&lock);
-    d->next = book.waiting;
-    book.waiting = d;
-    pthread_mutex_unlock(&lock);
+    if (d && atomic_sub_acq_rel(&d->refs, 1) == 1)
+        in_flight_wait(&d->in_flight, drop_rows);
 }
 
 /* ------------------------------------------------------------------------- their end */
@@ -246,33 +248,6 @@ void donors_request_end(const char *id)
     }
     pthread_mutex_unlock(&lock);
     release_all(gone);
-}
-
-void donors_settle(void)
-{
-    pthread_mutex_lock(&lock);
-    struct donor *all = book.waiting, *kept = NULL;
-    book.waiting = NULL;
-    pthread_mutex_unlock(&lock);
-    while (all) {
-        struct donor *next = all->next;
-        if (in_flight_is_over(&all->in_flight)) {
-            bank_drop(all->number);
-            donor_free(all);
-        } else {
-            all->next = kept;
-            kept = all;
-        }
-        all = next;
-    }
-    pthread_mutex_lock(&lock);
-    while (kept) {
-        struct donor *next = kept->next;
-        kept->next = book.waiting;
-        book.waiting = kept;
-        kept = next;
-    }
-    pthread_mutex_unlock(&lock);
 }
 
 /* ------------------------------------------------------------------------- asking */

@@ -42,9 +42,6 @@ void donor_release(struct donor *donor);
 /* The request has ended. */
 void donors_request_end(const char *id);
 
-/* Rows of donors that nobody can take any more leave the bank. Thread: a drain. */
-void donors_settle(void);
-
 /* Does some request have rows under the name? */
 bool donors_have(const char *name);
 

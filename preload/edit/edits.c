@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/context/edit_region.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/in_flight.h"
 #include "preload/edit/places.h"
 #include "preload/edit/requests.h"
 #include "preload/session/session.h"
@@ -371,6 +372,7 @@ void edits_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
     in_force = NULL; /* the parent's */
+    in_flight_reset();
     versions_reset();
     requests_reset();
     donors_reset();

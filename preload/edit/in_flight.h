@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launches in flight that may still use something of edits: it goes when they are over. Thread: any that holds no context's lock. */
+/* What edits have used in launches that are in flight goes when these are over. Thread: any that holds no context's lock. */
 #ifndef PRELOAD_EDIT_IN_FLIGHT_H
 #define PRELOAD_EDIT_IN_FLIGHT_H
 
 #include "preload/context/context.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
+/* The first member of what waits. */
 struct in_flight {
+    struct in_flight *next;
+    void (*over)(struct in_flight *of);
     uint64_t until[CONTEXT_MAX]; /* of each context: launches before this one may use it */
 };
 
-/* Launches so far may use it, and no later one does. */
-void in_flight_note(struct in_flight *in_flight);
+/* Launches so far may use it, and no later one does. When they are over, in_flight_settle() calls @over, once. */
+void in_flight_wait(struct in_flight *of, void (*over)(struct in_flight *of));
 
-/* Is it in use no more? Those of a context that is gone use nothing. */
-bool in_flight_is_over(struct in_flight *in_flight);
+/* Those of which all launches are over go. A context that is gone uses nothing. */
+void in_flight_settle(void);
+
+/* After fork, in the child. */
+void in_flight_reset(void);
 
 #endif

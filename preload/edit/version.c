@@ -6,7 +6,6 @@
 #include "preload/session/session.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +17,10 @@ struct source {
 
 /* Tables, shared by versions that differ in no edit. */
 struct edit_block {
-    uint32_t refs; /* atomic */
+    struct in_flight in_flight; /* first */
+    uint32_t refs;              /* atomic */
     struct edit_table table;
-    uint32_t at;             /* where it lies in the region; 0: nowhere */
-    struct edit_block *next; /* of those that wait for kernels in flight */
-    struct in_flight in_flight;
+    uint32_t at; /* where it lies in the region; 0: nowhere */
 };
 
 /* What a version holds beside what others see. */
@@ -31,9 +29,7 @@ struct version {
     struct source **sources;   /* one a use */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
-static struct edit_block *waiting;                       /* under the lock */
-static uint64_t next_version = 1, next_uid = 1;          /* one thread at a time */
+static uint64_t next_version = 1, next_uid = 1; /* one thread at a time */
 
 /* ------------------------------------------------------------------------- sources and blocks */
 
@@ -45,51 +41,22 @@ static void source_release(struct source *s)
     }
 }
 
-static void block_free(struct edit_block *b)
+/* No kernel reads it any more. */
+static void block_free(struct in_flight *of)
 {
+    struct edit_block *b = (struct edit_block *)of;
     if (b->at)
         edit_region_free(b->at);
     edit_table_deinit(&b->table);
     free(b);
 }
 
-/* Frees those that no kernel reads any more. */
-static void reap(void)
-{
-    pthread_mutex_lock(&lock);
-    struct edit_block *all = waiting, *kept = NULL;
-    waiting = NULL;
-    pthread_mutex_unlock(&lock);
-    while (all) {
-        struct edit_block *next = all->next;
-        if (in_flight_is_over(&all->in_flight)) {
-            block_free(all);
-        } else {
-            all->next = kept;
-            kept = all;
-        }
-        all = next;
-    }
-    pthread_mutex_lock(&lock);
-    while (kept) {
-        struct edit_block *next = kept->next;
-        kept->next = waiting;
-        waiting = kept;
-        kept = next;
-    }
-    pthread_mutex_unlock(&lock);
-}
-
 static void block_release(struct edit_block *b)
 {
     if (!b || atomic_sub_acq_rel(&b->refs, 1) != 1)
         return;
-    in_flight_note(&b->in_flight);
-    pthread_mutex_lock(&lock);
-    b->next = waiting;
-    waiting = b;
-    pthread_mutex_unlock(&lock);
-    reap();
+    in_flight_wait(&b->in_flight, block_free);
+    in_flight_settle();
 }
 
 /* ------------------------------------------------------------------------- versions */
@@ -189,7 +156,7 @@ static int add_block(struct err *err, struct version *v, const struct edit_versi
         atomic_add_relaxed(&before->block->refs, 1);
         return 0;
     }
-    reap();
+    in_flight_settle();
     struct edit_block *b = v->shown.block = calloc(1, sizeof *b);
     if (!b)
         return err_set(err, -ENOMEM, "no memory");
@@ -239,8 +206,5 @@ bool version_acts(const struct edit_version *v, uint32_t site)
 
 void versions_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
-    waiting = NULL;
     next_version = next_uid = 1;
 }
