@@ -220,7 +220,7 @@ static __device__ __forceinline__ void free_cell(struct dmi_bank_entry *entry)
 {
     entry->ready = 0;
     entry->about = 0;
-    __threadfence(); /* whoever claims it finds it empty */
+    __threadfence(); /* the thread that claims it finds it empty */
     *(volatile dmi_u64 *)&entry->key = 0;
 }
 
@@ -249,7 +249,7 @@ static __device__ bool claim_row(const struct dmi_edit *e, dmi_u64 key, dmi_u32 
 
 /* ------------------------------------------------------------------------- operations */
 
-/* Of a vector of the operation's: a number for each element of the row, or for each that the edit takes of it or of a head. */
+/* The number of a vector for the @i-th element that the edit takes: vectors are as long as the row, or as what the edit takes of it or of a head. */
 static __device__ __forceinline__ float number_at(const struct stretch *s,
                                                   const struct dmi_edit_op *op, dmi_u32 vector,
                                                   dmi_u32 i)

@@ -34,7 +34,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t asked, looked; /* collector_catch_up() and rounds that saw it */
 
-/* Of the thread alone, where nothing else is said. */
+/* The collector's thread alone uses it, but for what names another user. */
 static struct collector {
     pthread_t thread;
     bool runs;

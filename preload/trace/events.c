@@ -38,7 +38,7 @@ static struct events_of *find(CUcontext context)
     return NULL;
 }
 
-/* Of the current context. Return: NULL: there are too many contexts. */
+/* The events of the current context. Return: NULL: there are too many contexts. */
 static struct events_of *of_context(CUcontext context, uint64_t *epoch)
 {
     CUdevice device = 0;

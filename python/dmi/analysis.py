@@ -32,7 +32,7 @@ AT_A_TIME = 64 << 20  # bytes of residual stream, and of logits, that are comput
 BOUND = {"f16": 5e-3, "bf16": 2e-2}
 BOUND_OF_OTHERS = 1e-3
 EXACT = 1e-5  # relative: below it the weights are those that the engine computed with, in float32
-# Of a sum of parts the largest error, in logits, and how often it may be what rounding of the captured types explains.
+# The largest error of a sum of parts, in logits, and how many times what rounding of the captured types explains it may be.
 SUM_BOUND, SUM_TIMES = 1e-4, 6
 ROUNDING = {"f64": 2.0 ** -53, "f16": 2.0 ** -11, "bf16": 2.0 ** -8, "f8e4m3": 2.0 ** -4, "f8e5m2": 2.0 ** -3}  # of one element, relative
 ROUNDING_OF_OTHERS = 2.0 ** -24

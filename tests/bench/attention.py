@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dmi-analyze attention and heads cost: attention.py DMI_ANALYZE DMI_DUMP [TOKENS...] [--torch PYTHON].
 
-Runs with one layer of 9 heads of 64 elements, which share 3 of k and v (SmolLM2's), f32, in steps of 512 tokens; TOKENS: 1000 10000. Of one head
-and of all: CPU seconds without a pattern in memory, the proof included, and the peak of resident memory; beside dmi-dump verify, which reads all of it once, and
+Runs with one layer of 9 heads of 64 elements, which share 3 of k and v (SmolLM2's), f32, in steps of 512 tokens; TOKENS: 1000 10000. It prints for one
+head and for all: CPU seconds without a pattern in memory, the proof included, and the peak of resident memory; beside dmi-dump verify, which reads all of it once, and
 softmax(q k^T) v of one head by torch on one thread with the pattern in memory. Medians of three rounds.
 """
 import argparse

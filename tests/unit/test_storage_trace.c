@@ -39,7 +39,7 @@ static void tear_down(void)
 
 /* ------------------------------------------------------------------------- what is written */
 
-/* Of which each field is another number. */
+/* Each field is another number. */
 static struct dmi_step_times times_of(uint64_t number)
 {
     return (struct dmi_step_times){ .number = number,

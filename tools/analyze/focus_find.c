@@ -59,7 +59,7 @@ static double mean(const struct list *l, int64_t h)
     return l->sum[h] / (double)l->n;
 }
 
-/* Of the list as it is, not of what it stands for. */
+/* The deviation of the values in the list, divided by their number. */
 static double deviation(const struct list *l, int64_t h)
 {
     double m = mean(l, h), v = l->squares[h] / (double)l->n - m * m;
