@@ -196,6 +196,16 @@ def test_heads_that_tell_requests_apart(tmp_path):
     assert abs(found[0]["gap"] - (np.mean(plain) - 4 * np.std(plain) - np.mean(injected) - 4 * np.std(injected))) < 1e-5
     tool("focus", run, "--spans", tmp_path / "spans.json", "--heads", tmp_path / "h.json", "--below", "0.5", status=3)
     assert "no head tells them apart" in tool(*words, "--times", "1000000000", status=1).stderr
+    assert "--find needs --plain and --injected" in tool(*words[:5], "--plain", "", "--injected", "i0", status=2).stderr
+
+
+def test_requests_of_other_layers_are_not_compared(tmp_path):
+    requests = {"p0": Captured(Model(layers=1), 14, seed=1), "p1": Captured(Model(layers=3), 14, seed=2), "i0": Captured(Model(layers=3), 14, seed=3)}
+    run = write_run(tmp_path / "run", requests, ROTATED, n_prompt=14)
+    (tmp_path / "spans.json").write_text('{"*": {"instruction": [1, 4], "data": [5, 13]}}')
+    words = ("focus", run, "--find", "--spans", tmp_path / "spans.json")
+    assert "request p1 has 12 heads, those before it have 4" in tool(*words, "--plain", "p0,p1", "--injected", "i0", status=2).stderr
+    assert "have requests of 4 and of 12 heads" in tool(*words, "--plain", "p0", "--injected", "i0", status=2).stderr
 
 
 # ------------------------------------------------------------------------- documents

@@ -11,7 +11,8 @@
 
 /* Sums over the requests of one list, by head. */
 struct list {
-    double *sum, *squares;
+    double *sum, *squares; /* by head */
+    int64_t n_heads;       /* of every request in the list */
     uint64_t n;
 };
 
@@ -33,14 +34,26 @@ static int add_request(struct focus *f, const char *id, size_t n_id, struct list
         complain("request %.*s: %s", (int)n_id, id, why);
     if (status)
         return status == -1 ? ANALYZE_USAGE : status;
-    l->sum = l->sum ? l->sum : calloc((size_t)f->n_heads + 1, sizeof *l->sum);
-    l->squares = l->squares ? l->squares : calloc((size_t)f->n_heads + 1, sizeof *l->squares);
-    for (int64_t h = 0; l->sum && l->squares && h < f->n_heads; h++) {
+    if (!l->n) {
+        l->n_heads = f->n_heads;
+        l->sum = calloc((size_t)f->n_heads + 1, sizeof *l->sum);
+        l->squares = calloc((size_t)f->n_heads + 1, sizeof *l->squares);
+    }
+    if (!l->sum || !l->squares) {
+        complain("no memory");
+        return ANALYZE_USAGE;
+    }
+    if (l->n_heads != f->n_heads) {
+        complain("request %.*s has %lld heads, those before it have %lld", (int)n_id, id,
+                 (long long)f->n_heads, (long long)l->n_heads);
+        return ANALYZE_USAGE;
+    }
+    for (int64_t h = 0; h < f->n_heads; h++) {
         l->sum[h] += f->by_head[h];
         l->squares[h] += f->by_head[h] * f->by_head[h];
     }
     l->n++;
-    return l->sum && l->squares ? ANALYZE_OK : ANALYZE_USAGE;
+    return ANALYZE_OK;
 }
 
 static int add_list(struct focus *f, const char *ids, struct list *l)
@@ -140,8 +153,10 @@ static int give(struct focus *f, const struct list *plain, const struct list *in
     struct dmi_read_run run = { .size = sizeof run };
     _cleanup_(freep) struct found *all = calloc((size_t)f->n_heads + 1, sizeof *all);
     _cleanup_(freep) struct dmi_analyze_head *heads = calloc((size_t)f->n_heads + 1, sizeof *heads);
-    if (!all || !heads)
+    if (!all || !heads) {
+        complain("no memory");
         return ANALYZE_USAGE;
+    }
     size_t n = judge(f, plain, injected, all);
     qsort(all, n, sizeof *all, by_gap);
     n = n < o->n_top ? n : o->n_top;
@@ -161,13 +176,19 @@ int focus_find(struct focus *f)
 {
     struct list plain = { 0 }, injected = { 0 };
     int status = ANALYZE_OK;
-    if (!f->options->plain || !f->options->injected) {
+    if (!f->options->plain || !*f->options->plain || !f->options->injected ||
+        !*f->options->injected) {
         complain("--find needs --plain and --injected: ids of requests, separated by commas");
         return ANALYZE_USAGE;
     }
     status = add_list(f, f->options->plain, &plain);
     if (!status)
         status = add_list(f, f->options->injected, &injected);
+    if (!status && plain.n_heads != injected.n_heads) {
+        complain("--plain and --injected have requests of %lld and of %lld heads",
+                 (long long)plain.n_heads, (long long)injected.n_heads);
+        status = ANALYZE_USAGE;
+    }
     if (!status)
         status = give(f, &plain, &injected);
     free(plain.sum);
