@@ -58,7 +58,8 @@ static int64_t find_ids(struct dmi_analyze *a, const struct dmi_analyze_heads_op
 {
     int64_t known = 0;
     if (!o->ids)
-        return ids_read(&a->err, &a->plan, o->ids_site, ids);
+        return ids_read(&a->err, a->plan.run, a->plan.request, a->plan.n_request, o->ids_site,
+                        a->plan.n_keys, ids);
     for (int64_t i = 0; i < a->plan.n_keys; i++) {
         bool there = (uint64_t)i < o->n_ids;
         ids[i] = there ? o->ids[i] : IDS_NONE;

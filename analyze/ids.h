@@ -3,18 +3,21 @@
 #ifndef ANALYZE_IDS_H
 #define ANALYZE_IDS_H
 
-#include "analyze/plan.h"
+#include "core/err.h"
+
+#include <dmi/read.h>
 
 #include <stdint.h>
 
 #define IDS_NONE INT64_MIN /* of a position: not known */
 
 /**
- * ids_read() - token ids of a plan's request, by position
+ * ids_read() - token ids of a request, by position
  * @site: NULL: token_ids
- * @out: gets n_keys ids, IDS_NONE where the run has none
+ * @out: gets @n_positions ids, IDS_NONE where the run has none
  * Return: how many are known; -errno with a sentence in @err.
  */
-int64_t ids_read(struct err *err, const struct plan *plan, const char *site, int64_t *out);
+int64_t ids_read(struct err *err, struct dmi_read *run, const char *request, uint64_t n_request,
+                 const char *site, int64_t n_positions, int64_t *out);
 
 #endif

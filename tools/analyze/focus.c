@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/focus.h"
 
+#include "analyze/ids.h"
 #include "core/cleanup.h"
 #include "storage/map.h"
 #include "tools/analyze/heads_file.h"
@@ -51,34 +52,18 @@ void focus_close(struct focus *f)
 
 /* ------------------------------------------------------------------------- one request */
 
-/* Ids of the prompt, where spans are given by them; to be freed. NULL: there are none. */
-static int64_t *ids_of(struct focus *f, const struct dmi_read_request *q)
+/* Ids of the prompt, where a span of the entry is given by them; to be freed. NULL: there are none. */
+static int64_t *ids_of(struct focus *f, const struct dmi_read_request *q, const json_t *entry)
 {
-    const char *site = f->options->ids ? f->options->ids : "token_ids";
-    uint64_t tensor;
-    struct dmi_read_tensor t = { .size = sizeof t };
-    const struct dmi_read_name name = { site, strlen(site) };
-    const struct dmi_read_selection which = { .size = sizeof which,
-                                              .request = q->id,
-                                              .request_bytes = q->id_bytes,
-                                              .sites = &name,
-                                              .n_sites = 1 };
-    int64_t *ids = calloc((size_t)q->n_prompt + 1, sizeof *ids);
-    if (!ids || dmi_read_match(f->asked.run, &which, &tensor, 1) != 1 ||
-        dmi_read_tensor(f->asked.run, tensor, &t) || t.row_bytes != 4) {
-        free(ids);
+    struct err err = { 0 };
+    if (!json_object_get(json_object_get(entry, "instruction"), "ids") &&
+        !json_object_get(json_object_get(entry, "data"), "ids"))
         return NULL;
-    }
-    for (int64_t i = 0; i < q->n_prompt; i++)
-        ids[i] = -1;
-    for (uint64_t i = 0; i < t.n_rows; i++) {
-        struct dmi_read_row row;
-        int32_t id;
-        if (!dmi_read_rows(f->asked.run, tensor, i, 1, &id, sizeof id, &row, sizeof row) &&
-            row.position >= 0 && row.position < q->n_prompt)
-            ids[row.position] = id;
-    }
-    return ids;
+    int64_t *ids = calloc((size_t)q->n_prompt + 1, sizeof *ids);
+    if (ids && ids_read(&err, f->asked.run, q->id, q->id_bytes, NULL, q->n_prompt, ids) > 0)
+        return ids;
+    free(ids);
+    return NULL;
 }
 
 /* The request's entry of the file, or the one of all: "*". */
@@ -92,7 +77,7 @@ static int find_spans(struct focus *f, const struct dmi_read_request *q,
                  (int)q->id_bytes, q->id);
         return ANALYZE_USAGE;
     }
-    _cleanup_(freep) int64_t *ids = ids_of(f, q);
+    _cleanup_(freep) int64_t *ids = ids_of(f, q, entry);
     bool good = !span_from_json(json_object_get(entry, "instruction"), "instruction", q->n_prompt,
                                 ids, &out[0]) &&
                 !span_from_json(json_object_get(entry, "data"), "data", q->n_prompt, ids, &out[1]);
