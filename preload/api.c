@@ -163,6 +163,8 @@ EXPORT int dmi_step_end(void)
         return DMI_STATUS_OFF;
     if (!has_no_sites())
         step_set(NULL);
+    if (!session_does(SESSION_TRACE))
+        return DMI_OK;
     if (session_enter_for(&call, SESSION_TRACE))
         steps_engine_ends();
     session_leave(&call);
@@ -228,7 +230,7 @@ EXPORT int dmi_describe(const char *key, const char *value)
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    struct run *run = session_enter(&call) ? session_run() : NULL;
+    struct run *run = enter_run(&call);
     int r = run ? run_describe(run, key, value) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;

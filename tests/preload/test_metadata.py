@@ -81,6 +81,9 @@ def test_what_is_noted_of_a_model(bench):
     with dmi.open(run.folder) as opened:
         bench.check((opened.about("config"), len(opened.about("v")), opened.about("one")) == ('{"a": "\u00e9"}', 1 << 20, None), "the last text of a key counts")
         bench.check(run.manifest["about"]["k61"] == "" and len(run.manifest["about"]) == 64, "the manifest has all of them")
+    traced = bench.run([], None, command=[sys.executable, CLIENT, "describe"], DMI_TRACE="steps")
+    with dmi.open(traced.folders[0]) as opened:
+        bench.check(said(traced.stdout) == said(r.stdout) and opened.about("config") == '{"a": "\u00e9"}', "a trace without a HookSpec has them, too", traced.stdout)
     again = run.folder.with_name("recovered")
     subprocess.run([DMI_DUMP, "recover", run.folder, "-o", again], stdout=subprocess.PIPE, check=True)
     with dmi.open(again) as opened:
