@@ -23,7 +23,6 @@ static struct {
     uint32_t source;           /* the best that came; atomic */
     uint32_t captures;         /* streams that are being captured */
     uint64_t said; /* one more than the sequence of the engine's step; 0: none; atomic */
-    bool crowded;  /* a thread found no place: steps from then on may lack launches */
 } steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* What is to be recorded of a step, once the lock is released. */
@@ -62,8 +61,7 @@ static struct trace_thread *self(void)
         if (!steps.threads[i].used)
             t = &steps.threads[i];
     if (t)
-        *t = (struct trace_thread){ .used = true, .id = (uint32_t)gettid(), .last_gone = true };
-    steps.crowded |= !t;
+        *t = (struct trace_thread){ .used = true, .last_gone = true };
     pthread_mutex_unlock(&steps.lock);
     if (t && have_key)
         pthread_setspecific(thread_key, t);
@@ -336,10 +334,10 @@ static void end_own_steps(void)
 
 void steps_engine_begins(const struct dmi_step *said, uint64_t sequence)
 {
-    uint64_t now = clock_mono_ns();
     struct ending e = { 0 };
     if (!atomic_load_relaxed(&trace_gate))
         return;
+    uint64_t now = clock_mono_ns();
     if (atomic_load_relaxed(&steps.source) != DMI_STEP_ENGINE) {
         atomic_store_relaxed(&steps.source, DMI_STEP_ENGINE);
         end_own_steps();
@@ -573,7 +571,6 @@ void steps_reset(void)
     steps.engine = NULL;
     steps.said = 0;
     steps.source = steps.captures = 0;
-    steps.crowded = false;
     trace_gate = 0;
     trace_self = NULL;
 }

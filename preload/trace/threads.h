@@ -31,7 +31,6 @@ struct trace_thread {
     uint32_t
         end; /* of the step of @base: one more than the place of the event in its ends; 0: none */
     struct trace_step *step; /* of its own, where the engine says none */
-    uint32_t id;             /* as the system numbers it */
     struct trace_counts now; /* relaxed */
     CUstream last;           /* of its last launch; relaxed */
     bool last_per_thread;    /* likewise */
