@@ -11,6 +11,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "core/words.h"
 #include "read/utf8.h"
 #include "tools/common/report.h"
 #include "tools/trace/perfetto.h"
@@ -202,17 +203,6 @@ static void take_range(void *ctx, const struct reader_range *range)
     r->failed = !one->name || !one->facts;
 }
 
-static int range_order(const void *pa, const void *pb)
-{
-    const struct dmi_range_entry *a = &((const struct named_range *)pa)->at,
-                                 *b = &((const struct named_range *)pb)->at;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->begin_ns != b->begin_ns)
-        return a->begin_ns < b->begin_ns ? -1 : 1;
-    return a->depth < b->depth ? -1 : a->depth > b->depth;
-}
-
 /* Slices that are open on a thread's track: Perfetto's nest, so one that outlasts the one around it is cut there. */
 struct open_slices {
     uint64_t ends[64];
@@ -280,7 +270,7 @@ static int export_ranges(struct asked *a, const struct trace_run *t, uint64_t pr
         complain("%s", err.msg);
     if (r.failed)
         a->out.error = ENOMEM;
-    SORT(r.all, r.n, range_order);
+    SORT(r.all, r.n, runs_range_order);
     if (!res && !r.failed)
         put_ranges(a, t, &r, process);
     for (size_t i = 0; i < r.n; i++) {
@@ -346,6 +336,6 @@ int trace_export(char **paths, const char *file, const struct export_steps *step
     r = close_file(&a, file, r);
     if (!r)
         printf("%s: %zu steps of %zu %s, %" PRIu64 " slices; open it at ui.perfetto.dev\n", file,
-               a.n_steps, a.n_runs, a.n_runs == 1 ? "run" : "runs", a.out.n_slices);
+               a.n_steps, a.n_runs, word_for(a.n_runs, "run", "runs"), a.out.n_slices);
     return r;
 }

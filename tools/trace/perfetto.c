@@ -140,12 +140,6 @@ void perfetto_begin(struct perfetto *p, uint64_t track, uint64_t ns, const char 
               DMI_PERFETTO__TRACK_EVENT__TYPE__TYPE_SLICE_BEGIN);
 }
 
-void perfetto_instant(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
-                      const struct perfetto_fact *facts, size_t n_facts)
-{
-    put_named(p, track, ns, name, facts, n_facts, DMI_PERFETTO__TRACK_EVENT__TYPE__TYPE_INSTANT);
-}
-
 void perfetto_end(struct perfetto *p, uint64_t track, uint64_t ns)
 {
     event e = DMI_PERFETTO__TRACK_EVENT__INIT;

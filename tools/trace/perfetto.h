@@ -37,8 +37,6 @@ uint64_t perfetto_counter(struct perfetto *p, uint64_t process, const char *name
 void perfetto_begin(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
                     const struct perfetto_fact *facts, size_t n_facts);
 void perfetto_end(struct perfetto *p, uint64_t track, uint64_t ns);
-void perfetto_instant(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
-                      const struct perfetto_fact *facts, size_t n_facts);
 void perfetto_count(struct perfetto *p, uint64_t track, uint64_t ns, int64_t value);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 
@@ -121,4 +122,13 @@ const char *runs_source(uint32_t source)
                                          [DMI_STEP_ENGINE] = "engine" };
     bool known = source < sizeof words / sizeof *words && words[source];
     return known ? words[source] : "unknown";
+}
+
+int runs_range_order(const void *pa, const void *pb)
+{
+    const struct dmi_range_entry *a = pa, *b = pb;
+    ORDER(a, b, thread);
+    ORDER(a, b, begin_ns);
+    ORDER(a, b, depth);
+    return 0;
 }

@@ -34,6 +34,9 @@ int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx
 /* Why a step has no device time, in a few words; NULL: it has one. */
 const char *runs_reason(const struct dmi_step_times *at);
 
+/* Compares structs that begin with a struct dmi_range_entry, for qsort(): by thread, by begin; the outer one first where two begin at once. */
+int runs_range_order(const void *a, const void *b);
+
 /* What begins steps, in a word. */
 const char *runs_source(uint32_t source);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/steps.h"
 
-#include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "tools/common/report.h"
@@ -26,16 +25,6 @@ struct asked {
     size_t n, room;
 };
 
-static char *copy(const char *text, size_t n)
-{
-    char *out = malloc(n + 1);
-    if (out) {
-        memcpy(out, text, n);
-        out[n] = 0;
-    }
-    return out;
-}
-
 static void take_range(void *ctx, const struct reader_range *range)
 {
     struct asked *a = ctx;
@@ -44,21 +33,9 @@ static void take_range(void *ctx, const struct reader_range *range)
     if ((a->failed = GROW(a->all, a->n, a->room)))
         return;
     struct shown *s = &a->all[a->n++];
-    *s = (struct shown){ range->at, copy(range->name, range->at.name_bytes),
-                         copy(range->facts, range->at.facts_bytes) };
+    *s = (struct shown){ range->at, strndup(range->name, range->at.name_bytes),
+                         strndup(range->facts, range->at.facts_bytes) };
     a->failed = !s->name || !s->facts;
-}
-
-/* Thread by thread, as they began; of those that began at one moment the outer one first. */
-static int order(const void *pa, const void *pb)
-{
-    const struct dmi_range_entry *a = &((const struct shown *)pa)->at,
-                                 *b = &((const struct shown *)pb)->at;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->begin_ns != b->begin_ns)
-        return a->begin_ns < b->begin_ns ? -1 : 1;
-    return a->depth < b->depth ? -1 : a->depth > b->depth;
 }
 
 static double ms(uint64_t from, uint64_t to)
@@ -69,7 +46,7 @@ static double ms(uint64_t from, uint64_t to)
 static void show_ranges(struct asked *a)
 {
     uint32_t thread = 0;
-    SORT(a->all, a->n, order);
+    SORT(a->all, a->n, runs_range_order);
     if (!a->n)
         report_line(&a->report,
                     "No range meets it. dmi_range_begin(), dmi.range() and NVTX make some.");
@@ -130,7 +107,7 @@ static void show_json(struct asked *a, const struct dmi_step_times *at)
 {
     report_member(&a->report, "step", trace_step_row(at));
     report_table(&a->report, "ranges", NULL, 0);
-    SORT(a->all, a->n, order);
+    SORT(a->all, a->n, runs_range_order);
     for (size_t i = 0; i < a->n; i++)
         report_row(&a->report, range_json(a, &a->all[i]));
     report_table_end(&a->report);
