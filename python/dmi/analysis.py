@@ -60,7 +60,7 @@ def _rows(tensor: Tensor, first: int, n: int) -> Any:
 
 
 def _positions(tensor: Tensor) -> list:
-    """Of its rows; where they are not known, their numbers."""
+    """The positions of the rows; their numbers where positions are not known."""
     found = tensor.positions
     return list(range(len(found))) if None in found else found
 
@@ -146,15 +146,15 @@ def _errors(model: Model, sites: dict) -> list[dict]:
     return made
 
 
-def _checked(weights: Weights, sites: dict, request: str | None, unchecked: bool) -> tuple[Model, list[dict]]:
+def _checked(model: Model, sites: dict, request: str | None, unchecked: bool) -> tuple[Model, list[dict]]:
     """(the model, its checks). Refused: one does not hold, or nothing allows one; not with @unchecked.
 
     An engine may hold the weights with fewer digits than the file. Where the logits differ, these are tried, and those that explain the logits best are taken.
     """
     def worst(made: list[dict]) -> float:
         return max((check["error"] for check in made), default=0.0)
-    model = Model(weights)
-    best, made = None, _errors(model, sites)
+    weights = model.weights
+    best, made = weights.held, _errors(model, sites)
     for kind in HELD if worst(made) > EXACT and model.may_be_rounded else ():
         model = Model(weights.held_as(kind))
         if worst(errors := _errors(model, sites)) < worst(made):
@@ -274,7 +274,7 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
     followed = None if words is None else [_token(word, vocabulary, model.vocabulary_size) for word in words]
     if not 0 < top <= model.vocabulary_size:
         raise ValueError(f"top={top}: the vocabulary has {model.vocabulary_size} tokens")
-    model, checks = _checked(weights, sites, request, unchecked)
+    model, checks = _checked(model, sites, request, unchecked)
     step = max(AT_A_TIME // (4 * model.vocabulary_size * len(stream.layers)), 1)
     with Writer(out, run) as writer:
         writer.add("layers", numpy.array(stream.layers, "<i4"))
@@ -293,7 +293,7 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
 
 
 def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
-    """Of the tokens whose rows these are, where they were captured; -1 where not. Return: them."""
+    """Adds the ids of the tokens of these rows, -1 where an id was not captured. Return: the ids."""
     import numpy
     tensor = _once(sites, IDS)
     if tensor is None or tensor.mixed or tensor.dtype[0] not in "iu":
@@ -305,7 +305,7 @@ def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
 
 
 def _add_texts(writer: Writer, vocabulary: "Vocabulary | None", seen: set[int]) -> None:
-    """Of all tokens that the answer names, so that others need no vocabulary."""
+    """Adds the texts of all tokens that the answer names, so that readers need no vocabulary."""
     import numpy
     known = {} if vocabulary is None else {token: data for token in sorted(seen) if (data := vocabulary.bytes(token)) is not None}
     if known:
@@ -470,7 +470,7 @@ def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None 
     for z in parts.heads:
         if _positions(z) != positions:
             raise AnalysisError(f"{z.key} has rows of other positions than {parts.first.name}: select tokens that both have")
-    model, checks = _checked(weights, sites, request, unchecked)
+    model, checks = _checked(model, sites, request, unchecked)
     direction = _Direction(model, *ids)
     wanted = _differences(model, sites, positions, direction, *ids)
     proof, at = _Proof(), 0

@@ -166,7 +166,7 @@ class _Answer:
     """A handle, and what was asked for: C borrows it."""
 
     def __init__(self, run: Run, **asked: Any) -> None:
-        why, self.handle, self.held, self.n_refreshes = ctypes.create_string_buffer(512), ANSWER(), asked, run._generation
+        why, self.handle, self.held = ctypes.create_string_buffer(512), ANSWER(), asked
         r = library().dmi_analyze_open(run._handle, ctypes.byref(_options(**asked)), ctypes.byref(self.handle), why, U64(len(why)))
         if r:
             self.handle = None

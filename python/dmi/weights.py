@@ -299,7 +299,7 @@ class Norm:
 
     def scale(self, x: Any) -> Any:
         """[rows, 1]: what each row, centred if it is to be, is multiplied by before the weight."""
-        x = x - x.mean(-1, keepdims=True) if self.centred else x
+        x = self.centre(x)
         return 1 / ((x * x).mean(-1, keepdims=True) + self.eps) ** 0.5
 
     def centre(self, x: Any) -> Any:
