@@ -35,7 +35,7 @@ void moments_of_portable(const double *values, size_t n, struct moments *out);
 /* Adds the values of @part after those of @to. Either may have none. */
 void moments_merge(struct moments *to, const struct moments *part);
 
-/* Of all values, not of a sample of them: divided by n. NaN where there are none. */
+/* The standard deviation of all values, divided by n. NaN where there are none. */
 double moments_sd(const struct moments *moments);
 /* The fourth standardised moment: 3 for a normal distribution. NaN where all values are equal. */
 double moments_kurtosis(const struct moments *moments);

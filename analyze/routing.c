@@ -40,8 +40,7 @@ struct pass {
     struct routing *out;
     struct part *parts; /* by tensor */
     uint64_t n_tensors;
-    uint64_t n_requests; /* that are compared */
-    double *values;      /* of a row */
+    double *values; /* of a row */
     uint64_t room;
     struct sums *sums; /* by layer */
 };
@@ -200,6 +199,11 @@ static int check_width(struct pass *p, const struct part *part, const struct dmi
                    t.key, want, s->width);
 }
 
+static bool chooses(const struct pass *p, const struct part *part)
+{
+    return part->role == (p->query->top_k ? LOGITS : IDS);
+}
+
 static int take(void *ctx, const struct dmi_read_stretch *s)
 {
     struct pass *p = ctx;
@@ -207,8 +211,7 @@ static int take(void *ctx, const struct dmi_read_stretch *s)
     struct dmi_read_site site = { .size = sizeof site };
     uint64_t n_row = s->width * dmi_dtype_bytes(s->dtype);
     if (!s->data) {
-        bool counts = p->query->top_k ? part->role == LOGITS : part->role == IDS;
-        p->out->layers[part->layer].n_damaged += counts ? s->n_rows : 0;
+        p->out->layers[part->layer].n_damaged += chooses(p, part) ? s->n_rows : 0;
         return 0;
     }
     if (dmi_read_site(p->run, s->site, &site) || check_width(p, part, s))
@@ -294,7 +297,7 @@ static int take_tensor(struct pass *p, uint64_t index, size_t *room, bool *any)
         part->role = NO_ROLE;
     if (part->role == NO_ROLE)
         return 0;
-    *any |= part->role == (p->query->top_k ? LOGITS : IDS);
+    *any |= chooses(p, part);
     int r = find_layer(p, t.layer, room, &part->layer);
     return r ? r : take_shape(p, &p->out->layers[part->layer], part->role, &t);
 }
@@ -344,12 +347,6 @@ static void number_requests(struct pass *p)
         before = t;
         p->parts[i].request = number < ROUTING_MOST_REQUESTS ? number : -1;
     }
-    p->n_requests = (uint64_t)(number + 1);
-}
-
-static bool chooses(const struct pass *p, const struct part *part)
-{
-    return part->role == (p->query->top_k ? LOGITS : IDS);
 }
 
 static int prepare_parts(struct pass *p)

@@ -24,7 +24,7 @@ static int by_id(const void *a, const void *b)
 int repeats_init(struct repeats *r, const int64_t *ids, int64_t n)
 {
     struct place *places = calloc((size_t)n + 1, sizeof *places);
-    *r = (struct repeats){ n, calloc((size_t)n + 1, sizeof *r->first),
+    *r = (struct repeats){ calloc((size_t)n + 1, sizeof *r->first),
                            calloc((size_t)n + 1, sizeof *r->last) };
     if (!places || !r->first || !r->last) {
         free(places);

@@ -15,7 +15,6 @@
 
 /* Where tokens came before. */
 struct repeats {
-    int64_t n;
     int64_t *first; /* by position: the first occurrence of its token, or -1 */
     int64_t *last;  /* the last one before it, or -1 */
 };
@@ -42,7 +41,7 @@ struct head_sums {
 void scores_add(struct head_sums *sums, const struct repeats *repeats, uint32_t flags,
                 const struct dmi_analyze_rows *rows);
 
-/* @out: layer and head are set already. @n: positions that the pattern has; @has_ids: else what needs ids is NaN */
+/* @out: its layer and head are set. @has_ids: false: every score that needs token ids is NaN */
 void scores_end(const struct head_sums *sums, bool has_ids, struct dmi_analyze_score *out);
 
 /* Sum and maximum of weights in a span, of one row. */
@@ -50,7 +49,7 @@ struct span_weights {
     double sum, most;
 };
 
-/* Of keys that the row has. */
+/* The row has all keys of the span. */
 struct span_weights span_of(const float *row, const struct dmi_analyze_span *span);
 
 /* One head's number. */

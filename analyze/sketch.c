@@ -13,7 +13,6 @@
 #include <immintrin.h>
 #endif
 
-#define BLOCK     64                    /* values whose keys are worked out together */
 #define KEY_SHIFT 16                    /* bits of a float that a key leaves out */
 #define N_KEYS    (SKETCH_BUCKETS / 2u) /* of one sign; the negative ones stand after the others */
 #define N_BYTES   (SKETCH_BUCKETS * sizeof(uint64_t))

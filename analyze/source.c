@@ -71,12 +71,6 @@ static int find_pieces(struct err *err, struct source *s)
     return 0;
 }
 
-static bool is_float(uint32_t dtype)
-{
-    return dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F64 || dtype == DMI_DTYPE_F16 ||
-           dtype == DMI_DTYPE_BF16 || dtype == DMI_DTYPE_F8E4M3 || dtype == DMI_DTYPE_F8E5M2;
-}
-
 int sources_add(struct err *err, struct sources *sources, struct dmi_read *run, uint64_t tensor,
                 bool bare, bool foreign)
 {
@@ -88,7 +82,7 @@ int sources_add(struct err *err, struct sources *sources, struct dmi_read *run, 
     if (s->about.mixed == 1)
         return err_set(err, -EINVAL, "%s: its type or width changes from record to record",
                        s->about.key);
-    if (!is_float(s->about.dtype))
+    if (!elements_are_float(s->about.dtype))
         return err_set(err, -EINVAL, "%s holds %s, no floating-point numbers", s->about.key,
                        dmi_dtype_info(s->about.dtype) ? dmi_dtype_info(s->about.dtype)->name
                                                       : "an unknown type");
@@ -147,7 +141,7 @@ const struct source *sources_at(const struct sources *sources, int64_t position,
     return NULL;
 }
 
-/* Of @n positions that are in one source. */
+/* Counts borrowed rows among @n positions, which one source holds. */
 static uint64_t borrowed_of(const struct source *s, int64_t position, uint64_t n)
 {
     uint64_t found = 0;

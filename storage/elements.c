@@ -95,7 +95,7 @@ void elements_to_true(uint32_t dtype, const void *data, size_t n, double scale, 
 
 /* ------------------------------------------------------------------------- sums */
 
-static bool is_float(uint32_t dtype)
+bool elements_are_float(uint32_t dtype)
 {
     return dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F64 || dtype == DMI_DTYPE_F16 ||
            dtype == DMI_DTYPE_BF16 || dtype == DMI_DTYPE_F8E4M3 || dtype == DMI_DTYPE_F8E5M2;
@@ -108,7 +108,7 @@ void elements_add(uint32_t dtype, const void *data, size_t n, union elements_sum
         const char *at = (const char *)data + i * size;
         double value;
         uint64_t whole = 0;
-        if (is_float(dtype)) {
+        if (elements_are_float(dtype)) {
             elements_to_double(dtype, at, 1, &value);
             sums[i].real += value;
         } else {
@@ -161,7 +161,7 @@ void elements_from_sums(uint32_t dtype, const union elements_sum *sums, size_t n
 {
     size_t size = dmi_dtype_bytes(dtype);
     for (size_t i = 0; i < n; i++) {
-        uint64_t bits = is_float(dtype) ? float_bits(dtype, sums[i].real) : sums[i].whole;
+        uint64_t bits = elements_are_float(dtype) ? float_bits(dtype, sums[i].real) : sums[i].whole;
         memcpy((char *)out + i * size, &bits, size);
     }
 }

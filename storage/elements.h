@@ -3,6 +3,7 @@
 #ifndef STORAGE_ELEMENTS_H
 #define STORAGE_ELEMENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,9 @@ union elements_sum {
     double real;
     uint64_t whole;
 };
+
+/* Are elements of the type floating-point numbers? Pure function: any thread. */
+bool elements_are_float(uint32_t dtype);
 
 /**
  * elements_add() - add @n elements to sums

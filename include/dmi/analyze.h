@@ -195,7 +195,7 @@ DMI_ANALYZE_API int dmi_analyze_attention(struct dmi_analyze *answer, dmi_analyz
  * dmi_analyze_proof() - whether what was computed is what the model did
  * @layer: -1: of all layers together; else of this one
  * @head: -1: of all heads that were computed together
- * Of several heads it has the one that is furthest off. Return: 0; -ENOENT (no such layer or head), -EINVAL.
+ * For several heads, @out gets the proof of the head that is furthest off. Return: 0; -ENOENT (no such layer or head), -EINVAL.
  */
 DMI_ANALYZE_API int dmi_analyze_proof(struct dmi_analyze *answer, int32_t layer, int64_t head,
                                       struct dmi_analyze_proof *out);

@@ -80,7 +80,7 @@ enum dmi_analyze_measure {
  * @measure: enum dmi_analyze_measure
  * @by_head: gets a number a head, by layer and head, for @n_room of them; NULL with 0: of no interest
  * @score: gets the mean over all heads
- * Of several queries the mean counts. Return: how many heads there are; -EINVAL (a span that is none, or of keys that no query sees), -errno.
+ * Several queries count by their mean. Return: how many heads there are; -EINVAL (a span that is none, or of keys that no query sees), -errno.
  */
 DMI_ANALYZE_API int64_t dmi_analyze_focus(struct dmi_analyze *answer,
                                           const struct dmi_analyze_span spans[2], uint32_t measure,

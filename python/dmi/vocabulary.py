@@ -36,7 +36,7 @@ class Vocabulary:
 
     @classmethod
     def of_file(cls, path: Any) -> "Vocabulary":
-        """Of a tokenizer.json. ValueError: it is none."""
+        """Reads a tokenizer.json. ValueError: the file is none."""
         try:
             found = json.loads(pathlib.Path(path).read_bytes())
             model = found["model"]

@@ -29,7 +29,6 @@ struct command {
     bool selects; /* its rows are those of --site, --layers and --tokens */
 };
 
-#define OPTIONS_MOST_HEADS 1024
 #define OPTIONS_MOST_SITES 64
 
 /* A line of stats. */
@@ -48,7 +47,7 @@ struct options {
     const char *spans, *passages, *query, *null, *plain,
         *injected;       /* files and requests; NULL: not said */
     uint32_t measure;    /* enum dmi_analyze_measure */
-    double below, times; /* --below; --k; -1: not said */
+    double below, times; /* --below, -1: not said; --times */
     int32_t ranks[4];    /* by axis, -1: any */
     struct dmi_analyze_sites sites;
     double multiplier; /* 0: not said */

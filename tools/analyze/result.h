@@ -14,7 +14,7 @@
 struct result {
     struct place place;
     struct st_header header;
-    uint64_t start; /* of the tensors' bytes in the file, once result_begin() was called */
+    uint64_t start; /* where the tensors' bytes begin in the file; result_end_header() sets it */
 };
 
 /* Checks the place. @path: where to. Return: 0 or -errno with a sentence in @err; result_deinit() in any case. */

@@ -255,12 +255,9 @@ int place_open(struct err *err, struct place *p)
 /* With the folders that it holds. */
 static void empty_folder(int fd)
 {
-    int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = again >= 0 ? fdopendir(again) : NULL;
-    if (!dir) {
-        closep(&again);
+    DIR *dir = list_folder(fd);
+    if (!dir)
         return;
-    }
     const struct dirent *e;
     while ((e = readdir(dir))) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(fd, e->d_name, 0))

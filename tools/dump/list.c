@@ -262,9 +262,7 @@ static int list_facts(struct report *report, struct reader *reader)
         facts_problems(report, run);
         facts_changes(report, run);
     }
-    int status = facts_trace(report, reader);
-    if (!status)
-        status = edits_summary(report, reader);
+    int status = facts_trace(report, reader) ? no_memory() : edits_summary(report, reader);
     report_line(report, "%s", "");
     return status;
 }

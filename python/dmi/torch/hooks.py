@@ -431,7 +431,7 @@ class _Keys:
 
 
 class _PairHook:
-    """Of vLLM's (hidden, residual): edits write into the sum, and what they change of it goes into hidden. Rows without an edit keep their bits."""
+    """Edits write into the sum of vLLM's (hidden, residual); their change is stored in hidden. Rows without an edit keep their bits."""
 
     def __init__(self, points):
         self.points = points

@@ -238,7 +238,7 @@ def _number(archive: Archive, value: Any, what: str) -> list[float]:
 
 
 def _pair(archive: Archive, value: dict, what: str, ignored: list) -> tuple[list[array], list[float]]:
-    """Of {"dir", "avg_proj"}: rows, and what each is to have along its vector."""
+    """The rows of {"dir", "avg_proj"}, and what each row is to have along its vector."""
     if not isinstance(value["dir"], Tensor):
         raise VectorError(f"dir of {what} is no tensor")
     rows = archive.numbers(value["dir"], f"dir of {what}")

@@ -55,7 +55,7 @@ function scaleOf(entry) {
     return found;
 }
 
-// Of each cell the share of the layer's cells that are smaller.
+// The share of the layer's cells that are smaller, for each cell.
 function ranksOf(entry, state, value) {
     const found = new Float32Array(value.length), {cells} = entry;
     for (let layer = 0; layer < entry.layers.length; layer++) {
