@@ -141,24 +141,71 @@ bool gguf_is(const void *data, size_t n)
     return n >= 4 && !memcmp(data, MAGIC, 4);
 }
 
+/* The cursor comes to the first key. Return: 0, or -EINVAL with a sentence in @err. */
+static int begin(struct err *err, struct cursor *c, uint64_t *n_keys, uint64_t *n_tensors)
+{
+    bool is = gguf_is(c->at, c->n);
+    take(c, 4);
+    uint64_t version = number(c, 4);
+    *n_tensors = number(c, 8);
+    *n_keys = number(c, 8);
+    if (is && (version == 2 || version == 3) && *n_keys <= MOST_KEYS && *n_tensors <= MOST_KEYS)
+        return 0;
+    return err_set(err, -EINVAL, "this is no GGUF of version 2 or 3");
+}
+
+static int beyond(struct err *err)
+{
+    return err_set(err, -EINVAL, "the GGUF's header goes beyond the file");
+}
+
 json_t *gguf_header(struct err *err, const void *data, size_t n)
 {
     struct cursor c = { .at = data, .n = n };
-    take(&c, 4);
-    uint64_t version = number(&c, 4), n_tensors = number(&c, 8), n_keys = number(&c, 8);
-    if (!gguf_is(data, n) || (version != 2 && version != 3) || n_keys > MOST_KEYS ||
-        n_tensors > MOST_KEYS) {
-        err_set(err, -EINVAL, "this is no GGUF of version 2 or 3");
+    uint64_t n_keys, n_tensors;
+    if (begin(err, &c, &n_keys, &n_tensors))
         return NULL;
-    }
     json_t *header = json_object();
     take_keys(&c, n_keys, header);
     take_tensors(&c, n_tensors, header);
     if (!c.is_short && header)
         return header;
     json_decref(header);
-    err_set(err, -EINVAL, "the GGUF's header goes beyond the file");
+    beyond(err);
     return NULL;
+}
+
+/* Comes to the value of a key. Return: whether the header has it. */
+static bool find_key(struct cursor *c, uint64_t n_keys, const char *wanted)
+{
+    for (uint64_t i = 0; i < n_keys && !c->is_short; i++) {
+        uint64_t length;
+        const char *key = string(c, &length);
+        if (key && length == strlen(wanted) && !memcmp(key, wanted, length))
+            return true;
+        json_decref(value(c));
+    }
+    return false;
+}
+
+int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
+               int (*take_text)(void *arg, uint64_t i, const char *text, size_t n), void *arg)
+{
+    struct cursor c = { .at = data, .n = n };
+    uint64_t n_keys, n_tensors, length;
+    int r = begin(err, &c, &n_keys, &n_tensors);
+    if (r)
+        return r;
+    bool found = find_key(&c, n_keys, key) && number(&c, 4) == ARRAY && number(&c, 4) == STRING;
+    if (!found)
+        return c.is_short ? beyond(err)
+                          : err_set(err, -ENOENT, "the GGUF's header has no texts \"%s\"", key);
+    uint64_t n_texts = number(&c, 8);
+    for (uint64_t i = 0; i < n_texts && !r && !c.is_short; i++) {
+        const char *text = string(&c, &length);
+        r = text ? take_text(arg, i, text, length) : 0;
+    }
+    return c.is_short ? beyond(err) : r;
 }
 
 /* ------------------------------------------------------------------------- as a config */

@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Does a file begin as a GGUF? */
 bool gguf_is(const void *data, size_t n);
@@ -22,6 +23,14 @@ bool gguf_is(const void *data, size_t n);
  * sentence in @err.
  */
 json_t *gguf_header(struct err *err, const void *data, size_t n);
+
+/**
+ * gguf_texts() - the texts of an array of the header, in their order
+ * @take: gets each of them, borrowed from @data; a negative return ends it
+ * Return: 0; -ENOENT: there is no such array of texts; what @take returned; -EINVAL. A sentence is in @err, but for @take's.
+ */
+int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
+               int (*take)(void *arg, uint64_t i, const char *text, size_t n), void *arg);
 
 /* The config that Hugging Face would write for such a header, as far as attention needs it. Return: as gguf_header(). */
 json_t *gguf_config(struct err *err, const json_t *header);

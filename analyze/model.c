@@ -2,17 +2,15 @@
 #include "analyze/model.h"
 
 #include "analyze/gguf.h"
+#include "analyze/mapped.h"
 #include "analyze/model_rope.h"
 #include "core/cleanup.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #define MOST_HEADS        65536
 #define CONFIG_MOST_BYTES (16 << 20)
@@ -170,16 +168,6 @@ int model_from_json(struct err *err, const json_t *config, struct model *out)
     return r;
 }
 
-/* @path, or its config.json where it is a folder; to be freed. */
-static char *file_of(const char *path)
-{
-    struct stat about;
-    char *file = NULL;
-    if (!stat(path, &about) && S_ISDIR(about.st_mode))
-        return asprintf(&file, "%s/config.json", path) < 0 ? NULL : file;
-    return strdup(path);
-}
-
 /* A file as an object; @data: mapped. Return: NULL with a sentence in @err. */
 static json_t *object_of(struct err *err, const char *data, size_t n)
 {
@@ -196,24 +184,15 @@ static json_t *object_of(struct err *err, const char *data, size_t n)
 
 int model_open(struct err *err, const char *path, struct model *out)
 {
-    struct stat about;
-    _cleanup_(freep) char *file = file_of(path);
+    _cleanup_(mapped_deinit) struct mapped file = { 0 };
     *out = (struct model){ 0 };
-    if (!file)
-        return err_set(err, -ENOMEM, "no memory for a path");
-    _cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &about))
-        return err_set_errno(err, errno, "cannot read %s", file);
-    if (!S_ISREG(about.st_mode) || !about.st_size)
-        return err_set(err, -EINVAL, "%s is no model's config: no file, or an empty one", file);
-    void *map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_set_errno(err, errno, "cannot read %s", file);
-    json_t *config = object_of(err, map, (size_t)about.st_size);
-    int r = config ? model_from_json(err, config, out) : -EINVAL;
+    int r = mapped_open(err, path, "config.json", &file);
+    if (r)
+        return r;
+    json_t *config = object_of(err, file.data, file.n);
+    r = config ? model_from_json(err, config, out) : -EINVAL;
     json_decref(config);
-    munmap(map, (size_t)about.st_size);
-    return r ? err_prefix(err, "%s", file) : 0;
+    return r ? err_prefix(err, "%s", file.path) : 0;
 }
 
 void model_deinit(struct model *m)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a list of heads, and as a span of a prompt. What is taken must lie within bounds. */
+/* Any bytes as a list of heads, and as a passage of a prompt. What is taken must lie within bounds. */
 #include "core/cleanup.h"
 #include "tools/analyze/heads_file.h"
+#include "tools/analyze/passage.h"
 #include "tools/common/say.h"
 
 #include <stdbool.h>
@@ -25,12 +26,25 @@ void complain(const char *fmt, ...)
     require(fmt[0]);
 }
 
-static void use_span(const json_t *value)
+#define N_TOKENS 12
+
+/* A chat of two turns. */
+static void use_passage(const json_t *value)
 {
-    static const int64_t ids[] = { 5, 6, 7, 5, 6 };
-    struct dmi_analyze_span span;
-    if (!span_from_json(value, "span", 5, ids, &span))
-        require(span.first >= 0 && span.first <= span.end && span.end <= 5);
+    static const char tokens[] = "{\"model\": {\"vocab\": {\"<|im_start|>\": 0, \"<|im_end|>\": 1, "
+                                 "\"user\": 2, \"a b\": 3, \" c\": 4, \"\\n\": 5}}}";
+    static const int64_t ids[N_TOKENS] = { 0, 2, 5, 3, 4, 1, 0, 2, 5, 4, 7, 1 };
+    struct vocabulary vocabulary = { 0 };
+    struct prompt prompt = { 0 };
+    struct dmi_analyze_span span = { 0 };
+    json_t *file = json_loads(tokens, 0, NULL);
+    require(!vocabulary_of_json(NULL, file, &vocabulary) &&
+            !prompt_init(&prompt, N_TOKENS, ids, &vocabulary));
+    if (!passage_find(value, "passage", &prompt, &span))
+        require(span.first >= 0 && span.first <= span.end && span.end <= N_TOKENS);
+    prompt_deinit(&prompt);
+    vocabulary_deinit(&vocabulary);
+    json_decref(file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -49,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     free(heads);
     json_t *value = json_loadb((const char *)data, n, JSON_DECODE_ANY, NULL);
-    use_span(value);
+    use_passage(value);
     json_decref(value);
     return 0;
 }

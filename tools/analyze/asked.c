@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/asked.h"
 
+#include "analyze/ids.h"
 #include "core/cleanup.h"
 #include "tools/common/say.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MOST_TOKENS (1 << 26) /* of a prompt in which passages are looked for */
 
 static int status_of(int r)
 {
@@ -56,6 +59,7 @@ void asked_close(struct asked *a)
     dmi_read_close(a->prefix);
     free(a->queries);
     free(a->heads);
+    vocabulary_deinit(&a->vocabulary);
     *a = (struct asked){ 0 };
 }
 
@@ -186,6 +190,15 @@ static int open_prefix(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
+static int open_vocabulary(const struct options *o, struct asked *a)
+{
+    struct err err = { 0 };
+    if (!o->tokenizer || !vocabulary_open(&err, o->tokenizer, &a->vocabulary))
+        return ANALYZE_OK;
+    complain("--tokenizer: %s", err.msg);
+    return ANALYZE_USAGE;
+}
+
 int asked_several(const struct options *o, struct asked *a)
 {
     char why[512];
@@ -198,7 +211,32 @@ int asked_several(const struct options *o, struct asked *a)
         complain("%s", why);
         status = ANALYZE_USAGE;
     }
-    return status;
+    return status ? status : open_vocabulary(o, a);
+}
+
+int asked_request(const struct asked *a, const char *id, uint64_t n_id,
+                  struct dmi_read_request *out)
+{
+    *out = (struct dmi_read_request){ .size = sizeof *out };
+    for (uint64_t i = 0; !dmi_read_request(a->run, i, out); i++)
+        if (out->id_bytes == n_id && !memcmp(out->id, id, n_id))
+            return 0;
+    return -ENOENT;
+}
+
+int64_t *asked_ids(struct asked *a, const char *request, uint64_t n_request, int64_t n_tokens)
+{
+    struct err err = { 0 };
+    if (n_tokens < 0 || n_tokens > MOST_TOKENS) {
+        complain("request %.*s: a prompt of %lld tokens", (int)n_request, request,
+                 (long long)n_tokens);
+        return NULL;
+    }
+    _cleanup_(freep) int64_t *ids = calloc((size_t)n_tokens + 1, sizeof *ids);
+    int64_t n = ids ? ids_read(&err, a->run, request, n_request, NULL, n_tokens, ids) : -ENOMEM;
+    if (n < 0)
+        complain("%s", ids ? err.msg : "no memory");
+    return n > 0 ? steal_ptr(ids) : NULL;
 }
 
 int asked_answer(const struct options *o, struct asked *a)

@@ -3,6 +3,7 @@
 #ifndef TOOLS_ANALYZE_ASKED_H
 #define TOOLS_ANALYZE_ASKED_H
 
+#include "analyze/vocabulary.h"
 #include "tools/analyze/options.h"
 
 #include <dmi/analyze.h>
@@ -19,6 +20,7 @@ struct asked {
     uint64_t n_queries;
     struct dmi_analyze_head *heads; /* that --heads names; NULL: all */
     uint64_t n_heads;
+    struct vocabulary vocabulary; /* of --tokenizer */
 };
 
 /* Opens the run and selects request and ranks. What is wrong is said. Return: ANALYZE_OK or an exit status; asked_close() in any case. */
@@ -33,6 +35,22 @@ int asked_several(const struct options *options, struct asked *out);
  * The answer about request, heads and queries that @asked has now, in the place of the one before. Return: 0; -errno, and @why says it.
  */
 int asked_next(const struct options *options, struct asked *asked, char *why, uint64_t n_why);
+
+/* The request of an id. Return: 0; -ENOENT: the run has none. */
+int asked_request(const struct asked *asked, const char *id, uint64_t n_id,
+                  struct dmi_read_request *out);
+
+/* What --tokenizer says of tokens; NULL: it was not given. */
+static inline const struct vocabulary *asked_vocabulary(const struct asked *asked)
+{
+    return asked->vocabulary.n ? &asked->vocabulary : NULL;
+}
+
+/**
+ * asked_ids() - the ids of a request's tokens, as far as the run has them
+ * Return: to be freed; NULL: it has none, or what is wrong is said.
+ */
+int64_t *asked_ids(struct asked *asked, const char *request, uint64_t n_request, int64_t n_tokens);
 
 /* Accepts a zeroed struct. */
 void asked_close(struct asked *asked);

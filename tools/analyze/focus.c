@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/focus.h"
 
-#include "analyze/ids.h"
 #include "core/cleanup.h"
 #include "storage/map.h"
 #include "tools/analyze/heads_file.h"
+#include "tools/analyze/passage.h"
 #include "tools/common/report.h"
 #include "tools/common/stop.h"
 #include "tools/common/ticker.h"
@@ -52,18 +52,12 @@ void focus_close(struct focus *f)
 
 /* ------------------------------------------------------------------------- one request */
 
-/* Ids of the prompt, where a span of the entry is given by them; to be freed. NULL: there are none. */
+/* Ids of the prompt, where a span of the entry is looked for among them; to be freed. NULL: there are none. */
 static int64_t *ids_of(struct focus *f, const struct dmi_read_request *q, const json_t *entry)
 {
-    struct err err = { 0 };
-    if (!json_object_get(json_object_get(entry, "instruction"), "ids") &&
-        !json_object_get(json_object_get(entry, "data"), "ids"))
-        return NULL;
-    int64_t *ids = calloc((size_t)q->n_prompt + 1, sizeof *ids);
-    if (ids && ids_read(&err, f->asked.run, q->id, q->id_bytes, NULL, q->n_prompt, ids) > 0)
-        return ids;
-    free(ids);
-    return NULL;
+    bool looks = passage_is_looked_for(json_object_get(entry, "instruction")) ||
+                 passage_is_looked_for(json_object_get(entry, "data"));
+    return looks ? asked_ids(&f->asked, q->id, q->id_bytes, q->n_prompt) : NULL;
 }
 
 /* The request's entry of the file, or the one of all: "*". */
@@ -78,9 +72,12 @@ static int find_spans(struct focus *f, const struct dmi_read_request *q,
         return ANALYZE_USAGE;
     }
     _cleanup_(freep) int64_t *ids = ids_of(f, q, entry);
-    bool good = !span_from_json(json_object_get(entry, "instruction"), "instruction", q->n_prompt,
-                                ids, &out[0]) &&
-                !span_from_json(json_object_get(entry, "data"), "data", q->n_prompt, ids, &out[1]);
+    _cleanup_(prompt_deinit) struct prompt prompt = { 0 };
+    if (prompt_init(&prompt, q->n_prompt, ids, asked_vocabulary(&f->asked)))
+        return usage("no memory");
+    bool good =
+        !passage_find(json_object_get(entry, "instruction"), "instruction", &prompt, &out[0]) &&
+        !passage_find(json_object_get(entry, "data"), "data", &prompt, &out[1]);
     return good ? ANALYZE_OK : ANALYZE_USAGE;
 }
 

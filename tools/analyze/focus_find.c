@@ -23,13 +23,9 @@ struct found {
 
 static int add_request(struct focus *f, const char *id, size_t n_id, struct list *l)
 {
-    struct dmi_read_request q = { .size = sizeof q };
+    struct dmi_read_request q;
     char why[512] = "the run has no such request";
-    uint64_t i = 0;
-    while (!dmi_read_request(f->asked.run, i, &q) &&
-           (q.id_bytes != n_id || memcmp(q.id, id, n_id) != 0))
-        i++;
-    int status = dmi_read_request(f->asked.run, i, &q) ? -1 : focus_of(f, &q, why, sizeof why);
+    int status = asked_request(&f->asked, id, n_id, &q) ? -1 : focus_of(f, &q, why, sizeof why);
     if (status == -1)
         complain("request %.*s: %s", (int)n_id, id, why);
     if (status)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of heads, and spans of prompts, in JSON files. A list is an array of [layer, head] or "LAYER.HEAD", or an object that has one as
+ * Lists of heads in JSON files. A list is an array of [layer, head] or "LAYER.HEAD", or an object that has one as
  * "heads" or, as vLLM Hook's configs and Attention Tracker's, as params.important_heads. A program of one thread.
  */
 #ifndef TOOLS_ANALYZE_HEADS_FILE_H
@@ -9,7 +9,6 @@
 #include <dmi/analyze_heads.h>
 
 #include <jansson.h>
-#include <stddef.h>
 
 #define HEADS_FILE_MOST 65536
 
@@ -22,12 +21,5 @@ int heads_file_read(const char *path, struct dmi_analyze_head **out, uint64_t *n
 /* Writes a list as a file that is not there yet, as params.important_heads. Return: as heads_file_read(). */
 int heads_file_write(const char *path, const char *run, const struct dmi_analyze_head *heads,
                      uint64_t n);
-
-/*
- * A span of a prompt of @n_prompt tokens: [first, end), where numbers below 0 count from the prompt's end; or {"ids": [...]}, the place of these
- * token ids in the prompt's own, @ids. @what: names it. What is wrong is said. Return: 0 or -1.
- */
-int span_from_json(const json_t *value, const char *what, int64_t n_prompt, const int64_t *ids,
-                   struct dmi_analyze_span *out);
 
 #endif

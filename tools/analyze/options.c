@@ -68,6 +68,9 @@ static const char usage_text[] =
     "  --exclude-bos       heads: mul and abs without weights of the first token\n"
     "  --exclude-current   heads: mul and abs without weights of the query's own token\n"
     "  --spans FILE        focus: where instruction and data lie in each prompt, in JSON\n"
+    "  --tokenizer FILE    focus, rerank: a tokenizer.json, the folder that has it, or a GGUF: for "
+    "passages\n"
+    "                      that are given by text or by a chat's role\n"
     "  --measure M         focus: sum_normalize (default), max_normalize, sum, max\n"
     "  --below X           focus: exit with status 3 if a request was below X\n"
     "  --follow            focus: a line for each request as it ends its prompt, until the run "
@@ -112,6 +115,7 @@ enum option_id {
     OPT_EXCLUDE_BOS,
     OPT_EXCLUDE_CURRENT,
     OPT_SPANS,
+    OPT_TOKENIZER,
     OPT_MEASURE,
     OPT_BELOW,
     OPT_FOLLOW,
@@ -166,6 +170,7 @@ static const struct option long_options[] = {
     { "exclude-bos", no_argument, NULL, OPT_EXCLUDE_BOS },
     { "exclude-current", no_argument, NULL, OPT_EXCLUDE_CURRENT },
     { "spans", required_argument, NULL, OPT_SPANS },
+    { "tokenizer", required_argument, NULL, OPT_TOKENIZER },
     { "measure", required_argument, NULL, OPT_MEASURE },
     { "below", required_argument, NULL, OPT_BELOW },
     { "follow", no_argument, NULL, OPT_FOLLOW },
@@ -242,6 +247,7 @@ static const struct {
     { OPT_EXCLUDE_BOS, "heads" },
     { OPT_EXCLUDE_CURRENT, "heads" },
     { OPT_SPANS, "focus" },
+    { OPT_TOKENIZER, "focus rerank" },
     { OPT_MEASURE, "focus" },
     { OPT_BELOW, "focus" },
     { OPT_FOLLOW, "focus" },
@@ -387,6 +393,7 @@ static int take_option(int c, struct options *o)
     case OPT_EXCLUDE_BOS: o->exclude_bos = true; break;
     case OPT_EXCLUDE_CURRENT: o->exclude_current = true; break;
     case OPT_SPANS: o->spans = optarg; break;
+    case OPT_TOKENIZER: o->tokenizer = optarg; break;
     case OPT_MEASURE: return take_measure(&o->measure);
     case OPT_BELOW: return take_decimal(c, &o->below);
     case OPT_TIMES: return take_decimal(c, &o->times);

@@ -44,6 +44,7 @@ struct options {
     const char *prefix;     /* RUN or RUN:ID; NULL: none */
     struct slices heads;    /* numbers; none: all */
     const char *heads_file; /* of commands that take a list of heads; NULL: none */
+    const char *tokenizer;  /* NULL: none was named */
     const char *spans, *passages, *query, *null, *plain,
         *injected;       /* files and requests; NULL: not said */
     uint32_t measure;    /* enum dmi_analyze_measure */

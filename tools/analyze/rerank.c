@@ -4,10 +4,12 @@
 #include "core/cleanup.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/heads_file.h"
+#include "tools/analyze/passage.h"
 #include "tools/common/report.h"
 
 #include <dmi/analyze_heads.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +53,21 @@ static int usage(const char *what)
     return ANALYZE_USAGE;
 }
 
+static int no_span(const char *what)
+{
+    complain("--passages: %s has no span: [FIRST, LAST], of which the last one is included, or "
+             "{\"ids\": [...]}, {\"text\": \"...\"} or {\"role\": \"...\"}",
+             what);
+    return ANALYZE_USAGE;
+}
+
+/* The passage of a document, which may have a name beside it. */
+static const json_t *passage_of(const json_t *document)
+{
+    const json_t *span = json_object_get(document, "span");
+    return span ? span : document;
+}
+
 static int read_documents(struct reranking *r)
 {
     const json_t *list = json_object_get(r->file, "documents");
@@ -64,29 +81,57 @@ static int read_documents(struct reranking *r)
     if (!r->spans || !r->documents || !r->scores)
         return usage("no memory");
     for (size_t i = 0; i < r->n; i++) {
-        const json_t *d = json_array_get(list, i);
-        r->documents[i] = (struct document){ json_string_value(json_object_get(d, "name")), i, 0 };
-        if (take_span(json_is_object(d) ? json_object_get(d, "span") : d, &r->spans[i]))
-            continue;
-        complain("--passages: document %zu has no span: [FIRST, LAST], of which the last one is "
-                 "included",
-                 i);
-        return ANALYZE_USAGE;
+        const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
+        r->documents[i] = (struct document){ name, i, 0 };
     }
     return ANALYZE_OK;
 }
 
 /* ------------------------------------------------------------------------- a request's tokens */
 
+static int find_passage(const json_t *passage, const char *what, const struct prompt *prompt,
+                        struct dmi_analyze_span *out)
+{
+    if (!passage_is_looked_for(passage))
+        return take_span(passage, out) ? ANALYZE_OK : no_span(what);
+    return passage_find(passage, what, prompt, out) ? ANALYZE_USAGE : ANALYZE_OK;
+}
+
+/* Those of the first request are kept; the second's must be the same. */
+static int find_documents(struct reranking *r, int which, const struct prompt *prompt)
+{
+    const json_t *list = json_object_get(r->file, "documents");
+    int status = ANALYZE_OK;
+    for (size_t i = 0; i < r->n && !status; i++) {
+        char what[64];
+        struct dmi_analyze_span span;
+        snprintf(what, sizeof what, "document %zu", i);
+        status = find_passage(passage_of(json_array_get(list, i)), what, prompt, &span);
+        if (status || !which) {
+            r->spans[i] = span;
+        } else if (span.first != r->spans[i].first || span.end != r->spans[i].end) {
+            complain("--passages: document %zu lies at %lld to %lld in --query, and at %lld to "
+                     "%lld in --null: both prompts begin with the same documents",
+                     i, (long long)r->spans[i].first, (long long)r->spans[i].end,
+                     (long long)span.first, (long long)span.end);
+            status = ANALYZE_USAGE;
+        }
+    }
+    return status;
+}
+
 /* Keys of the documents must come before the query, or another one would read other documents. */
-static int set_queries(struct reranking *r, const char *key)
+static int set_queries(struct reranking *r, const char *key, const struct prompt *prompt)
 {
     struct dmi_analyze_span span;
     struct asked *a = &r->asked;
-    if (!take_span(json_object_get(r->file, key), &span) ||
-        span.end - span.first > MOST_DOCUMENTS) {
-        complain("--passages: \"%s\" is no span: [FIRST, LAST], of which the last one is included",
-                 key);
+    char what[16];
+    snprintf(what, sizeof what, "\"%s\"", key);
+    int status = find_passage(json_object_get(r->file, key), what, prompt, &span);
+    if (status)
+        return status;
+    if (span.end - span.first > MOST_DOCUMENTS || span.end == span.first) {
+        complain("--passages: \"%s\" has no token, or more than %d", key, MOST_DOCUMENTS);
         return ANALYZE_USAGE;
     }
     for (size_t i = 0; i < r->n; i++)
@@ -102,12 +147,38 @@ static int set_queries(struct reranking *r, const char *key)
     return a->queries ? ANALYZE_OK : usage("no memory");
 }
 
+static bool looks(const struct reranking *r, const char *key)
+{
+    const json_t *list = json_object_get(r->file, "documents");
+    bool any = passage_is_looked_for(json_object_get(r->file, key));
+    for (size_t i = 0; i < r->n && !any; i++)
+        any = passage_is_looked_for(passage_of(json_array_get(list, i)));
+    return any;
+}
+
+static int find_passages(struct reranking *r, int which, const char *request, const char *key)
+{
+    struct dmi_read_request q;
+    struct asked *a = &r->asked;
+    _cleanup_(freep) int64_t *ids = NULL;
+    _cleanup_(prompt_deinit) struct prompt prompt = { 0 };
+    int64_t n = 0;
+    if (looks(r, key) && !asked_request(a, request, strlen(request), &q)) {
+        n = q.n_prompt > 0 ? q.n_prompt : q.end_position;
+        ids = asked_ids(a, request, strlen(request), n);
+    }
+    if (prompt_init(&prompt, n, ids, asked_vocabulary(a)))
+        return usage("no memory");
+    int status = find_documents(r, which, &prompt);
+    return status ? status : set_queries(r, key, &prompt);
+}
+
 static int compute(struct reranking *r, int which, const char *request, const char *key)
 {
     char why[512];
     struct asked *a = &r->asked;
     struct dmi_analyze_shape shape = { .size = sizeof shape };
-    int status = set_queries(r, key);
+    int status = find_passages(r, which, request, key);
     if (status)
         return status;
     a->request = request;

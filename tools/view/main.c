@@ -29,7 +29,7 @@ struct names {
 };
 
 struct options {
-    const char *run, *output;
+    const char *run, *output, *tokenizer;
     bool force, json;
     uint64_t max_bytes;
     struct names requests, sites, values, answers;
@@ -51,6 +51,8 @@ static const char usage[] =
     "row\n"
     "                     of each tensor, cut to 64 elements)\n"
     "  --with FILE        an answer of `python -m dmi lens` on the page Lens\n"
+    "  --tokenizer FILE   texts of tokens, from a tokenizer.json, the folder that has it, or a "
+    "GGUF\n"
     "  --max-bytes N      of the report, K, M or G may follow (default: 20M); what is left out is\n"
     "                     said on the page and here\n"
     "  --json             what the report holds as JSON on stdout, in place of the report\n"
@@ -105,6 +107,7 @@ static bool take_option(int c, struct options *o)
     case 'r': return add_name(&o->requests, optarg);
     case 's': return add_name(&o->sites, optarg);
     case 'v': return add_name(&o->values, optarg);
+    case 'k': return (o->tokenizer = optarg) != NULL;
     case 'w': return add_name(&o->answers, optarg);
     case 'l': return add_words(&o->layers, optarg);
     case 't': return add_words(&o->tokens, optarg);
@@ -114,19 +117,13 @@ static bool take_option(int c, struct options *o)
 }
 
 static const struct option longs[] = {
-    { "output", required_argument, NULL, 'o' },
-    { "force", no_argument, NULL, 'f' },
-    { "request", required_argument, NULL, 'r' },
-    { "site", required_argument, NULL, 's' },
-    { "layers", required_argument, NULL, 'l' },
-    { "tokens", required_argument, NULL, 't' },
-    { "values", required_argument, NULL, 'v' },
-    { "with", required_argument, NULL, 'w' },
-    { "json", no_argument, NULL, 'j' },
-    { "max-bytes", required_argument, NULL, 'm' },
-    { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, 'V' },
-    { NULL, 0, NULL, 0 },
+    { "output", required_argument, NULL, 'o' },    { "force", no_argument, NULL, 'f' },
+    { "request", required_argument, NULL, 'r' },   { "site", required_argument, NULL, 's' },
+    { "layers", required_argument, NULL, 'l' },    { "tokens", required_argument, NULL, 't' },
+    { "values", required_argument, NULL, 'v' },    { "with", required_argument, NULL, 'w' },
+    { "tokenizer", required_argument, NULL, 'k' }, { "json", no_argument, NULL, 'j' },
+    { "max-bytes", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
 };
 
 /* Return: -1 to go on, else the status to exit with. */
@@ -212,10 +209,8 @@ static int choose_requests(struct view_report *report, struct names *names)
     return 0;
 }
 
-static int choose(struct err *err, struct view_report *report, struct options *o)
+static int choose(struct err *err, struct view_report *report, const struct options *o)
 {
-    if (choose_requests(report, &o->requests))
-        return err_set_errno(err, ENOMEM, "cannot choose requests");
     const struct dmi_read_selection selection = {
         .size = sizeof selection,
         .requests = o->requests.all,
@@ -229,12 +224,16 @@ static int choose(struct err *err, struct view_report *report, struct options *o
     return r ? err_set(err, r, "%s", dmi_read_error(report->run)) : 0;
 }
 
-static int build(struct err *err, struct view_report *report)
+static int build(struct err *err, struct view_report *report, const struct options *o)
 {
     struct document *d = &report->document;
     document_begin(d, NULL, '{');
     document_add(d, "tool", json_string("dmi-view " DMI_VERSION));
-    int r = view_overview(err, report);
+    int r = view_tokens(err, report);
+    if (!r)
+        r = choose(err, report, o);
+    if (!r)
+        r = view_overview(err, report);
     if (!r)
         r = view_values(err, report);
     if (!r)
@@ -304,10 +303,12 @@ static int report_of(struct err *err, struct view_report *report, struct options
     int r = dmi_read_run(report->run, &run);
     if (!r && !o->json)
         r = place_choose(err, &place, o->output, run.path, ".html", false);
+    if (!r && choose_requests(report, &o->requests))
+        r = err_set_errno(err, ENOMEM, "cannot choose requests");
+    report->requests = o->requests.all;
+    report->n_requests = o->requests.n;
     if (!r)
-        r = choose(err, report, o);
-    if (!r)
-        r = build(err, report);
+        r = build(err, report, o);
     ticker_stop();
     if (!r && o->json)
         printf("%s\n", report->document.out.data);
@@ -324,6 +325,7 @@ static int view(struct options *o)
                                   .n_values = o->values.n,
                                   .answers = o->answers.all,
                                   .n_answers = o->answers.n,
+                                  .tokenizer = o->tokenizer,
                                   .max_bytes = o->max_bytes,
                                   .document = { .in_page = !o->json } };
     report.n_around = (uint64_t)(view_page_before_end - view_page_before) +

@@ -17,8 +17,11 @@ struct view_report {
     size_t n_values;
     const struct dmi_read_name *answers; /* files that others computed from the run */
     size_t n_answers;
-    uint64_t max_bytes; /* of the report */
-    uint64_t n_around;  /* of them, what the page itself has */
+    const struct dmi_read_name *requests; /* that are chosen; none: all */
+    size_t n_requests;
+    const char *tokenizer; /* a file that says what tokens stand for; NULL: none */
+    uint64_t max_bytes;    /* of the report */
+    uint64_t n_around;     /* of them, what the page itself has */
     struct document document;
     json_t *left_out;   /* list of sentences: owned */
     uint64_t n_damaged; /* rows that cannot be decoded */
@@ -39,6 +42,8 @@ json_t *view_id_of(const struct dmi_read_tensor *tensor);
 
 /* Each adds its members. Return: 0 or -errno with a sentence in @err. */
 int view_overview(struct err *err, struct view_report *report);
+/* Of all tokens of the chosen requests, whatever else is selected: before anything is. */
+int view_tokens(struct err *err, struct view_report *report);
 int view_lens(struct err *err, struct view_report *report);
 int view_maps(struct err *err, struct view_report *report);
 int view_values(struct err *err, struct view_report *report);

@@ -3,13 +3,6 @@
 const WORD_WIDTH = 108, LAYERS_IN_SIGHT = 64;
 const lens = {at: 0, layer: 0, token: 0};
 
-function integersOf(base64) {
-    const bytes = bytesOf(base64), view = new DataView(bytes.buffer), found = new Int32Array(bytes.length / 4);
-    for (let i = 0; i < found.length; i++)
-        found[i] = view.getInt32(4 * i, true);
-    return found;
-}
-
 // What a file says as JSON text, or nothing where that cannot be read.
 function parsed(text) {
     try {
@@ -33,9 +26,8 @@ function answerOf(entry) {
     return entry.read;
 }
 
-// Blanks are seen as dots.
 function word(entry, token) {
-    return Object.hasOwn(entry.texts, token) ? entry.texts[token].replaceAll(" ", "\u00b7").replaceAll("\u00a0", "\\u{a0}") || "(empty)" : String(token);
+    return Object.hasOwn(entry.texts, token) ? visible(entry.texts[token]) : wordOf(token);
 }
 
 function layerName(entry, k) {

@@ -170,16 +170,13 @@ function placeName(entry, cell) {
     return `${entry.by_row ? "row" : "position"} ${last > first ? `${first} to ${last}` : first}`;
 }
 
-// Ids of tokens stand in the map of the site token_ids, where it was captured.
 function tokenOf(entry, cell) {
-    const ids = DATA.maps.find((other) => other.site === "token_ids" && other.request === entry.request && other.per === 1);
-    const i = ids && entry.per === 1 ? positionOf(entry, cell) - ids.first : -1;
-    return i >= 0 && i < ids.cells && arraysOf(ids).state[i] === THERE ? arraysOf(ids).max[i] : null;
+    return entry.per === 1 && !entry.by_row ? tokenAt(entry.request, positionOf(entry, cell)) : null;
 }
 
 function said(entry, layer, cell) {
     const arrays = arraysOf(entry), i = layer * entry.cells + cell, token = tokenOf(entry, cell);
-    const at = `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, token ${token}`}`;
+    const at = `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
     if (arrays.state[i] !== THERE)
         return `${at}: ${arrays.state[i] === DAMAGED ? "damaged: it cannot be decoded" : "no row: it was not captured, or belongs to a cached prefix"}`;
     return `${at}: norm ${exact(arrays.norm[i])}, mean ${exact(arrays.mean[i])}, largest magnitude ${exact(arrays.max[i])}, not finite ${exact(100 * arrays.bad[i])} %`;

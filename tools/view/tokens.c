@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids of the tokens of each request, and what these stand for where a vocabulary says it. */
+#include "tools/view/view.h"
+
+#include "analyze/ids.h"
+#include "analyze/vocabulary.h"
+#include "core/cleanup.h"
+#include "read/value.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_BYTES 200 /* of a request, beside its ids, at most */
+#define TEXT_BYTES 24  /* of a token, beside its text */
+
+struct tokens {
+    struct view_report *report;
+    const struct vocabulary *vocabulary; /* NULL: none */
+    uint64_t room;                       /* bytes of the document that are left for it */
+    bool *met;                           /* one an id of the vocabulary */
+    uint64_t n_left_out;                 /* requests */
+};
+
+/* Bytes in the document of the texts that these ids bring. */
+static uint64_t cost_of_texts(const struct tokens *t, const int32_t *ids, int64_t n)
+{
+    uint64_t cost = 0;
+    for (int64_t i = 0; t->vocabulary && i < n; i++) {
+        size_t length;
+        if (vocabulary_bytes(t->vocabulary, ids[i], &length) && !t->met[ids[i]])
+            cost += TEXT_BYTES + 6 * length; /* a byte may be written out */
+    }
+    return cost;
+}
+
+static void meet(const struct tokens *t, const int32_t *ids, int64_t n)
+{
+    size_t length;
+    for (int64_t i = 0; t->vocabulary && i < n; i++)
+        if (vocabulary_bytes(t->vocabulary, ids[i], &length))
+            t->met[ids[i]] = true;
+}
+
+/* Ids as the page has them: -1 where the run has none, or one that no vocabulary has. */
+static int32_t *narrow(const int64_t *ids, int64_t n)
+{
+    int32_t *out = calloc((size_t)n + 1, sizeof *out);
+    for (int64_t i = 0; out && i < n; i++)
+        out[i] = ids[i] < 0 || ids[i] > INT32_MAX ? -1 : (int32_t)ids[i];
+    return out;
+}
+
+static int add_request(struct err *err, struct tokens *t, uint64_t index,
+                       const struct dmi_read_request *r)
+{
+    struct document *d = &t->report->document;
+    int64_t n = r->end_position;
+    bool fits = n > 0 && (uint64_t)n < t->room / 4;
+    _cleanup_(freep) int64_t *ids = fits ? calloc((size_t)n, sizeof *ids) : NULL;
+    t->n_left_out += n > 0 && !fits;
+    if (!fits)
+        return 0;
+    if (!ids)
+        return err_set_errno(err, ENOMEM, "cannot read the tokens");
+    int64_t known = ids_read(NULL, t->report->run, r->id, r->id_bytes, NULL, n, ids);
+    if (known <= 0)
+        return 0; /* no ids, or a site of this name that holds something else */
+    _cleanup_(freep) int32_t *shown = narrow(ids, n);
+    if (!shown)
+        return err_set_errno(err, ENOMEM, "cannot read the tokens");
+    uint64_t cost = HEAD_BYTES + document_cost(4 * (uint64_t)n) + cost_of_texts(t, shown, n);
+    if (cost > t->room) {
+        t->n_left_out++;
+        return 0;
+    }
+    t->room -= cost;
+    meet(t, shown, n);
+    document_begin(d, NULL, '{');
+    document_add(d, "request", value_u64(index));
+    document_add(d, "id", document_bytes(r->id, r->id_bytes));
+    document_integers(d, "ids", shown, (size_t)n);
+    document_end(d, '}');
+    return 0;
+}
+
+static bool is_chosen(const struct view_report *report, const struct dmi_read_request *r)
+{
+    bool chosen = !report->n_requests;
+    for (size_t i = 0; i < report->n_requests && !chosen; i++)
+        chosen = report->requests[i].bytes == r->id_bytes &&
+                 !memcmp(report->requests[i].text, r->id, r->id_bytes);
+    return chosen;
+}
+
+static int add_requests(struct err *err, struct tokens *t)
+{
+    struct dmi_read_request r = { .size = sizeof r };
+    int e = 0;
+    document_begin(&t->report->document, "tokens", '[');
+    for (uint64_t i = 0; !e && !dmi_read_request(t->report->run, i, &r); i++)
+        if (is_chosen(t->report, &r))
+            e = add_request(err, t, i, &r);
+    document_end(&t->report->document, ']');
+    return e;
+}
+
+static void add_texts(const struct tokens *t)
+{
+    struct document *d = &t->report->document;
+    document_begin(d, "texts", '{');
+    for (uint64_t id = 0; t->vocabulary && id < t->vocabulary->n; id++) {
+        char key[24];
+        size_t n;
+        const char *bytes = vocabulary_bytes(t->vocabulary, (int64_t)id, &n);
+        snprintf(key, sizeof key, "%" PRIu64, id);
+        if (t->met[id])
+            document_add(d, key, document_bytes(bytes, n));
+    }
+    document_end(d, '}');
+}
+
+int view_tokens(struct err *err, struct view_report *report)
+{
+    struct vocabulary vocabulary = { 0 };
+    struct tokens t = { .report = report, .room = view_room(report) / 4 };
+    int r = report->tokenizer ? vocabulary_open(err, report->tokenizer, &vocabulary) : 0;
+    t.vocabulary = vocabulary.n ? &vocabulary : NULL;
+    t.met = calloc(vocabulary.n + 1, sizeof *t.met);
+    if (!r && !t.met)
+        r = err_set_errno(err, ENOMEM, "cannot read the tokens");
+    if (!r)
+        r = add_requests(err, &t);
+    if (!r)
+        add_texts(&t);
+    if (t.n_left_out)
+        view_leave_out(report, "the tokens of %" PRIu64 " requests are left out", t.n_left_out);
+    free(t.met);
+    vocabulary_deinit(&vocabulary);
+    return r;
+}
