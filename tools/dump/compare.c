@@ -3,7 +3,7 @@
 #include "tools/dump/compare.h"
 
 #include "tools/common/select.h"
-#include "tools/dump/aliases.h"
+#include "tools/common/aliases.h"
 
 #include "core/cleanup.h"
 

@@ -4,7 +4,7 @@
 #define TOOLS_DUMP_COMPARE_H
 
 #include "tools/dump/dump.h"
-#include "tools/dump/sums.h"
+#include "tools/common/sums.h"
 
 #include "read/reference.h"
 

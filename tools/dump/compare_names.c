@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump verify --against: what only one side has, a name without layer and request a line. */
 #include "tools/dump/compare.h"
-#include "tools/dump/names.h"
+#include "tools/common/names.h"
 
 #include "core/cleanup.h"
 #include "storage/map.h"

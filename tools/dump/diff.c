@@ -1,140 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dmi-dump diff: which tensor of one run is compared with which of another. */
+/* dmi-dump diff: two runs against each other. */
 #include "tools/dump/diff.h"
-
-#include "tools/common/select.h"
-#include "tools/dump/aliases.h"
 
 #include "core/cleanup.h"
 #include "read/missing.h"
-#include "storage/map.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
-/* @ids: as the side calls the requests; tensors are named as the other run calls them. @lacks: gets what the side has not of what was selected. */
-static int build_side(struct err *err, struct side *s, const struct options *o,
-                      const struct selection_names *ids, const struct aliases *aliases,
-                      struct err *lacks)
+static int open_other(struct err *err, struct differ *d, const struct options *o)
 {
-    struct selection select = o->select; /* its names are borrowed */
-    select.rejected = select.superseded = false;
-    select.requests = *ids;
-    int r = select_records(err, s->reader, &select, false);
-    if (!r)
-        r = select_check(lacks, s->reader, &select);
-    if (r && r != -ENOENT)
-        return err_set(err, r, "%s", lacks->msg);
-    select.requests = aliases->names;
-    struct tensors_query query = { .implied = aliases_implied(aliases), .select = &select };
-    if (ids != &aliases->names) {
-        query.aliases = aliases->all;
-        query.n_aliases = aliases->n;
-    }
-    if (sites_build(s->reader, &s->sites))
-        return err_set_errno(err, ENOMEM, "cannot compare");
-    return tensors_build(err, s->reader, &s->sites, &query, &s->tensors);
-}
-
-/* What only one run has is a difference; what neither has was not meant, nor a name that is said for one of them. */
-static int check_sides(struct err *err, const struct err *lacks, const struct aliases *aliases)
-{
-    const struct err *first = lacks[0].code ? &lacks[0] : &lacks[1];
-    bool both = lacks[0].code && lacks[1].code;
-    return both || (first->code && aliases->n) ? err_set(err, -ENOENT, "%s", first->msg) : 0;
-}
-
-/* Is each position there once, the lower first? Else rows are compared in their order. */
-static bool is_ordered(const struct tensor *t)
-{
-    int64_t end = 0;
-    for (size_t i = 0; i < t->n_stretches; i++) {
-        if (t->stretches[i].position < end)
-            return false;
-        end = t->stretches[i].position + t->stretches[i].n_rows;
-    }
-    return true;
-}
-
-static void pair(const struct tensor *t, const struct tensor *other, struct difference *out)
-{
-    out->other = other;
-    out->bad_shape = t->mixed == TENSOR_MIXED_TYPE || other->mixed == TENSOR_MIXED_TYPE ||
-                     t->width != other->width;
-    out->by_position = is_ordered(t) && is_ordered(other);
-}
-
-static int match(struct differ *d)
-{
-    struct map keys = { 0 };
-    int r = 0;
-    for (size_t i = 0; !r && i < d->other.tensors.n; i++) {
-        const char *key = d->other.tensors.all[i].key;
-        size_t *at = map_at(&keys, key, strlen(key));
-        r = at ? 0 : -ENOMEM;
-        if (at)
-            *at = i;
-    }
-    for (size_t i = 0; !r && i < d->run.tensors.n; i++) {
-        const struct tensor *t = &d->run.tensors.all[i];
-        size_t at = map_get(&keys, t->key, strlen(t->key));
-        if (at == MAP_NONE)
-            continue;
-        d->met[at] = true;
-        pair(t, &d->other.tensors.all[at], &d->results[i]);
-    }
-    map_deinit(&keys);
-    return r;
-}
-
-static int build(struct err *err, struct differ *d)
-{
-    const struct options *o = d->options;
-    _cleanup_(aliases_deinit) struct aliases aliases = { 0 };
-    struct err lacks[2] = { 0 };
-    int r = aliases_of(&o->select.requests, &aliases);
-    if (r)
-        return err_set_errno(err, -r, "cannot compare");
-    r = build_side(err, &d->run, o, &aliases.ids, &aliases, &lacks[0]);
-    if (!r)
-        r = build_side(err, &d->other, o, &aliases.names, &aliases, &lacks[1]);
-    if (!r)
-        r = check_sides(err, lacks, &aliases);
-    if (r)
-        return r;
-    d->results = calloc(d->run.tensors.n + 1, sizeof *d->results);
-    d->met = calloc(d->other.tensors.n + 1, sizeof *d->met);
-    if (!d->results || !d->met || match(d))
-        return err_set_errno(err, ENOMEM, "cannot compare");
-    return diff_rows(err, d);
-}
-
-static int open_other(struct err *err, struct differ *d)
-{
-    const struct options *o = d->options;
     int r = reader_open_index(err, o->other, &d->other.reader);
     if (!r && o->by_rank)
         r = missing_ranks(err, d->other.reader, o->ranks);
-    d->records.reader = d->other.reader;
     return r;
-}
-
-static void side_deinit(struct side *s)
-{
-    tensors_deinit(&s->tensors);
-    sites_deinit(&s->sites);
-}
-
-static void differ_deinit(struct differ *d)
-{
-    records_deinit(&d->records);
-    side_deinit(&d->run);
-    side_deinit(&d->other);
-    reader_close(d->other.reader);
-    free(d->results);
-    free(d->met);
-    row_pair_deinit(&d->row);
 }
 
 /* Names what is wrong with a run, which of them first. Return: how much is damage. */
@@ -146,14 +24,26 @@ static size_t findings_of(const struct reader *reader)
     return facts_findings(&quiet, reader);
 }
 
+static void differ_close(struct differ *d)
+{
+    differ_deinit(d);
+    reader_close(d->other.reader);
+}
+
 int dump_diff(struct reader *reader, const struct options *o)
 {
     struct err err = { 0 };
     struct report report = { .json = o->json };
-    _cleanup_(differ_deinit) struct differ d = { .options = o, .run = { .reader = reader } };
-    int r = open_other(&err, &d);
+    _cleanup_(differ_close) struct differ d = { .run = { .reader = reader },
+                                                .select = &o->select,
+                                                .tolerance = o->tolerance,
+                                                .row_tolerance = o->row_tolerance,
+                                                .undecoded = complain_undecoded };
+    int r = open_other(&err, &d, o);
     if (!r)
-        r = build(&err, &d);
+        r = differ_pair(&err, &d);
+    if (!r)
+        r = differ_rows(&err, &d);
     if (r) {
         complain("%s", err.msg);
         if (r == -ENOTUNIQ)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump diff: how far two runs are apart, by site and by tensor, and where they part first. */
 #include "tools/dump/diff.h"
-#include "tools/dump/names.h"
 
 #include "core/cleanup.h"
 #include "core/words.h"
@@ -23,25 +22,7 @@ static void add_place(struct text *to, const struct divergence *d)
         text_printf(to, ", position %" PRId64, d->position);
 }
 
-static json_t *divergence_value(const struct divergence *d)
-{
-    if (!d->tensor)
-        return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "tensor", value_text(d->tensor->key), "position",
-                     d->position < 0 ? json_null() : json_integer(d->position), "element",
-                     value_u64(d->element), "run", value_double(d->ours), "other",
-                     value_double(d->theirs));
-}
-
 /* ------------------------------------------------------------------------- by site */
-
-struct site_sum {
-    uint64_t n_tensors, n_layers, n_failed, n_rows, n_same, n_lacking;
-    struct sums sums;
-    double error, least_cosine;
-    const struct divergence *first;
-    int32_t last_layer;
-};
 
 static void cell_greatest(struct text *to, const json_t *row)
 {
@@ -88,78 +69,21 @@ static const struct column site_columns[] = {
     { " FIRST", "first", -1, cell_first },
 };
 
-static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct difference *x,
-                       const struct options *o)
-{
-    if (!s->n_tensors++)
-        s->least_cosine = 1;
-    s->n_failed += !difference_passes(x, o);
-    if (!s->n_layers || t->layer > s->last_layer) {
-        s->n_layers++;
-        s->last_layer = t->layer;
-    }
-    s->n_rows += x->n_rows;
-    s->n_same += x->n_same;
-    s->n_lacking += x->n_lacking;
-    sums_add(&s->sums, &x->sums);
-    if (!x->n_rows)
-        return;
-    double error = sums_error(x->sums.err2, x->sums.ref2), cosine = sums_cosine(&x->sums);
-    s->error = error > s->error ? error : s->error;
-    s->least_cosine = cosine < s->least_cosine ? cosine : s->least_cosine;
-    if (x->first.tensor && (!s->first || x->first.record < s->first->record))
-        s->first = &x->first;
-}
-
-static double mean_of(const struct sums *s)
-{
-    return s->n ? s->abs / (double)s->n : 0;
-}
-
-static json_t *site_row(const char *name, const struct site_sum *s)
-{
-    static const struct divergence none;
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(name),
-        "layers", value_u64(s->n_layers), "tensors", value_u64(s->n_tensors), "differing",
-        value_u64(s->n_failed), "rows", value_u64(s->n_rows), "same_rows", value_u64(s->n_same),
-        "lacking_rows", value_u64(s->n_lacking), "greatest", value_double(s->sums.greatest), "mean",
-        value_double(mean_of(&s->sums)), "error", value_double(s->error), "least_cosine",
-        value_double(s->least_cosine), "first", divergence_value(s->first ? s->first : &none));
-}
-
 static int print_sites(const struct differ *d, struct report *report)
 {
-    _cleanup_(freep) struct site_sum *sums = calloc(d->run.sites.n + 1, sizeof *sums);
-    if (!sums)
+    json_t *sites = differ_sites(d);
+    if (!sites)
         return -ENOMEM;
-    for (size_t i = 0; i < d->run.tensors.n; i++) /* of a site those of one request come by layer */
-        if (d->results[i].other)
-            sum_tensor(&sums[d->run.tensors.all[i].order], &d->run.tensors.all[i], &d->results[i],
-                       d->options);
     report_table(report, "sites", site_columns, N_OF(site_columns));
-    for (size_t i = 0; i < d->run.sites.n; i++)
-        if (sums[i].n_tensors)
-            report_row(report, site_row(reader_site(d->run.reader, i)->name, &sums[i]));
+    for (size_t i = 0; i < json_array_size(sites); i++)
+        report_row(report, json_incref(json_array_get(sites, i)));
     report_table_end(report);
     report_line(report, "%s", "");
+    json_decref(sites);
     return 0;
 }
 
 /* ------------------------------------------------------------------------- by tensor */
-
-static json_t *tensor_row(const struct tensor *t, const struct difference *x, bool passed)
-{
-    bool any = x->n_rows;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "key",
-                     value_text(t->key), "rows", value_u64(x->n_rows), "same_rows",
-                     value_u64(x->n_same), "lacking_rows", value_u64(x->n_lacking), "greatest",
-                     any ? value_double(x->sums.greatest) : json_null(), "mean",
-                     any ? value_double(mean_of(&x->sums)) : json_null(), "error",
-                     any ? value_double(sums_error(x->sums.err2, x->sums.ref2)) : json_null(),
-                     "cosine", any ? value_double(sums_cosine(&x->sums)) : json_null(), "first",
-                     divergence_value(&x->first), "other_shape", x->bad_shape, "passes", passed);
-}
 
 static void failure_line(struct report *report, const struct tensor *t, const struct difference *x)
 {
@@ -188,76 +112,33 @@ static void failure_line(struct report *report, const struct tensor *t, const st
                     first.data ? first.data : "");
 }
 
-/* Return: tensors that differ. */
-static uint64_t print_tensors(const struct differ *d, struct report *report)
+static void print_tensors(const struct differ *d, struct report *report)
 {
     uint64_t n_failed = 0;
     if (report->json)
         report_table(report, "tensors", NULL, 0);
     for (size_t i = 0; i < d->run.tensors.n; i++) {
         const struct difference *x = &d->results[i];
-        if (!x->other)
-            continue;
-        bool passed = difference_passes(x, d->options);
-        n_failed += !passed;
-        if (report->json)
-            report_row(report, tensor_row(&d->run.tensors.all[i], x, passed));
-        else if (!passed && n_failed <= MOST_TOLD)
+        bool failed = x->other && !difference_passes(d, x);
+        n_failed += failed;
+        if (x->other && report->json)
+            report_row(report, differ_tensor(d, i));
+        else if (failed && n_failed <= MOST_TOLD)
             failure_line(report, &d->run.tensors.all[i], x);
     }
     if (report->json)
         report_table_end(report);
     if (n_failed > MOST_TOLD)
         report_line(report, "... and %" PRIu64 " more", n_failed - MOST_TOLD);
-    return n_failed;
 }
 
 /* ------------------------------------------------------------------------- what only one has */
 
-/* @has: whether the other side has tensor number i. Return: 0 or -ENOMEM; @n counts them. */
-static int only(const struct side *s, bool (*has)(const struct differ *d, size_t i),
-                const struct differ *d, struct names *sites, uint64_t *n)
-{
-    int r = 0;
-    for (size_t i = 0; !r && i < s->tensors.n; i++) {
-        const char *site;
-        if (has(d, i))
-            continue;
-        size_t n_site = names_site(s->tensors.all[i].key, &site);
-        r = names_add(sites, site, n_site);
-        ++*n;
-    }
-    return r;
-}
-
-static bool other_has(const struct differ *d, size_t i)
-{
-    return d->results[i].other;
-}
-
-static bool run_has(const struct differ *d, size_t i)
-{
-    return d->met[i];
-}
-
-static uint64_t rows_only_in_other(const struct differ *d)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < d->run.tensors.n; i++) {
-        const struct difference *x = &d->results[i];
-        if (x->other && !x->bad_shape && x->other->n_rows > x->n_rows)
-            n += x->other->n_rows - x->n_rows;
-    }
-    return n;
-}
-
-/* Return: 0 or -ENOMEM; @n gets how much only one has: tensors, and rows of the others. */
-static int print_only(const struct differ *d, struct report *report, uint64_t *n)
+static int print_only(const struct differ *d, struct report *report)
 {
     _cleanup_(names_deinit) struct names ours = { 0 }, theirs = { 0 };
-    uint64_t rows = rows_only_in_other(d);
-    *n = rows;
-    if (only(&d->run, other_has, d, &ours, n) || only(&d->other, run_has, d, &theirs, n))
+    uint64_t rows = differ_rows_only_in_other(d);
+    if (differ_only(d, &ours, &theirs))
         return -ENOMEM;
     names_print(report, "Only in the first run (tensors): ", "only_in_run", &ours);
     names_print(report, "Only in the other run (tensors): ", "only_in_other", &theirs);
@@ -282,55 +163,46 @@ static void first_line(struct report *report, const struct divergence *first)
                 place.data ? place.data : "?", first->element, first->ours, first->theirs);
 }
 
-static void verdict(const struct differ *d, struct report *report, uint64_t n_compared,
-                    uint64_t n_failed, bool equal)
+static void verdict(const struct differ *d, struct report *report, const struct differ_totals *t)
 {
-    uint64_t rows = 0, same = 0;
-    for (size_t i = 0; i < d->run.tensors.n; i++) {
-        rows += d->results[i].n_rows;
-        same += d->results[i].n_same;
-    }
-    report_member(report, "compared", value_u64(n_compared));
-    report_member(report, "differing", value_u64(n_failed));
-    report_member(report, "rows", value_u64(rows));
-    report_member(report, "same_rows", value_u64(same));
+    report_member(report, "compared", value_u64(t->n_compared));
+    report_member(report, "differing", value_u64(t->n_differing));
+    report_member(report, "rows", value_u64(t->n_rows));
+    report_member(report, "same_rows", value_u64(t->n_same));
     report_member(report, "unreadable_rows", value_u64(d->n_unreadable));
-    report_member(report, "first", divergence_value(&d->first));
-    report_member(report, "equal", json_boolean(equal));
-    if (!n_compared)
+    report_member(report, "first", differ_divergence(&d->first));
+    report_member(report, "equal", json_boolean(t->equal));
+    if (!t->n_compared)
         report_line(report, "Nothing could be compared: the runs have no tensor of the same name.");
-    else if (equal && same == rows)
+    else if (t->equal && t->n_same == t->n_rows)
         report_line(report, "%s %" PRIu64 " %s the same, bit for bit, in %" PRIu64 " %s.",
-                    word_for(n_compared, "The", "All"), n_compared,
-                    word_for(n_compared, "tensor is", "tensors are"), rows,
-                    word_for(rows, "row", "rows"));
-    else if (equal)
+                    word_for(t->n_compared, "The", "All"), t->n_compared,
+                    word_for(t->n_compared, "tensor is", "tensors are"), t->n_rows,
+                    word_for(t->n_rows, "row", "rows"));
+    else if (t->equal)
         report_line(report,
                     "%s %" PRIu64 " %s: error <= %g of the norm, <= %g in any row; %" PRIu64
                     " of %" PRIu64 " rows have the same bits.",
-                    word_for(n_compared, "The", "All"), n_compared,
-                    word_for(n_compared, "tensor agrees", "tensors agree"), d->options->tolerance,
-                    d->options->row_tolerance, same, rows);
+                    word_for(t->n_compared, "The", "All"), t->n_compared,
+                    word_for(t->n_compared, "tensor agrees", "tensors agree"), d->tolerance,
+                    d->row_tolerance, t->n_same, t->n_rows);
     else
-        report_line(report,
-                    "%" PRIu64 " of %" PRIu64 " %s; %" PRIu64 " of %" PRIu64
-                    " rows have the same bits.",
-                    n_failed, n_compared, word_for(n_compared, "tensor differs", "tensors differ"),
-                    same, rows);
+        report_line(
+            report,
+            "%" PRIu64 " of %" PRIu64 " %s; %" PRIu64 " of %" PRIu64 " rows have the same bits.",
+            t->n_differing, t->n_compared,
+            word_for(t->n_compared, "tensor differs", "tensors differ"), t->n_same, t->n_rows);
 }
 
-int diff_report(struct differ *d, struct report *report)
+int diff_report(const struct differ *d, struct report *report)
 {
-    uint64_t n_compared = 0, n_only;
-    for (size_t i = 0; i < d->run.tensors.n; i++)
-        n_compared += d->results[i].other != NULL;
+    struct differ_totals totals = differ_total(d);
     if (print_sites(d, report))
         return no_memory();
-    uint64_t n_failed = print_tensors(d, report);
-    if (print_only(d, report, &n_only))
+    print_tensors(d, report);
+    if (print_only(d, report))
         return no_memory();
     first_line(report, &d->first);
-    bool equal = n_compared && !n_failed && !n_only && !d->n_unreadable;
-    verdict(d, report, n_compared, n_failed, equal);
-    return equal ? DUMP_OK : DUMP_FAILED;
+    verdict(d, report, &totals);
+    return totals.equal ? DUMP_OK : DUMP_FAILED;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/sums.h"
+#include "tools/common/sums.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/names.h"
+#include "tools/common/names.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -32,19 +32,23 @@ void names_deinit(struct names *l)
     free(l->all);
 }
 
+json_t *names_value(const struct names *l)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < l->n; i++)
+        json_object_setn_new(object, l->all[i].name, l->all[i].n_name, value_u64(l->all[i].n));
+    return object;
+}
+
 void names_print(struct report *report, const char *title, const char *key, const struct names *l)
 {
-    json_t *object = report->json ? json_object() : NULL;
     _cleanup_(text_deinit) struct text line = { 0 };
-    for (size_t i = 0; i < l->n; i++) {
-        if (object)
-            json_object_setn_new(object, l->all[i].name, l->all[i].n_name, value_u64(l->all[i].n));
+    for (size_t i = 0; i < l->n; i++)
         text_printf(&line, "%s%.*s (%" PRIu64 ")", i ? ", " : title, (int)l->all[i].n_name,
                     l->all[i].name, l->all[i].n);
-    }
     if (l->n)
         report_line(report, "%s", line.failed ? title : line.data);
-    report_member(report, key, object);
+    report_member(report, key, report->json ? names_value(l) : NULL);
 }
 
 size_t names_site(const char *key, const char **site)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --request ID=NAME: request ID of the run, which the other side calls NAME. A program of one thread. */
-#ifndef TOOLS_DUMP_ALIASES_H
-#define TOOLS_DUMP_ALIASES_H
+#ifndef TOOLS_COMMON_ALIASES_H
+#define TOOLS_COMMON_ALIASES_H
 
 #include "read/tensors.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dmi-dump diff: rows against the rows at the same positions of another run. */
-#include "tools/dump/diff.h"
+/* Two runs: rows against the rows at the same positions of the other one. */
+#include "tools/common/differ.h"
 
 #include "core/cleanup.h"
 #include "read/record.h"
@@ -81,7 +81,7 @@ static uint64_t first_element(const struct differ *d, const struct row *a, const
 {
     uint64_t i = 0;
     size_t size = dmi_dtype_bytes(a->dtype);
-    const double *x = d->row.reference, *y = d->row.captured;
+    const double *x = d->pair.reference, *y = d->pair.captured;
     while (i < width && (x[i] == y[i] || (isnan(x[i]) && isnan(y[i]))))
         i++;
     if (i < width || a->dtype != b->dtype)
@@ -92,42 +92,53 @@ static uint64_t first_element(const struct differ *d, const struct row *a, const
 }
 
 /* Has the user said how much rows may differ? Else not at all. */
-static bool is_lenient(const struct options *o)
+static bool is_lenient(const struct differ *d)
 {
-    return o->tolerance > 0 || o->row_tolerance > 0;
+    return d->tolerance > 0 || d->row_tolerance > 0;
 }
 
-static void compare_row(struct differ *d, struct difference *x, const struct row *a,
-                        const struct row *b, struct divergence at)
+/* What became of a row, for who wants to know of each. */
+static int say_row(const struct differ *d, const struct divergence *at, uint64_t index,
+                   enum differed_state state, const struct sums *sums)
+{
+    const struct differed_row row = { .tensor = (size_t)(at->tensor - d->run.tensors.all),
+                                      .index = index,
+                                      .position = at->position,
+                                      .state = state,
+                                      .sums = sums };
+    return d->row ? d->row(d->arg, &row) : 0;
+}
+
+static struct sums compare_row(struct differ *d, struct difference *x, const struct row *a,
+                               const struct row *b, struct divergence at)
 {
     uint64_t width = at.tensor->width;
-    read_row(a, width, d->row.reference);
-    read_row(b, width, d->row.captured);
-    struct sums s = sums_of(d->row.captured, d->row.reference, width);
+    read_row(a, width, d->pair.reference);
+    read_row(b, width, d->pair.captured);
+    struct sums s = sums_of(d->pair.captured, d->pair.reference, width);
     sums_add(&x->sums, &s);
     x->n_rows++;
-    if (same_bits(a, b, width)) {
-        x->n_same++;
-        return;
-    }
-    if (is_lenient(d->options) && sums_error(s.err2, s.ref2) <= d->options->row_tolerance)
-        return;
+    bool same = same_bits(a, b, width);
+    x->n_same += same;
+    if (same || (is_lenient(d) && sums_error(s.err2, s.ref2) <= d->row_tolerance))
+        return s;
     at.element = first_element(d, a, b, width);
-    at.ours = d->row.reference[at.element];
-    at.theirs = d->row.captured[at.element];
+    at.ours = d->pair.reference[at.element];
+    at.theirs = d->pair.captured[at.element];
     if (!x->n_differ++)
         x->first = at;
     const struct divergence *first = &d->first;
     if (!first->tensor || at.record < first->record ||
         (at.record == first->record && at.row < first->row))
         d->first = at;
+    return s;
 }
 
-bool difference_passes(const struct difference *x, const struct options *o)
+bool difference_passes(const struct differ *d, const struct difference *x)
 {
     if (x->bad_shape || x->n_lacking || x->n_differ)
         return false;
-    return x->n_same == x->n_rows || sums_error(x->sums.err2, x->sums.ref2) <= o->tolerance;
+    return x->n_same == x->n_rows || sums_error(x->sums.err2, x->sums.ref2) <= d->tolerance;
 }
 
 /* ------------------------------------------------------------------------- visiting */
@@ -139,15 +150,14 @@ static bool wants(void *ctx, size_t tensor)
 }
 
 /* @n: rows; the first of a record says why. */
-static int unreadable(struct differ *d, const struct side *side, size_t record, uint64_t n,
-                      const struct err *why)
+static void unreadable(struct differ *d, const struct side *side, size_t record, uint64_t n,
+                       const struct err *why)
 {
     if (!d->n_unreadable || d->bad_side != side || d->bad_record != record)
-        complain_undecoded(why);
+        d->undecoded(why);
     d->bad_side = side;
     d->bad_record = record;
     d->n_unreadable += n;
-    return 0;
 }
 
 /* @index: of the row in its tensor */
@@ -160,17 +170,21 @@ static int take_row(struct differ *d, struct difference *x, uint64_t index, cons
     if (!(x->by_position ? find_position(x->other, at.position, &place)
                          : find_index(x, index, &place))) {
         x->n_lacking++;
-        return 0;
+        return say_row(d, &at, index, DIFFERED_LACKING, NULL);
     }
     int r = records_get(&why, &d->records, place.record, &data);
-    if (r)
-        return r == -ENOMEM ? r : unreadable(d, &d->other, place.record, 1, &why);
+    if (r == -ENOMEM)
+        return r;
+    if (r) {
+        unreadable(d, &d->other, place.record, 1, &why);
+        return say_row(d, &at, index, DIFFERED_DAMAGED, NULL);
+    }
     const struct reader_record *rec = reader_record(d->other.reader, place.record);
     struct row theirs = { .dtype = rec->at.dtype,
                           .scale = reader_site(d->other.reader, rec->at.site)->scale };
     theirs.data = data + place.row * at.tensor->width * dmi_dtype_bytes(theirs.dtype);
-    compare_row(d, x, ours, &theirs, at);
-    return 0;
+    struct sums sums = compare_row(d, x, ours, &theirs, at);
+    return say_row(d, &at, index, DIFFERED_COMPARED, &sums);
 }
 
 static int take(void *ctx, const struct rows *rows, const struct reader_record *record,
@@ -182,7 +196,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
     struct row ours = { data, t->dtype, reader_site(d->run.reader, record->at.site)->scale };
     struct divergence at = { .tensor = t, .record = p->record };
-    int r = row_pair_reserve(&d->row, t->width + 1);
+    int r = row_pair_reserve(&d->pair, t->width + 1);
     for (uint32_t i = 0; !r && i < p->n_rows; i++, ours.data += n_row) {
         at.row = p->first_row + i;
         at.position = p->position < 0 ? -1 : p->position + i;
@@ -194,11 +208,19 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
 static int damaged(void *ctx, const struct rows *rows, const struct err *why)
 {
     struct differ *d = ctx;
-    const struct stretch *p = &d->run.tensors.all[rows->tensor].stretches[rows->stretch];
-    return unreadable(d, &d->run, p->record, p->n_rows, why);
+    const struct tensor *t = &d->run.tensors.all[rows->tensor];
+    const struct stretch *p = &t->stretches[rows->stretch];
+    struct divergence at = { .tensor = t };
+    int r = 0;
+    unreadable(d, &d->run, p->record, p->n_rows, why);
+    for (uint32_t i = 0; !r && i < p->n_rows; i++) {
+        at.position = p->position < 0 ? -1 : p->position + i;
+        r = say_row(d, &at, rows->first + i, DIFFERED_DAMAGED, NULL);
+    }
+    return r;
 }
 
-int diff_rows(struct err *err, struct differ *d)
+int differ_rows(struct err *err, struct differ *d)
 {
     static const struct rows_visitor visitor = { wants, take, damaged };
     return rows_visit(err, d->run.reader, &d->run.tensors, &visitor, d);

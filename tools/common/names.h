@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that only one of two sides has. A program of one thread. */
-#ifndef TOOLS_DUMP_NAMES_H
-#define TOOLS_DUMP_NAMES_H
+#ifndef TOOLS_COMMON_NAMES_H
+#define TOOLS_COMMON_NAMES_H
 
-#include "tools/dump/output.h"
+#include "tools/common/report.h"
 
 #include "storage/map.h"
 
@@ -21,6 +21,9 @@ struct names {
 /* Counts one more of @name, which is borrowed. Return: 0 or -ENOMEM. */
 int names_add(struct names *names, const char *name, size_t n_name);
 void names_deinit(struct names *names);
+
+/* {"name": tensors, ...} as a new reference. */
+json_t *names_value(const struct names *names);
 
 /* A line that begins with @title, or an object under @key; nothing where there are no names, or (JSON) an empty one. */
 void names_print(struct report *report, const char *title, const char *key,

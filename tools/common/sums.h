@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far two rows, or many, are apart. Pure but for memory: any thread. */
-#ifndef TOOLS_DUMP_SUMS_H
-#define TOOLS_DUMP_SUMS_H
+#ifndef TOOLS_COMMON_SUMS_H
+#define TOOLS_COMMON_SUMS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/aliases.h"
+#include "tools/common/aliases.h"
 
 #include <errno.h>
 #include <stdlib.h>
