@@ -97,7 +97,6 @@ function lensDraw() {
 
 function takeLens(place) {
     const [request, layer, token] = place, found = DATA.lens.findIndex((entry) => String(entry.request) === request);
-    const whole = (x, otherwise) => x !== undefined && Number.isInteger(Number(x)) ? Number(x) : otherwise;
     lens.at = found >= 0 ? found : lens.at;
     const last = DATA.lens[lens.at].positions.length - 1, end = answerOf(DATA.lens[lens.at]).layers.length - 1;
     [lens.layer, lens.token] = [whole(layer, place.length > 1 ? lens.layer : end), whole(token, place.length > 1 ? lens.token : last)];
