@@ -239,7 +239,7 @@ static int build(struct err *err, struct view_report *report, const struct optio
     if (!r)
         r = view_lens(err, report);
     if (!r)
-        r = view_maps(err, report);
+        r = view_maps(err, report, report->run, "maps", view_room(report));
     document_add(d, "damaged_rows", value_u64(report->n_damaged));
     document_add(d, "left_out", json_incref(report->left_out));
     document_end(d, '}');

@@ -15,21 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POOLED_CELLS 512 /* of a layer, where positions share cells */
-#define HEAD_BYTES   400 /* of a map, beside its arrays, at most; and for each layer */
-#define LAYER_BYTES  12
-#define ROWS         1024 /* that are asked for at a time */
-
-enum { CELL_ABSENT = 0, CELL_THERE = 1, CELL_DAMAGED = 2 };
+#define ROWS     1024 /* that are asked for at a time */
+#define N_FLOATS 4    /* arrays of a map */
 
 /* A site of a request. */
 struct map {
-    uint64_t tensor;    /* the first of its tensors */
-    uint32_t n_tensors; /* one a layer */
-    int64_t first, end; /* positions; where they are not known, rows */
-    bool by_row;
-    uint64_t per; /* positions that share a cell; 0: the map is left out */
-    uint64_t n_cells;
+    uint64_t tensor; /* the first of its tensors, one a layer */
+    struct cells cells;
     float *norm, *mean, *peak, *bad; /* [tensor][cell]: sums, then means; of @peak the largest */
     uint32_t *n;                     /* rows of each cell */
     uint8_t *state;
@@ -90,23 +82,10 @@ static int add_extent(struct maps *maps, struct map *m, uint64_t tensor, uint64_
         int r = dmi_read_rows(maps->run, tensor, first, n, NULL, 0, rows, sizeof *rows);
         if (r)
             return r;
-        for (uint64_t i = 0; i < n; i++) {
-            int64_t p = rows[i].position;
-            m->by_row |= p < 0;
-            m->first = p < m->first ? p : m->first;
-            m->end = p >= m->end ? p + 1 : m->end;
-        }
+        for (uint64_t i = 0; i < n; i++)
+            cells_widen(&m->cells, rows[i].position);
     }
     return 0;
-}
-
-/* Where positions are not known cells are rows. */
-static void settle_extent(struct map *m, uint64_t most_rows)
-{
-    if (m->by_row || m->first > m->end) {
-        m->first = 0;
-        m->end = (int64_t)most_rows;
-    }
 }
 
 /* Finds the maps, one after the other in the list of tensors. Return: 0 or -errno. */
@@ -120,81 +99,47 @@ static int find_maps(struct maps *maps)
             break;
         if (!i || !same_map(&t, &before)) {
             if (i)
-                settle_extent(&maps->all[maps->n - 1], most_rows);
+                cells_settle(&maps->all[maps->n - 1].cells, most_rows);
             most_rows = 0;
-            maps->all[maps->n++] = (struct map){ .tensor = i, .first = INT64_MAX };
+            maps->all[maps->n++] = (struct map){ .tensor = i, .cells = CELLS_NONE };
         }
         struct map *m = &maps->all[maps->n - 1];
         maps->of_tensor[i] = (uint32_t)(maps->n - 1);
-        m->n_tensors++;
+        m->cells.n_layers++;
         most_rows = t.n_rows > most_rows ? t.n_rows : most_rows;
         r = add_extent(maps, m, i, t.n_rows);
         before = t;
     }
     if (maps->n)
-        settle_extent(&maps->all[maps->n - 1], most_rows);
+        cells_settle(&maps->all[maps->n - 1].cells, most_rows);
     return r;
 }
 
 /* ------------------------------------------------------------------------- what fits */
 
-static uint64_t cells_of(const struct map *m, uint64_t per)
+/* Return: 0 or -ENOMEM. */
+static int choose_cells(struct maps *maps, struct view_report *report, uint64_t room)
 {
-    return per ? ((uint64_t)(m->end - m->first) + per - 1) / per : 0;
-}
-
-static uint64_t cost_of(const struct map *m, uint64_t per)
-{
-    uint64_t n = m->n_tensors * cells_of(m, per);
-    return HEAD_BYTES + LAYER_BYTES * m->n_tensors + 4 * document_cost(4 * n) + document_cost(n);
-}
-
-static uint64_t per_of_pooled(const struct map *m)
-{
-    return ((uint64_t)(m->end - m->first) + POOLED_CELLS - 1) / POOLED_CELLS;
-}
-
-/* The fewest positions a cell for which there is room, by powers of two. @room: beside what it has already. */
-static uint64_t per_that_fits(const struct map *m, uint64_t room)
-{
-    uint64_t per = 1;
-    while (per < m->per && cost_of(m, per) - cost_of(m, m->per) > room)
-        per *= 2;
-    return per < m->per ? per : m->per;
-}
-
-/* First as many maps as there is room for, then finer cells for the first of them. */
-static void choose_cells(struct maps *maps, struct view_report *report)
-{
-    uint64_t room = view_room(report), n_out = 0, n_pooled = 0;
-    for (size_t i = 0; i < maps->n; i++) {
-        struct map *m = &maps->all[i];
-        uint64_t cost = cost_of(m, per_of_pooled(m));
-        bool fits = cost <= room;
-        m->per = fits ? per_of_pooled(m) : 0;
-        room -= fits ? cost : 0;
-        n_out += !fits;
-    }
-    for (size_t i = 0; i < maps->n; i++) {
-        struct map *m = &maps->all[i];
-        uint64_t per = m->per ? per_that_fits(m, room) : 0;
-        room -= m->per ? cost_of(m, per) - cost_of(m, m->per) : 0;
-        m->per = per;
-        n_pooled += per > 1;
-    }
+    uint64_t n_out;
+    _cleanup_(freep) struct cells **all = calloc(maps->n + 1, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < maps->n; i++)
+        all[i] = &maps->all[i].cells;
+    uint64_t n_pooled = cells_choose(all, maps->n, N_FLOATS, room, &n_out);
     if (n_out)
         view_leave_out(report, "%" PRIu64 " of %zu maps are left out", n_out, maps->n);
     if (n_pooled)
         view_leave_out(report, "in %" PRIu64 " of %zu maps several positions share a cell",
                        n_pooled, maps->n);
+    return 0;
 }
 
 static int map_make(struct map *m)
 {
-    if (!m->per)
+    if (!m->cells.per)
         return 0;
-    m->n_cells = cells_of(m, m->per);
-    size_t n = m->n_tensors * m->n_cells + 1;
+    size_t n = cells_all(&m->cells) + 1;
     m->norm = calloc(n, sizeof *m->norm);
     m->mean = calloc(n, sizeof *m->mean);
     m->peak = calloc(n, sizeof *m->peak);
@@ -224,14 +169,6 @@ static bool is_damaged(const struct dmi_stats_row *row, uint64_t width)
     return width && isnan(row->mean) && !row->n_bad;
 }
 
-/* The cell of a row; SIZE_MAX: outside of the map. */
-static size_t cell_of(const struct map *m, uint64_t tensor, int64_t at)
-{
-    if (at < m->first || at >= m->end)
-        return SIZE_MAX;
-    return (size_t)((tensor - m->tensor) * m->n_cells + (uint64_t)(at - m->first) / m->per);
-}
-
 /* At most ROWS of them. */
 static int take_some(struct maps *maps, uint64_t tensor, uint64_t first,
                      const struct dmi_stats_row *rows, uint64_t n)
@@ -244,8 +181,8 @@ static int take_some(struct maps *maps, uint64_t tensor, uint64_t first,
     for (uint64_t i = 0; !r && i < n; i++) {
         bool damaged = is_damaged(&rows[i], t.width);
         maps->n_damaged += damaged;
-        int64_t at = m->by_row ? (int64_t)(first + i) : maps->rows[i].position;
-        size_t cell = m->per ? cell_of(m, tensor, at) : SIZE_MAX;
+        int64_t at = m->cells.by_row ? (int64_t)(first + i) : maps->rows[i].position;
+        size_t cell = cells_at(&m->cells, tensor - m->tensor, at);
         if (cell == SIZE_MAX)
             continue;
         if (damaged)
@@ -267,7 +204,7 @@ static int take(void *arg, uint64_t tensor, uint64_t first, const struct dmi_sta
 
 static void map_divide(struct map *m)
 {
-    for (size_t i = 0; m->per && i < m->n_tensors * m->n_cells; i++) {
+    for (size_t i = 0; i < cells_all(&m->cells); i++) {
         float n = m->n[i] ? (float)m->n[i] : 1;
         m->norm[i] /= n;
         m->mean[i] /= n;
@@ -277,28 +214,34 @@ static void map_divide(struct map *m)
 
 /* ------------------------------------------------------------------------- the document */
 
+void view_cells(struct document *d, const struct cells *c)
+{
+    document_add(d, "by_row", json_boolean(c->by_row));
+    document_add(d, "first", json_integer(c->first));
+    document_add(d, "positions", json_integer(c->end - c->first));
+    document_add(d, "per", value_u64(c->per));
+    document_add(d, "cells", value_u64(c->n));
+}
+
 static int map_add(struct document *d, struct maps *maps, const struct map *m)
 {
     struct dmi_read_tensor t = { .size = sizeof t };
     int r = dmi_read_tensor(maps->run, m->tensor, &t);
     if (r)
         return r;
-    size_t n = m->n_tensors * m->n_cells;
+    const struct cells *c = &m->cells;
+    size_t n = cells_all(c);
     document_begin(d, NULL, '{');
     document_add(d, "request", json_integer(view_request_of(maps->run, &t)));
     document_add(d, "id", view_id_of(&t));
     document_add(d, "site", document_bytes(t.name, site_bytes(&t)));
     json_t *layers = json_array();
-    for (uint32_t i = 0; !r && i < m->n_tensors; i++) {
+    for (uint32_t i = 0; !r && i < c->n_layers; i++) {
         r = dmi_read_tensor(maps->run, m->tensor + i, &t);
         json_array_append_new(layers, t.layer < 0 ? json_null() : json_integer(t.layer));
     }
     document_add(d, "layers", layers);
-    document_add(d, "by_row", json_boolean(m->by_row));
-    document_add(d, "first", json_integer(m->first));
-    document_add(d, "positions", json_integer(m->end - m->first));
-    document_add(d, "per", value_u64(m->per));
-    document_add(d, "cells", value_u64(m->n_cells));
+    view_cells(d, c);
     document_floats(d, "norm", m->norm, n);
     document_floats(d, "mean", m->mean, n);
     document_floats(d, "max", m->peak, n);
@@ -337,11 +280,12 @@ static int read_all(struct err *err, struct maps *maps, struct view_report *repo
     return 0;
 }
 
-int view_maps(struct err *err, struct view_report *report)
+int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, const char *key,
+              uint64_t room)
 {
     struct dmi_read_run run = { .size = sizeof run };
-    _cleanup_(maps_deinit) struct maps maps = { .run = report->run };
-    int r = dmi_read_run(report->run, &run);
+    _cleanup_(maps_deinit) struct maps maps = { .run = of };
+    int r = dmi_read_run(of, &run);
     maps.n_tensors = run.n_tensors;
     maps.all = calloc(run.n_tensors + 1, sizeof *maps.all);
     maps.of_tensor = calloc(run.n_tensors + 1, sizeof *maps.of_tensor);
@@ -349,18 +293,18 @@ int view_maps(struct err *err, struct view_report *report)
     if (!r)
         r = maps.all && maps.of_tensor && maps.rows ? find_maps(&maps) : -ENOMEM;
     if (!r)
-        choose_cells(&maps, report);
+        r = choose_cells(&maps, report, room);
     if (!r)
         r = maps_make(&maps);
     if (!r && (r = read_all(err, &maps, report)))
         return r;
-    document_begin(&report->document, "maps", '[');
+    document_begin(&report->document, key, '[');
     for (size_t i = 0; !r && i < maps.n; i++) {
         map_divide(&maps.all[i]);
-        if (maps.all[i].per)
+        if (maps.all[i].cells.per)
             r = map_add(&report->document, &maps, &maps.all[i]);
     }
     document_end(&report->document, ']');
-    report->n_damaged = maps.n_damaged;
+    report->n_damaged += maps.n_damaged;
     return r ? err_set_errno(err, -r, "cannot compute the maps") : 0;
 }

@@ -4,6 +4,7 @@
 #define TOOLS_VIEW_VIEW_H
 
 #include "core/err.h"
+#include "tools/view/cells.h"
 #include "tools/view/document.h"
 
 #include <dmi/read.h>
@@ -34,6 +35,9 @@ uint64_t view_room(const struct view_report *report);
 void view_leave_out(struct view_report *report, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Members that say where a map's cells are. */
+void view_cells(struct document *document, const struct cells *cells);
+
 /* Index of a tensor's request, -1: none. */
 int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor);
 
@@ -45,7 +49,9 @@ int view_overview(struct err *err, struct view_report *report);
 /* Of all tokens of the chosen requests, whatever else is selected: before anything is. */
 int view_tokens(struct err *err, struct view_report *report);
 int view_lens(struct err *err, struct view_report *report);
-int view_maps(struct err *err, struct view_report *report);
+/* @of: a run that is open; @room: bytes of the document that they may take. */
+int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, const char *key,
+              uint64_t room);
 int view_values(struct err *err, struct view_report *report);
 
 #endif
