@@ -43,13 +43,15 @@ struct scoring {
     struct repeats repeats;
     struct head_sums *sums; /* by head */
     uint32_t flags;
+    dmi_analyze_take *take; /* the caller's; NULL: none */
+    void *arg;
 };
 
 static int take_scores(void *arg, const struct dmi_analyze_rows *rows)
 {
     struct scoring *s = arg;
     scores_add(&s->sums[number_of(s->plan, rows->layer, rows->head)], &s->repeats, s->flags, rows);
-    return 0;
+    return s->take ? s->take(s->arg, rows) : 0;
 }
 
 /* Ids that the caller gave, or the run's. Return: how many are known, or -errno. */
@@ -109,6 +111,8 @@ int64_t dmi_analyze_heads(struct dmi_analyze *a, const struct dmi_analyze_heads_
     int r = repeats_init(&s.repeats, ids, a->plan.n_keys);
     s.sums = sums;
     s.flags = o.flags;
+    s.take = o.take;
+    s.arg = o.arg;
     r = r ? answer_fail(a, r, "no memory for scores")
           : attention_run(&a->err, &a->plan, take_scores, &s);
     if (!r)

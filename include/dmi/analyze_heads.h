@@ -27,6 +27,9 @@ struct dmi_analyze_heads_options {
         ids; /* token ids of positions 0 to n_ids - 1; NULL: those of the site that @ids_site names */
     uint64_t n_ids;
     const char *ids_site; /* NULL: token_ids */
+    dmi_analyze_take
+        *take; /* gets the weights too, as from dmi_analyze_attention(); NULL: of no interest */
+    void *arg;
 };
 
 /* Means over queries, 0 to 1 but for entropy and distance. NaN: no query has what it needs. */

@@ -89,6 +89,13 @@ class Browser:
         actions = [{"type": kind, "value": key} for key in each for kind in ("keyDown", "keyUp")]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
+    def until(self, holds, seconds=3):
+        """Whether it holds, now or soon: a page handles a key, a new address and a dialog that closes one after the other."""
+        ends = time.monotonic() + seconds
+        while not (done := holds()) and time.monotonic() < ends:
+            time.sleep(0.02)
+        return done
+
     def fragment(self):
         return self.run("return decodeURIComponent(location.hash)")
 

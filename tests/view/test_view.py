@@ -236,9 +236,9 @@ def test_what_is_left_out_is_said(check, tmp_path):
 
 
 def test_positions_share_cells_where_a_map_does_not_fit(check, tmp_path):
-    n = 5600
+    n = 8000
     run = schedule(tmp_path / "run", [f"step 0 {n} long:0:{n}:0:{PREFILL}:{n}:0", *(f"wide {layer} 1 5" for layer in range(3))])
-    said = as_json(run, "--max-bytes", "256K")
+    said = as_json(run, "--max-bytes", "512K")
     entry, = said["maps"]
     per = entry["per"]
     cells = entry["cells"]

@@ -3,6 +3,8 @@
 
 #include "analyze/ids.h"
 #include "core/cleanup.h"
+#include "tools/common/proof.h"
+#include "tools/common/queries.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
@@ -104,34 +106,13 @@ static int no_memory(void)
     return ANALYZE_USAGE;
 }
 
-/* Notes which positions have a row in a tensor. */
-static void note_positions(struct dmi_read *run, uint64_t tensor, uint64_t n_rows, bool *wanted,
-                           int64_t n_keys)
-{
-    struct dmi_read_row rows[64];
-    for (uint64_t at = 0, n; at < n_rows; at += n) {
-        n = n_rows - at < 64 ? n_rows - at : 64;
-        if (dmi_read_rows(run, tensor, at, n, NULL, 0, rows, sizeof *rows))
-            return;
-        for (uint64_t i = 0; i < n; i++)
-            if (rows[i].position >= 0 && rows[i].position < n_keys)
-                wanted[rows[i].position] = true;
-    }
-}
-
 /* Selects by the words, and notes which positions the first layer of the answer has rows of then. */
 static int find_positions(const struct options *o, struct asked *a, bool *wanted, int64_t n_keys)
 {
-    struct dmi_read_tensor t = { .size = sizeof t };
-    struct dmi_read_run about = { .size = sizeof about };
-    int32_t layer = dmi_analyze_layer(a->answer, 0);
     int status = select_run(o, o->tokens, a->run);
     if (status)
         return status;
-    dmi_read_run(a->run, &about);
-    for (uint64_t i = 0; i < about.n_tensors; i++)
-        if (!dmi_read_tensor(a->run, i, &t) && t.layer == layer)
-            note_positions(a->run, i, t.n_rows, wanted, n_keys);
+    queries_note(a->run, dmi_analyze_layer(a->answer, 0), wanted, n_keys);
     return select_run(o, NULL, a->run);
 }
 
@@ -253,33 +234,15 @@ int asked_answer(const struct options *o, struct asked *a)
 
 /* ------------------------------------------------------------------------- the proof */
 
-/* What speaks against the answer; NULL: nothing does. */
-static const char *objection(const struct dmi_analyze_proof *p,
-                             const struct dmi_analyze_shape *shape)
-{
-    if (p->state == DMI_ANALYZE_FAILS)
-        return "attention's weights times v are not z";
-    if (p->state == DMI_ANALYZE_UNCHECKED && shape->n_borrowed)
-        return "rows of another request stand in for those that a prefix cache had, and without v "
-               "and z nothing shows that they "
-               "are right";
-    return NULL;
-}
-
 int asked_judge(const struct options *o, struct asked *a)
 {
     struct dmi_analyze_proof p = { .size = sizeof p };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
+    char why[256];
     dmi_analyze_shape(a->answer, &shape);
     dmi_analyze_proof(a->answer, -1, -1, &p);
-    const char *why = objection(&p, &shape);
-    if (!why)
+    if (!proof_refuses(&p, &shape, why, sizeof why))
         return ANALYZE_OK;
-    const char *end = o->unchecked ? "" : "; --unchecked prints the answer";
-    if (p.state == DMI_ANALYZE_FAILS)
-        complain("%s: head %d.%u is off by %.2g of z's norm, where %.2g is allowed%s", why, p.layer,
-                 p.head, p.error, p.bound, end);
-    else
-        complain("%s%s", why, end);
+    complain("%s%s", why, o->unchecked ? "" : "; --unchecked prints the answer");
     return o->unchecked ? ANALYZE_OK : ANALYZE_REFUSED;
 }

@@ -3,23 +3,14 @@
 
 #include "core/cleanup.h"
 #include "tools/analyze/describe.h"
-#include "tools/analyze/pairs.h"
 #include "tools/analyze/weights_file.h"
+#include "tools/common/pairs.h"
 #include "tools/common/report.h"
+#include "tools/common/weight_map.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAP_CELLS 64 /* of a side, at most */
-
-/* One head's weights: a cell is the largest weight of some queries and keys. */
-struct weight_map {
-    float *cells;
-    size_t n_rows, n_columns;
-    uint64_t n_queries;
-    int64_t n_keys;
-};
 
 struct taken {
     struct pairs pairs;
@@ -31,35 +22,6 @@ struct taken {
 
 /* ------------------------------------------------------------------------- the map */
 
-static int map_init(struct weight_map *m, const struct dmi_analyze_shape *shape)
-{
-    m->n_queries = shape->n_queries;
-    m->n_keys = shape->n_keys;
-    m->n_rows = m->n_queries < MAP_CELLS ? (size_t)m->n_queries : MAP_CELLS;
-    m->n_columns = m->n_keys < MAP_CELLS ? (size_t)m->n_keys : MAP_CELLS;
-    m->cells = calloc(m->n_rows * m->n_columns + 1, sizeof *m->cells);
-    return m->cells ? 0 : -1;
-}
-
-static void map_add(struct weight_map *m, const struct dmi_analyze_rows *rows, bool skip_first)
-{
-    for (uint32_t i = 0; i < rows->n; i++) {
-        float *cells = m->cells + (rows->first_query + i) * m->n_rows / m->n_queries * m->n_columns;
-        for (int64_t key = skip_first; key <= rows->queries[i]; key++) {
-            float *cell = &cells[(size_t)key * m->n_columns / (size_t)m->n_keys];
-            float weight = rows->weights[i * rows->stride + (size_t)key];
-            *cell = weight > *cell ? weight : *cell;
-        }
-    }
-}
-
-/* The first query of a row of cells. */
-static int64_t query_of(const struct weight_map *m, const struct dmi_analyze_shape *shape,
-                        size_t row)
-{
-    return shape->queries[(row * m->n_queries + m->n_rows - 1) / m->n_rows];
-}
-
 static void print_map(struct report *r, const struct weight_map *m,
                       const struct dmi_analyze_shape *shape)
 {
@@ -68,14 +30,14 @@ static void print_map(struct report *r, const struct weight_map *m,
     report_line(r, "%9s keys 0 to %lld: ' ' below 0.05, '@' above 0.95", "QUERY",
                 (long long)m->n_keys - 1);
     for (size_t i = 0; i < m->n_rows; i++) {
-        char line[MAP_CELLS + 1] = { 0 };
+        char line[WEIGHT_MAP_CELLS + 1] = { 0 };
         for (size_t k = 0; k < m->n_columns; k++) {
             float v = m->cells[i * m->n_columns + k];
             line[k] = v >= 0 && v <= 1.001f
                           ? shades[(int)(v * 9 + 0.5f) > 9 ? 9 : (int)(v * 9 + 0.5f)]
                           : '?';
         }
-        report_line(r, "%9lld %s", (long long)query_of(m, shape, i), line);
+        report_line(r, "%9lld %s", (long long)weight_map_query(m, shape, i), line);
     }
 }
 
@@ -87,7 +49,7 @@ static json_t *map_object(const struct weight_map *m, const struct dmi_analyze_s
         for (size_t k = 0; k < m->n_columns; k++)
             json_array_append_new(row, value_double((double)m->cells[i * m->n_columns + k]));
         json_array_append_new(rows, row);
-        json_array_append_new(queries, json_integer(query_of(m, shape, i)));
+        json_array_append_new(queries, json_integer(weight_map_query(m, shape, i)));
     }
     return json_pack("{s:o, s:o}", "queries", queries, "cells", rows);
 }
@@ -99,7 +61,7 @@ static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
     struct taken *t = arg;
     pairs_add(&t->pairs, rows, t->skip_first);
     if (t->has_map)
-        map_add(&t->map, rows, t->skip_first);
+        weight_map_add(&t->map, rows, t->skip_first);
     if (t->has_file)
         t->failure = weights_file_add(&t->file, rows);
     return t->failure;
@@ -164,7 +126,8 @@ static int begin(const struct options *o, struct asked *a, struct taken *t)
     struct err err = { 0 };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     dmi_analyze_shape(a->answer, &shape);
-    if (pairs_init(&t->pairs, o->n_top) || (o->map && map_init(&t->map, &shape))) {
+    if (pairs_init(&t->pairs, o->n_top) ||
+        (o->map && weight_map_init(&t->map, &shape, WEIGHT_MAP_CELLS))) {
         complain("no memory");
         return ANALYZE_USAGE;
     }
@@ -208,7 +171,7 @@ int analyze_attention(const struct options *o)
         status = give_answer(o, &a, &t);
     weights_file_deinit(&t.file);
     pairs_deinit(&t.pairs);
-    free(t.map.cells);
+    weight_map_deinit(&t.map);
     asked_close(&a);
     return status;
 }

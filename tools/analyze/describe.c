@@ -1,30 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/describe.h"
 
-#include <math.h>
-
-static const char *const state_names[] = { "not checked", "holds", "fails" };
-
-static json_t *proof_object(const struct dmi_analyze_proof *p)
-{
-    bool compared = p->n_rows;
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "state", state_names[p->state], "error",
-                     compared ? value_double(p->error) : json_null(), "worst_row",
-                     compared ? value_double(p->worst_row) : json_null(), "bound",
-                     compared ? value_double(p->bound) : json_null(), "rows", value_u64(p->n_rows),
-                     "layer", compared ? value_layer(p->layer) : json_null(), "head",
-                     compared ? json_integer(p->head) : json_null());
-}
+#include "tools/common/proof.h"
 
 static void say_proof(struct report *r, const struct dmi_analyze_proof *p)
 {
     if (!p->n_rows)
         report_line(r, "A v = z  not checked: v or z was not captured");
     else
-        report_line(r,
-                    "A v = z  %s%s: off by %.1e of z's norm at most (head %d.%u), %.0e is allowed",
-                    state_names[p->state], p->state == DMI_ANALYZE_UNCHECKED ? " everywhere" : "",
-                    p->error, p->layer, p->head, p->bound);
+        report_line(
+            r, "A v = z  %s%s: off by %.1e of z's norm at most (head %d.%u), %.0e is allowed",
+            proof_state_name(p->state), p->state == DMI_ANALYZE_UNCHECKED ? " everywhere" : "",
+            p->error, p->layer, p->head, p->bound);
 }
 
 void describe_answer(struct report *r, struct asked *a)
@@ -45,7 +32,7 @@ void describe_answer(struct report *r, struct asked *a)
     report_member(r, "keys", json_integer(s.n_keys));
     report_member(r, "multiplier", value_double(s.multiplier));
     report_member(r, "borrowed", value_u64(s.n_borrowed));
-    report_member(r, "proof", proof_object(&p));
+    report_member(r, "proof", proof_value(&p));
     report_line(r, "run      %s", run.path);
     report_line(r, "request  %.*s", s.request ? (int)s.request_bytes : 1,
                 s.request ? s.request : "-");

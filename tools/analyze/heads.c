@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "tools/analyze/describe.h"
 #include "tools/analyze/result.h"
+#include "tools/common/head_scores.h"
 
 #include <dmi/analyze_heads.h>
 #include <dmi/dtype.h>
@@ -14,69 +15,30 @@
 
 #define FORMULA "1"
 
-/* Numbers of a score, and how a list of the best of it is called; NULL: it has none. */
-static const struct {
-    const char *name;
-    size_t offset;
-    const char *what;
-} kinds[] = {
-    { "previous", offsetof(struct dmi_analyze_score, previous), "mean weight of the token before" },
-    { "duplicate", offsetof(struct dmi_analyze_score, duplicate),
-      "mean weight of the first occurrence of the same token" },
-    { "induction", offsetof(struct dmi_analyze_score, induction),
-      "mean weight of what came after the same token" },
-    { "sink", offsetof(struct dmi_analyze_score, sink), "mean weight of the first token" },
-    { "entropy", offsetof(struct dmi_analyze_score, entropy), NULL },
-    { "distance", offsetof(struct dmi_analyze_score, distance), NULL },
-    { "mul_previous", offsetof(struct dmi_analyze_score, mul_previous), NULL },
-    { "mul_duplicate", offsetof(struct dmi_analyze_score, mul_duplicate), NULL },
-    { "mul_induction", offsetof(struct dmi_analyze_score, mul_induction), NULL },
-    { "abs_previous", offsetof(struct dmi_analyze_score, abs_previous), NULL },
-    { "abs_duplicate", offsetof(struct dmi_analyze_score, abs_duplicate), NULL },
-    { "abs_induction", offsetof(struct dmi_analyze_score, abs_induction), NULL },
-};
-#define KINDS (sizeof kinds / sizeof *kinds)
-
-static double value_of(const struct dmi_analyze_score *s, size_t kind)
-{
-    double v;
-    memcpy(&v, (const char *)s + kinds[kind].offset, sizeof v);
-    return v;
-}
-
 /* ------------------------------------------------------------------------- lists */
-
-static _Thread_local size_t sorted_kind; /* for by_value() */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = value_of(a, sorted_kind), y = value_of(b, sorted_kind);
-    return x != y ? (x < y ? 1 : -1) : 0;
-}
 
 static void list_kind(struct report *r, size_t kind, struct dmi_analyze_score *scores, size_t n,
                       uint32_t n_top)
 {
-    sorted_kind = kind;
     report_line(r, "%s", "");
-    report_line(r, "%s: %s", kinds[kind].name, kinds[kind].what);
-    if (n && isnan(value_of(&scores[0], kind))) {
+    report_line(r, "%s: %s", head_scores[kind].name, head_scores[kind].what);
+    if (n && isnan(head_score_of(&scores[0], kind))) {
         report_line(
             r, "    not defined: no token of the queries came before, or the run has no token_ids");
         return;
     }
-    qsort(scores, n, sizeof *scores, by_value);
+    head_scores_sort(scores, n, kind);
     for (size_t i = 0; i < n && i < n_top; i++)
         report_line(r, "%5d.%-4u %.4f", scores[i].layer, scores[i].head,
-                    value_of(&scores[i], kind));
+                    head_score_of(&scores[i], kind));
 }
 
 static json_t *score_object(const struct dmi_analyze_score *s)
 {
     json_t *o =
         json_pack("{s:o, s:I}", "layer", value_layer(s->layer), "head", (json_int_t)s->head);
-    for (size_t k = 0; k < KINDS; k++)
-        json_object_set_new(o, kinds[k].name, value_double(value_of(s, k)));
+    for (size_t k = 0; k < HEAD_SCORES; k++)
+        json_object_set_new(o, head_scores[k].name, value_double(head_score_of(s, k)));
     return o;
 }
 
@@ -89,8 +51,8 @@ static void print(struct report *r, const struct options *o, struct asked *a,
         json_array_append_new(all, score_object(&scores[i]));
     report_member(r, "scores", all);
     report_member(r, "repeated", value_u64(n ? scores[0].n_repeated : 0));
-    for (size_t k = 0; k < KINDS && !r->json; k++)
-        if (kinds[k].what)
+    for (size_t k = 0; k < HEAD_SCORES && !r->json; k++)
+        if (head_scores[k].what)
             list_kind(r, k, scores, n, o->n_top);
 }
 
@@ -113,16 +75,16 @@ static json_t *metadata(const struct options *o, struct asked *a)
 
 /* A number a head: first all layers, then heads, then each kind. */
 static int write_numbers(struct err *err, struct result *r, const struct dmi_analyze_score *scores,
-                         uint64_t n, const uint64_t at[KINDS + 2])
+                         uint64_t n, const uint64_t at[HEAD_SCORES + 2])
 {
     int e = 0;
     for (uint64_t i = 0; i < n && !e; i++) {
         int64_t layer = scores[i].layer, head = scores[i].head;
-        e = result_write(err, r, &layer, 8, at[KINDS] + i * 8);
+        e = result_write(err, r, &layer, 8, at[HEAD_SCORES] + i * 8);
         if (!e)
-            e = result_write(err, r, &head, 8, at[KINDS + 1] + i * 8);
-        for (size_t k = 0; k < KINDS && !e; k++) {
-            double v = value_of(&scores[i], k);
+            e = result_write(err, r, &head, 8, at[HEAD_SCORES + 1] + i * 8);
+        for (size_t k = 0; k < HEAD_SCORES && !e; k++) {
+            double v = head_score_of(&scores[i], k);
             e = result_write(err, r, &v, 8, at[k] + i * 8);
         }
     }
@@ -133,14 +95,14 @@ static int write_file(struct err *err, const struct options *o, struct asked *a,
                       const struct dmi_analyze_score *scores, uint64_t n)
 {
     struct result r;
-    uint64_t at[KINDS + 2];
+    uint64_t at[HEAD_SCORES + 2];
     int e = result_open(err, &r, o->output, o->force, a->run);
     if (!e)
         e = result_begin(err, &r, metadata(o, a));
-    for (size_t k = 0; k < KINDS && !e; k++)
-        at[k] = result_add(&r, kinds[k].name, DMI_DTYPE_F64, &n, 1);
-    at[KINDS] = result_add(&r, "layers", DMI_DTYPE_I64, &n, 1);
-    at[KINDS + 1] = result_add(&r, "heads", DMI_DTYPE_I64, &n, 1);
+    for (size_t k = 0; k < HEAD_SCORES && !e; k++)
+        at[k] = result_add(&r, head_scores[k].name, DMI_DTYPE_F64, &n, 1);
+    at[HEAD_SCORES] = result_add(&r, "layers", DMI_DTYPE_I64, &n, 1);
+    at[HEAD_SCORES + 1] = result_add(&r, "heads", DMI_DTYPE_I64, &n, 1);
     if (!e)
         e = result_end_header(err, &r);
     if (!e)

@@ -105,45 +105,60 @@ static void put_base64(struct document *d, const void *data, size_t n)
     text_add(&d->out, "\"", 1);
 }
 
-void document_floats(struct document *d, const char *key, const float *values, size_t n)
+/* Numbers as text, but for a page: base64 of the elements. Return: whether they are text, which the caller adds. */
+static bool begin_array(struct document *d, const char *key, const void *values, size_t n_bytes)
 {
     put_key(d, key);
-    if (d->in_page) {
-        put_base64(d, values, n * sizeof *values);
+    if (d->in_page)
+        put_base64(d, values, n_bytes);
+    else
+        text_add(&d->out, "[", 1);
+    return !d->in_page;
+}
+
+static void end_array(struct document *d)
+{
+    text_add(&d->out, "]", 1);
+}
+
+void document_floats(struct document *d, const char *key, const float *values, size_t n)
+{
+    if (!begin_array(d, key, values, n * sizeof *values))
         return;
-    }
-    text_add(&d->out, "[", 1);
     for (size_t i = 0; i < n; i++) {
         text_add(&d->out, ",", i ? 1 : 0);
         text_json_double(&d->out, (double)values[i]);
     }
-    text_add(&d->out, "]", 1);
+    end_array(d);
+}
+
+void document_doubles(struct document *d, const char *key, const double *values, size_t n)
+{
+    if (!begin_array(d, key, values, n * sizeof *values))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        text_add(&d->out, ",", i ? 1 : 0);
+        text_json_double(&d->out, values[i]);
+    }
+    end_array(d);
 }
 
 void document_integers(struct document *d, const char *key, const int32_t *values, size_t n)
 {
-    put_key(d, key);
-    if (d->in_page) {
-        put_base64(d, values, n * sizeof *values);
+    if (!begin_array(d, key, values, n * sizeof *values))
         return;
-    }
-    text_add(&d->out, "[", 1);
     for (size_t i = 0; i < n; i++)
         text_printf(&d->out, i ? ",%" PRId32 : "%" PRId32, values[i]);
-    text_add(&d->out, "]", 1);
+    end_array(d);
 }
 
 void document_octets(struct document *d, const char *key, const uint8_t *values, size_t n)
 {
-    put_key(d, key);
-    if (d->in_page) {
-        put_base64(d, values, n);
+    if (!begin_array(d, key, values, n))
         return;
-    }
-    text_add(&d->out, "[", 1);
     for (size_t i = 0; i < n; i++)
         text_printf(&d->out, i ? ",%u" : "%u", values[i]);
-    text_add(&d->out, "]", 1);
+    end_array(d);
 }
 
 uint64_t document_cost(uint64_t n_bytes)

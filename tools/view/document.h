@@ -33,10 +33,11 @@ void document_add(struct document *d, const char *key, json_t *value);
 
 /* Arrays of numbers; what is not finite is null where they are not base64. */
 void document_floats(struct document *d, const char *key, const float *values, size_t n);
+void document_doubles(struct document *d, const char *key, const double *values, size_t n);
 void document_integers(struct document *d, const char *key, const int32_t *values, size_t n);
 void document_octets(struct document *d, const char *key, const uint8_t *values, size_t n);
 
-/* Bytes that document_floats() and document_octets() add to a page for so many bytes of elements, at most. */
+/* Bytes that these add to a page for so many bytes of elements, at most. */
 uint64_t document_cost(uint64_t n_bytes);
 
 #endif

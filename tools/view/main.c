@@ -28,11 +28,18 @@ struct names {
     size_t n, room;
 };
 
+/* Heads that --head names so far. */
+struct heads {
+    struct dmi_analyze_head *all;
+    size_t n, room;
+};
+
 struct options {
-    const char *run, *output, *tokenizer;
+    const char *run, *output, *config, *tokenizer;
     bool force, json;
     uint64_t max_bytes;
     struct names requests, sites, values, answers;
+    struct heads heads;
     struct text layers, tokens; /* with commas */
 };
 
@@ -50,6 +57,11 @@ static const char usage[] =
     "  --values NAME      all rows of this site or tensor on the page Values (default: the last "
     "row\n"
     "                     of each tensor, cut to 64 elements)\n"
+    "  --head LAYER.HEAD  this head at full resolution, too (default: the best four of each kind)\n"
+    "  --config FILE      a model's config.json or GGUF, of which attention needs what the run "
+    "does "
+    "not\n"
+    "                     say\n"
     "  --with FILE        an answer of `python -m dmi lens` on the page Lens\n"
     "  --tokenizer FILE   texts of tokens, from a tokenizer.json, the folder that has it, or a "
     "GGUF\n"
@@ -60,8 +72,8 @@ static const char usage[] =
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
     "joined,\n"
-    "or one segment file. --request, --site, --values and --with may come several\n"
-    "times.\n"
+    "or one segment file. --request, --site, --values, --head and --with may come\n"
+    "several times.\n"
     "Exit status: 0 all well; 1 damage; 2 wrong usage, a name that the run has not, or nothing "
     "that\n"
     "could be read or written.\n";
@@ -88,6 +100,22 @@ static bool add_words(struct text *to, const char *text)
     return !to->failed;
 }
 
+/* "2.4". Return: false: it is none, which is said, or no memory. */
+static bool add_head(struct heads *heads, const char *text)
+{
+    unsigned layer, head;
+    char after;
+    if (strspn(text, "0123456789.") != strlen(text) ||
+        sscanf(text, "%5u.%5u%c", &layer, &head, &after) != 2) {
+        complain("--head %s: expected LAYER.HEAD, as 2.4", text);
+        return false;
+    }
+    if (GROW(heads->all, heads->n, heads->room))
+        return false;
+    heads->all[heads->n++] = (struct dmi_analyze_head){ (int32_t)layer, head };
+    return true;
+}
+
 /* Return: false: it is none, which is said. */
 static bool read_bytes(const char *text, uint64_t *out)
 {
@@ -109,6 +137,8 @@ static bool take_option(int c, struct options *o)
     case 'v': return add_name(&o->values, optarg);
     case 'k': return (o->tokenizer = optarg) != NULL;
     case 'w': return add_name(&o->answers, optarg);
+    case 'H': return add_head(&o->heads, optarg);
+    case 'c': o->config = optarg; return true;
     case 'l': return add_words(&o->layers, optarg);
     case 't': return add_words(&o->tokens, optarg);
     case 'm': return read_bytes(optarg, &o->max_bytes);
@@ -121,6 +151,7 @@ static const struct option longs[] = {
     { "request", required_argument, NULL, 'r' },   { "site", required_argument, NULL, 's' },
     { "layers", required_argument, NULL, 'l' },    { "tokens", required_argument, NULL, 't' },
     { "values", required_argument, NULL, 'v' },    { "with", required_argument, NULL, 'w' },
+    { "head", required_argument, NULL, 'H' },      { "config", required_argument, NULL, 'c' },
     { "tokenizer", required_argument, NULL, 'k' }, { "json", no_argument, NULL, 'j' },
     { "max-bytes", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
@@ -152,6 +183,7 @@ static void options_deinit(struct options *o)
     free(o->sites.all);
     free(o->values.all);
     free(o->answers.all);
+    free(o->heads.all);
     text_deinit(&o->layers);
     text_deinit(&o->tokens);
 }
@@ -165,14 +197,23 @@ uint64_t view_room(const struct view_report *report)
     return used < report->max_bytes ? report->max_bytes - used : 0;
 }
 
+bool view_is_chosen(const struct view_report *report, const struct dmi_read_request *r)
+{
+    bool chosen = !report->n_requests;
+    for (size_t i = 0; i < report->n_requests && !chosen; i++)
+        chosen = report->requests[i].bytes == r->id_bytes &&
+                 !memcmp(report->requests[i].text, r->id, r->id_bytes);
+    return chosen;
+}
+
 void view_leave_out(struct view_report *report, const char *fmt, ...)
 {
-    char sentence[256];
+    char sentence[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
-    json_array_append_new(report->left_out, json_string(sentence));
+    json_array_append_new(report->left_out, document_text(sentence));
     complain("%s (--max-bytes, --request, --site, --layers and --tokens choose)", sentence);
 }
 
@@ -211,8 +252,8 @@ static int choose_requests(struct view_report *report, struct names *names)
 
 static int choose(struct err *err, struct view_report *report, const struct options *o)
 {
-    const struct dmi_read_selection selection = {
-        .size = sizeof selection,
+    report->selection = (struct dmi_read_selection){
+        .size = sizeof report->selection,
         .requests = o->requests.all,
         .n_requests = o->requests.n,
         .sites = o->sites.all,
@@ -220,7 +261,7 @@ static int choose(struct err *err, struct view_report *report, const struct opti
         .layers = o->layers.n ? o->layers.data : NULL,
         .positions = o->tokens.n ? o->tokens.data : NULL,
     };
-    int r = dmi_read_select(report->run, &selection);
+    int r = dmi_read_select(report->run, &report->selection);
     return r ? err_set(err, r, "%s", dmi_read_error(report->run)) : 0;
 }
 
@@ -238,6 +279,8 @@ static int build(struct err *err, struct view_report *report, const struct optio
         r = view_values(err, report);
     if (!r)
         r = view_lens(err, report);
+    if (!r)
+        r = view_attention(err, report);
     if (!r)
         r = view_maps(err, report, report->run, "maps", view_room(report));
     document_add(d, "damaged_rows", value_u64(report->n_damaged));
@@ -326,12 +369,16 @@ static int view(struct options *o)
                                   .answers = o->answers.all,
                                   .n_answers = o->answers.n,
                                   .tokenizer = o->tokenizer,
+                                  .heads = o->heads.all,
+                                  .n_heads = o->heads.n,
                                   .max_bytes = o->max_bytes,
                                   .document = { .in_page = !o->json } };
     report.n_around = (uint64_t)(view_page_before_end - view_page_before) +
                       (uint64_t)(view_page_after_end - view_page_after);
-    if (dmi_read_open(o->run, &report.run, why, sizeof why)) {
+    if ((o->config && dmi_analyze_model_open(o->config, &report.model, why, sizeof why)) ||
+        dmi_read_open(o->run, &report.run, why, sizeof why)) {
         complain("%s", why);
+        dmi_analyze_model_close(report.model);
         return VIEW_USAGE;
     }
     report.left_out = json_array();
@@ -345,6 +392,7 @@ static int view(struct options *o)
     text_deinit(&report.document.out);
     json_decref(report.left_out);
     dmi_read_close(report.run);
+    dmi_analyze_model_close(report.model);
     return status;
 }
 

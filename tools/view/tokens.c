@@ -85,22 +85,13 @@ static int add_request(struct err *err, struct tokens *t, uint64_t index,
     return 0;
 }
 
-static bool is_chosen(const struct view_report *report, const struct dmi_read_request *r)
-{
-    bool chosen = !report->n_requests;
-    for (size_t i = 0; i < report->n_requests && !chosen; i++)
-        chosen = report->requests[i].bytes == r->id_bytes &&
-                 !memcmp(report->requests[i].text, r->id, r->id_bytes);
-    return chosen;
-}
-
 static int add_requests(struct err *err, struct tokens *t)
 {
     struct dmi_read_request r = { .size = sizeof r };
     int e = 0;
     document_begin(&t->report->document, "tokens", '[');
     for (uint64_t i = 0; !e && !dmi_read_request(t->report->run, i, &r); i++)
-        if (is_chosen(t->report, &r))
+        if (view_is_chosen(t->report, &r))
             e = add_request(err, t, i, &r);
     document_end(&t->report->document, ']');
     return e;
@@ -121,6 +112,14 @@ static void add_texts(const struct tokens *t)
     document_end(d, '}');
 }
 
+/* Rows of all sites and tokens, those that a prefix cache had, too. */
+static int select_all(struct err *err, struct dmi_read *run)
+{
+    const struct dmi_read_selection all = { .size = sizeof all, .flags = DMI_READ_FILL_CACHED };
+    int r = dmi_read_select(run, &all);
+    return r ? err_set(err, r, "%s", dmi_read_error(run)) : 0;
+}
+
 int view_tokens(struct err *err, struct view_report *report)
 {
     struct vocabulary vocabulary = { 0 };
@@ -130,6 +129,8 @@ int view_tokens(struct err *err, struct view_report *report)
     t.met = calloc(vocabulary.n + 1, sizeof *t.met);
     if (!r && !t.met)
         r = err_set_errno(err, ENOMEM, "cannot read the tokens");
+    if (!r)
+        r = select_all(err, report->run);
     if (!r)
         r = add_requests(err, &t);
     if (!r)

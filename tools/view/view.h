@@ -7,12 +7,14 @@
 #include "tools/view/cells.h"
 #include "tools/view/document.h"
 
+#include <dmi/analyze.h>
 #include <dmi/read.h>
 
 #define VIEW_REQUESTS 20 /* whose tensors a report has where none are named */
 
 struct view_report {
-    struct dmi_read *run; /* with what is selected */
+    struct dmi_read *run;                /* with what is selected */
+    struct dmi_read_selection selection; /* the same; what it points to is borrowed */
     const struct dmi_read_name
         *values; /* tensors, by site or SITE.LAYER, all of whose rows are wanted */
     size_t n_values;
@@ -20,9 +22,12 @@ struct view_report {
     size_t n_answers;
     const struct dmi_read_name *requests; /* that are chosen; none: all */
     size_t n_requests;
-    const char *tokenizer; /* a file that says what tokens stand for; NULL: none */
-    uint64_t max_bytes;    /* of the report */
-    uint64_t n_around;     /* of them, what the page itself has */
+    const char *tokenizer;                /* a file that says what tokens stand for; NULL: none */
+    const struct dmi_analyze_head *heads; /* that are wanted at full resolution, beside the best */
+    size_t n_heads;
+    struct dmi_analyze_model *model; /* that --config names; NULL: what the run says */
+    uint64_t max_bytes;              /* of the report */
+    uint64_t n_around;               /* of them, what the page itself has */
     struct document document;
     json_t *left_out;   /* list of sentences: owned */
     uint64_t n_damaged; /* rows that cannot be decoded */
@@ -30,6 +35,9 @@ struct view_report {
 
 /* Bytes that are left for what comes. */
 uint64_t view_room(const struct view_report *report);
+
+/* Are its tensors in the report? */
+bool view_is_chosen(const struct view_report *report, const struct dmi_read_request *request);
 
 /* Notes a sentence, which the page and stderr have. */
 void view_leave_out(struct view_report *report, const char *fmt, ...)
@@ -44,7 +52,8 @@ int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tens
 /* Its id as people see it, as a new value; null: none. */
 json_t *view_id_of(const struct dmi_read_tensor *tensor);
 
-/* Each adds its members. Return: 0 or -errno with a sentence in @err. */
+/* Each adds its members. What is selected is the same afterwards. Return: 0 or -errno with a sentence in @err. */
+int view_attention(struct err *err, struct view_report *report);
 int view_overview(struct err *err, struct view_report *report);
 /* Of all tokens of the chosen requests, whatever else is selected: before anything is. */
 int view_tokens(struct err *err, struct view_report *report);

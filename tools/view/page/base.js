@@ -32,6 +32,13 @@ function floatsOf(base64) {
     return found;
 }
 
+function doublesOf(base64) {
+    const bytes = bytesOf(base64), view = new DataView(bytes.buffer), found = new Float64Array(bytes.length / 8);
+    for (let i = 0; i < found.length; i++)
+        found[i] = view.getFloat64(8 * i, true);
+    return found;
+}
+
 // A number that reads back as the same.
 function exact(x) {
     return typeof x === "bigint" || Number.isFinite(x) ? String(x) : Number.isNaN(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";
@@ -41,6 +48,11 @@ function short(x) {
     if (!Number.isFinite(x))
         return exact(x);
     return x === 0 ? "0" : Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
+}
+
+// The same, in four digits; all of them are its title.
+function brief(x) {
+    return make("span", {text: short(x), title: exact(x)});
 }
 
 function grouped(n) {

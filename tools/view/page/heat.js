@@ -61,6 +61,13 @@ function colourOf(t, colours) {
     return stops[k].map((c, i) => c + (x - k) * (stops[k + 1][i] - c));
 }
 
+// Gives an element the colour of a share from 0 to 1, and ink that can be read on it.
+function shade(element, t) {
+    const colours = theme(), colour = colourOf(t, colours), isLight = colour[0] * 0.3 + colour[1] * 0.6 + colour[2] * 0.1 > 140;
+    element.style.background = `rgb(${colour.map(Math.round).join()})`;
+    element.style.color = isLight ? "#14171c" : "#ffffff";
+}
+
 // What a pixel shows of the cells from a to before b of a layer: what is wrong before what is large.
 function pixel(entry, value, state, scale, colours, layer, a, b) {
     let best = null, seen = ABSENT, bad = false;

@@ -45,14 +45,12 @@ function lensGrid(entry, moveTo) {
     const read = answerOf(entry), inSight = Math.max(1, Math.min(entry.positions.length, Math.floor((document.getElementById("main").clientWidth - 100) / WORD_WIDTH)));
     const from = Math.max(0, Math.min(lens.token - Math.floor(inSight / 2), entry.positions.length - inSight));
     const top = Math.max(0, Math.min(lens.layer - LAYERS_IN_SIGHT / 2, read.layers.length - LAYERS_IN_SIGHT)), bottom = Math.min(read.layers.length, top + LAYERS_IN_SIGHT);
-    const tokens = Array.from({length: inSight}, (_, i) => from + i), colours = theme(), ink = colours === DARK ? ["#ffffff", "#14171c"] : ["#1b1f24", "#ffffff"];
+    const tokens = Array.from({length: inSight}, (_, i) => from + i);
     const head = tokens.map((t) => make("th", {scope: "col"}, make("div", {text: String(entry.positions[t])}), make("div", {class: "word", text: read.token_ids ? word(entry, read.token_ids[t]) : ""})));
     const rows = Array.from({length: bottom - top}, (_, i) => top + i).map((layer) => make("tr", {}, make("th", {scope: "row", text: layerName(entry, layer)}), ...tokens.map((t) => {
         const [id, , share] = likeliest(entry, t, layer, 0), cell = make("td", {class: `word${layer === lens.layer && t === lens.token ? " here" : ""}`, onclick: () => moveTo(layer, t),
             title: `${word(entry, id)}, share ${share.toFixed(3)}`}, make("div", {text: word(entry, id)}), make("small", {text: share.toFixed(2)}));
-        const colour = colourOf(share, colours);
-        cell.style.background = `rgb(${colour.map(Math.round).join()})`;
-        cell.style.color = ink[(colour[0] * 0.3 + colour[1] * 0.6 + colour[2] * 0.1 > 140) === (colours === DARK) ? 1 : 0];
+        shade(cell, share);
         return cell;
     })));
     return make("div", {class: "scroll"}, make("table", {class: "lens", "aria-label": "First words, layers down and tokens across"}, make("thead", {}, make("tr", {}, make("th", {text: "layer"}), ...head)),

@@ -1,12 +1,5 @@
 // Overview: what ran, what became of its records, its requests, what a reader should know.
 
-// @columns: [[title, is a number, or "wide" of long texts]]; @rows: lists of texts or elements.
-function table(columns, rows, label) {
-    const cell = (tag, [, kind], what) => make(tag, {class: kind === true ? "number" : kind}, what);
-    return make("div", {class: "scroll"}, make("table", {"aria-label": label}, make("thead", {}, make("tr", {}, ...columns.map((column) => cell("th", column, column[0])))),
-        make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((what, i) => cell("td", columns[i], what)))))));
-}
-
 function facts(run) {
     const ended = {closed: "closed: all that it captured is there", running: "a process still writes it", killed: "its process ended without closing it"};
     const rows = [["state", ended[run.state] || run.state], ["model", run.model], ["host", run.host], ["process", run.pid], ["uuid", run.uuid],
@@ -27,35 +20,15 @@ function balance(account) {
 const ACCOUNT = [["expected", true], ["captured", true], ["dropped", true], ["reasons", "wide"], ["lost", true], [""]];
 const REQUEST_COLUMNS = [["id", "wide"], ["state"], ["tokens", true], ["prompt", true], ["generated", true], ["cached", true], ["draft", true], ["rejected", true], ["steps", true],
     ["rows", true], ["bytes", true], ["tags", "wide"]];
-const A_PAGE = 50;
-
-// A table to sort and to filter, of which only a page is in the document.
 function requests(all) {
-    let by = -1, up = true, from = 0, filter = "";
-    const place = make("div"), many = new Set(DATA.maps.map((map) => map.request));
-    const cells = (r, i) => REQUEST_COLUMNS.map(([key, number]) => key === "id" && many.has(i) ? make("a", {href: `#map/${i}`, text: r.id})
-        : key === "bytes" ? size(r.bytes) : r[key] === null ? "" : number === true ? grouped(r[key]) : r[key]);
-    const order = (i, k) => {
-        const key = REQUEST_COLUMNS[by][0], a = all[i][key], b = all[k][key];
-        return (up ? 1 : -1) * (a === b ? i - k : a === null ? -1 : b === null ? 1 : a < b ? -1 : 1);
-    };
-    function draw() {
-        const wanted = all.map((r, i) => i).filter((i) => !filter || REQUEST_COLUMNS.some(([key]) => String(all[i][key]).toLowerCase().includes(filter)));
-        if (by >= 0)
-            wanted.sort(order);
-        from = Math.max(0, Math.min(from, wanted.length - 1));
-        from -= from % A_PAGE;
-        const head = REQUEST_COLUMNS.map(([title, number], i) => [make("button", {text: title + (i === by ? (up ? " \u25b2" : " \u25bc") : ""), "aria-label": `sort by ${title}`,
-            onclick: () => { up = by !== i || !up; by = i; draw(); }}), number]);
-        const to = Math.min(from + A_PAGE, wanted.length);
-        place.replaceChildren(table(head, wanted.slice(from, to).map((i) => cells(all[i], i)), "Requests"), make("div", {class: "controls"},
-            make("span", {text: wanted.length ? `${grouped(from + 1)} to ${grouped(to)} of ${grouped(wanted.length)}` : "none"}),
-            make("button", {text: "before", disabled: from === 0, onclick: () => { from -= A_PAGE; draw(); }}),
-            make("button", {text: "after", disabled: to >= wanted.length, onclick: () => { from += A_PAGE; draw(); }})));
-    }
-    draw();
-    const input = make("input", {type: "search", "aria-label": "Filter requests", placeholder: "filter", oninput: () => { filter = input.value.toLowerCase(); from = 0; draw(); }});
-    return make("section", {}, make("div", {class: "controls"}, input), place);
+    let filter = "";
+    const many = new Set(DATA.maps.map((map) => map.request));
+    const shown = (key, kind) => (i) => key === "id" && many.has(i) ? make("a", {href: `#map/${i}`, text: all[i].id})
+        : key === "bytes" ? size(all[i].bytes) : all[i][key] === null ? "" : kind === true ? grouped(all[i][key]) : all[i][key];
+    const columns = REQUEST_COLUMNS.map(([key, kind]) => [key, kind, (i) => all[i][key], shown(key, kind)]);
+    const rows = sortable(columns, all.length, "Requests", {by: -1, up: true}, (i) => !filter || REQUEST_COLUMNS.some(([key]) => String(all[i][key]).toLowerCase().includes(filter)));
+    const input = make("input", {type: "search", "aria-label": "Filter requests", placeholder: "filter", oninput: () => { filter = input.value.toLowerCase(); rows.draw(); }});
+    return make("section", {}, make("div", {class: "controls"}, input), rows.place);
 }
 
 function section(title, rows, made) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/analyze/pairs.h"
+#include "tools/common/pairs.h"
 
 #include <errno.h>
 #include <stdlib.h>

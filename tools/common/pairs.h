@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The strongest pairs of query and key among all that were seen; of equal ones the first. A program of one thread. */
-#ifndef TOOLS_ANALYZE_PAIRS_H
-#define TOOLS_ANALYZE_PAIRS_H
+#ifndef TOOLS_COMMON_PAIRS_H
+#define TOOLS_COMMON_PAIRS_H
 
 #include <dmi/analyze.h>
 
