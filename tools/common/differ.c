@@ -2,10 +2,8 @@
 /* Two runs: which tensor of one is compared with which of the other. */
 #include "tools/common/differ.h"
 
-#include "tools/common/aliases.h"
 #include "tools/common/select.h"
 
-#include "core/cleanup.h"
 #include "storage/map.h"
 
 #include <errno.h>
@@ -89,17 +87,16 @@ static int match(struct differ *d)
 
 int differ_pair(struct err *err, struct differ *d)
 {
-    _cleanup_(aliases_deinit) struct aliases aliases = { 0 };
     struct err lacks[2] = { 0 };
-    int r = aliases_of(&d->select->requests, &aliases);
+    int r = aliases_of(&d->select->requests, &d->aliases);
     if (r)
         return err_set_errno(err, -r, "cannot compare");
     d->records.reader = d->other.reader;
-    r = build_side(err, &d->run, d->select, &aliases.ids, &aliases, &lacks[0]);
+    r = build_side(err, &d->run, d->select, &d->aliases.ids, &d->aliases, &lacks[0]);
     if (!r)
-        r = build_side(err, &d->other, d->select, &aliases.names, &aliases, &lacks[1]);
+        r = build_side(err, &d->other, d->select, &d->aliases.names, &d->aliases, &lacks[1]);
     if (!r)
-        r = check_sides(err, lacks, &aliases);
+        r = check_sides(err, lacks, &d->aliases);
     if (r)
         return r;
     d->results = calloc(d->run.tensors.n + 1, sizeof *d->results);
@@ -123,4 +120,5 @@ void differ_deinit(struct differ *d)
     free(d->results);
     free(d->met);
     row_pair_deinit(&d->pair);
+    aliases_deinit(&d->aliases);
 }

@@ -6,6 +6,7 @@
 #ifndef TOOLS_COMMON_DIFFER_H
 #define TOOLS_COMMON_DIFFER_H
 
+#include "tools/common/aliases.h"
 #include "tools/common/names.h"
 #include "tools/common/sums.h"
 
@@ -71,6 +72,7 @@ struct differ {
     uint64_t n_unreadable;      /* rows whose record cannot be decoded, on either side */
 
     /* private */
+    struct aliases aliases;      /* tensors borrow their names of requests */
     struct records records;      /* of the other */
     struct row_pair pair;        /* the run's is the reference */
     const struct side *bad_side; /* of the last record that could not be decoded */
@@ -86,6 +88,9 @@ int differ_pair(struct err *err, struct differ *differ);
 int differ_rows(struct err *err, struct differ *differ);
 /* Accepts a zeroed struct. Readers are left open. */
 void differ_deinit(struct differ *differ);
+
+/* Whether a tensor whose rows come by position has a row there. */
+bool differ_has(const struct tensor *tensor, int64_t position);
 
 /* Does nothing of the tensor differ by more than is allowed? */
 bool difference_passes(const struct differ *differ, const struct difference *difference);

@@ -47,6 +47,12 @@ static bool find_position(const struct tensor *t, int64_t position, struct place
     return true;
 }
 
+bool differ_has(const struct tensor *t, int64_t position)
+{
+    struct place place;
+    return find_position(t, position, &place);
+}
+
 /* @index: of the row in its tensor, mostly ascending */
 static bool find_index(struct difference *x, uint64_t index, struct place *out)
 {

@@ -35,22 +35,26 @@ struct heads {
 };
 
 struct options {
-    const char *run, *output, *config, *tokenizer;
+    const char *run, *other, *output, *config, *tokenizer;
     bool force, json;
     uint64_t max_bytes;
     struct names requests, sites, values, answers;
     struct heads heads;
+    struct names pairs;         /* requests, and what the other run calls them */
     struct text layers, tokens; /* with commas */
 };
 
 static const char usage[] =
-    "Usage: dmi-view RUN [-o FILE] [OPTION]...\n"
+    "Usage: dmi-view RUN [OTHER] [-o FILE] [OPTION]...\n"
     "Write a report of RUN for a browser: one file, which needs nothing else and asks for "
     "nothing.\n"
+    "With OTHER also how far the two are apart.\n"
     "\n"
     "  --output FILE, -o  where to (default: RUN's name with .html in the current folder)\n"
     "  --force            replace a file that is there\n"
-    "  --request ID       only this request (default: the first 20)\n"
+    "  --request ID       only this request (default: the first 20); with OTHER: ID=NAME, as it "
+    "calls\n"
+    "                     the request\n"
     "  --site NAME        only this site or tensor\n"
     "  --layers LIST      only these layers: 0,3-7,last\n"
     "  --tokens LIST      only these tokens of each request: 5, A:B, -2:, prompt, response, last\n"
@@ -169,11 +173,12 @@ static int read_options(int argc, char **argv, struct options *o)
         if (!take_option(c, o))
             return usage_error();
     }
-    if (argc - optind != 1) {
-        complain("expected one run");
+    if (argc - optind != 1 && argc - optind != 2) {
+        complain("expected one run, or two");
         return usage_error();
     }
     o->run = argv[optind];
+    o->other = argv[optind + 1];
     return -1;
 }
 
@@ -184,6 +189,7 @@ static void options_deinit(struct options *o)
     free(o->values.all);
     free(o->answers.all);
     free(o->heads.all);
+    free(o->pairs.all);
     text_deinit(&o->layers);
     text_deinit(&o->tokens);
 }
@@ -217,13 +223,18 @@ void view_leave_out(struct view_report *report, const char *fmt, ...)
     complain("%s (--max-bytes, --request, --site, --layers and --tokens choose)", sentence);
 }
 
-int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor)
+int64_t view_request(struct dmi_read *run, const char *id, uint64_t n)
 {
     struct dmi_read_request r = { .size = sizeof r };
-    for (uint64_t i = 0; tensor->request && !dmi_read_request(run, i, &r); i++)
-        if (r.id_bytes == tensor->request_bytes && !memcmp(r.id, tensor->request, r.id_bytes))
+    for (uint64_t i = 0; id && !dmi_read_request(run, i, &r); i++)
+        if (r.id_bytes == n && !memcmp(r.id, id, n))
             return (int64_t)i;
     return -1;
+}
+
+int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor)
+{
+    return view_request(run, tensor->request, tensor->request_bytes);
 }
 
 json_t *view_id_of(const struct dmi_read_tensor *tensor)
@@ -246,6 +257,20 @@ static int choose_requests(struct view_report *report, struct names *names)
         if (GROW(names->all, names->n, names->room))
             return -ENOMEM;
         names->all[names->n++] = (struct dmi_read_name){ r.id, r.id_bytes };
+    }
+    return 0;
+}
+
+/* The run's own names of requests, and those that are chosen for it, beside what the other run calls them. Return: 0 or -ENOMEM. */
+static int pair_requests(struct options *o)
+{
+    for (size_t i = 0; o->other && i < o->requests.n; i++) {
+        struct dmi_read_name *own = &o->requests.all[i];
+        const char *equals = memchr(own->text, '=', own->bytes);
+        if (GROW(o->pairs.all, o->pairs.n, o->pairs.room))
+            return -ENOMEM;
+        o->pairs.all[o->pairs.n++] = *own;
+        own->bytes = equals ? (uint64_t)(equals - own->text) : own->bytes;
     }
     return 0;
 }
@@ -282,7 +307,14 @@ static int build(struct err *err, struct view_report *report, const struct optio
     if (!r)
         r = view_attention(err, report);
     if (!r)
-        r = view_maps(err, report, report->run, "maps", view_room(report));
+        r = view_maps(err, report, report->run, "maps",
+                      view_room(report) / (report->other ? 3 : 1));
+    if (!r && report->other)
+        r = view_other_maps(err, report);
+    if (!r && report->other)
+        r = view_diff(err, report);
+    if (!report->other)
+        document_add(d, "diff", json_null());
     document_add(d, "damaged_rows", value_u64(report->n_damaged));
     document_add(d, "left_out", json_incref(report->left_out));
     document_end(d, '}');
@@ -324,14 +356,20 @@ static int keep(struct err *err, const struct view_report *report, struct place 
     return r;
 }
 
-/* Says it. Return: whether there is any. */
-static bool say_damage(const struct view_report *report)
+static uint64_t count_damage(struct dmi_read *run)
 {
     struct dmi_read_finding f = { .size = sizeof f };
     uint64_t n = 0;
-    char counts[COUNTED_BYTES];
-    for (uint64_t i = 0; !dmi_read_finding(report->run, i, &f); i++)
+    for (uint64_t i = 0; run && !dmi_read_finding(run, i, &f); i++)
         n += f.damage != 0;
+    return n;
+}
+
+/* Says it. Return: whether there is any. */
+static bool say_damage(const struct view_report *report)
+{
+    uint64_t n = count_damage(report->run) + count_damage(report->other);
+    char counts[COUNTED_BYTES];
     if (n)
         complain("%s of damage; the page lists them", counted(n, "finding", "findings", counts));
     if (report->n_damaged)
@@ -346,10 +384,12 @@ static int report_of(struct err *err, struct view_report *report, struct options
     int r = dmi_read_run(report->run, &run);
     if (!r && !o->json)
         r = place_choose(err, &place, o->output, run.path, ".html", false);
-    if (!r && choose_requests(report, &o->requests))
+    if (!r && (choose_requests(report, &o->requests) || pair_requests(o)))
         r = err_set_errno(err, ENOMEM, "cannot choose requests");
     report->requests = o->requests.all;
     report->n_requests = o->requests.n;
+    report->pairs = o->pairs.all;
+    report->n_pairs = o->pairs.n;
     if (!r)
         r = build(err, report, o);
     ticker_stop();
@@ -371,6 +411,8 @@ static int view(struct options *o)
                                   .tokenizer = o->tokenizer,
                                   .heads = o->heads.all,
                                   .n_heads = o->heads.n,
+                                  .path = o->run,
+                                  .other_path = o->other,
                                   .max_bytes = o->max_bytes,
                                   .document = { .in_page = !o->json } };
     report.n_around = (uint64_t)(view_page_before_end - view_page_before) +
@@ -383,8 +425,11 @@ static int view(struct options *o)
     }
     report.left_out = json_array();
     ticker_start(0);
-    int r =
-        report.left_out ? report_of(&err, &report, o) : err_set_errno(&err, ENOMEM, "no report");
+    int r = report.left_out ? 0 : err_set_errno(&err, ENOMEM, "no report");
+    if (!r && o->other)
+        r = view_other_open(&err, &report);
+    if (!r)
+        r = report_of(&err, &report, o);
     ticker_stop();
     int status = r ? VIEW_USAGE : say_damage(&report) ? VIEW_DAMAGE : VIEW_OK;
     if (r)
@@ -393,6 +438,7 @@ static int view(struct options *o)
     json_decref(report.left_out);
     dmi_read_close(report.run);
     dmi_analyze_model_close(report.model);
+    dmi_read_close(report.other);
     return status;
 }
 

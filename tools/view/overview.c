@@ -114,7 +114,7 @@ static void add_requests(struct view_report *report, uint64_t n)
 
 /* ------------------------------------------------------------------------- what a reader should know */
 
-static void add_findings(struct document *d, struct dmi_read *run)
+void view_findings(struct document *d, struct dmi_read *run)
 {
     struct dmi_read_finding f = { .size = sizeof f };
     document_begin(d, "findings", '[');
@@ -159,7 +159,7 @@ int view_overview(struct err *err, struct view_report *report)
     if (r)
         return r;
     add_requests(report, run.n_requests);
-    add_findings(&report->document, report->run);
+    view_findings(&report->document, report->run);
     add_problems(&report->document, reader_run(report->run->view.reader));
     return 0;
 }

@@ -15,6 +15,11 @@
 struct view_report {
     struct dmi_read *run;                /* with what is selected */
     struct dmi_read_selection selection; /* the same; what it points to is borrowed */
+    const char *path, *other_path;       /* the second is NULL: there is no other run */
+    struct dmi_read *other;              /* with the same of it; NULL: there is none */
+    const struct dmi_read_name *
+        pairs; /* requests as they were named: ID, or ID=NAME as the other run calls it; none: all */
+    size_t n_pairs;
     const struct dmi_read_name
         *values; /* tensors, by site or SITE.LAYER, all of whose rows are wanted */
     size_t n_values;
@@ -46,7 +51,12 @@ void view_leave_out(struct view_report *report, const char *fmt, ...)
 /* Members that say where a map's cells are. */
 void view_cells(struct document *document, const struct cells *cells);
 
-/* Index of a tensor's request, -1: none. */
+/* The member "findings" of a run. */
+void view_findings(struct document *document, struct dmi_read *run);
+
+/* Index of a request of any run, -1: none. @id: NULL: none is meant. */
+int64_t view_request(struct dmi_read *run, const char *id, uint64_t n);
+/* The same of a tensor's. */
 int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor);
 
 /* Its id as people see it, as a new value; null: none. */
@@ -62,5 +72,13 @@ int view_lens(struct err *err, struct view_report *report);
 int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, const char *key,
               uint64_t room);
 int view_values(struct err *err, struct view_report *report);
+
+/*
+ * Of the other run: opens it; selects in it, for the page Diff, and adds the maps of what it has; adds both against each other. What it lacks
+ * is no error. Return: as the others.
+ */
+int view_other_open(struct err *err, struct view_report *report);
+int view_other_maps(struct err *err, struct view_report *report);
+int view_diff(struct err *err, struct view_report *report);
 
 #endif

@@ -3,6 +3,7 @@
 const SCALES = {log: "logarithm", linear: "linear", rank: "rank within the layer", cut: "1st to 99th percentile"};
 // What a cell is; what is wrong is shown before what is large. Of two runs: the other one lacks its row, it alone has it, rows have another shape there.
 const [ABSENT, THERE, DAMAGED, LACKING, EXTRA, SHAPE] = [0, 1, 2, 3, 4, 5];
+const WRONG = [[LACKING, "only in this run"], [EXTRA, "only in the other run"], [SHAPE, "rows of another shape"], [DAMAGED, "damaged"]];
 const MARGIN = 44, FOOT = 18;
 // From nothing, which is the page's own background, to much. Of signed values the other side is orange. Both are told apart in any colour blindness.
 const LIGHT = {back: [255, 255, 255], more: [[158, 202, 225], [33, 113, 181], [8, 36, 84]], less: [[253, 208, 162], [230, 110, 10], [110, 40, 0]], absent: [226, 226, 226], nan: [214, 0, 147],
@@ -19,8 +20,8 @@ function counts(entry, state, value, i, first) {
     return state[i] === THERE && Number.isFinite(value[i]) && (first || i % entry.cells > 0 || entry.first > 0);
 }
 
-// {low, high, of(value, i)}: where a value stands, from 0 to 1, below 0 on the other side.
-function scaleFor(entry, state, value, kind, first) {
+// {low, high, of(value, i)}: where a value stands, from 0 to 1, below 0 on the other side. @floor: where the least above 0 stands by logarithm.
+function scaleFor(entry, state, value, kind, first, floor = 0.04) {
     const kept = [];
     for (let i = 0; i < value.length; i++)
         if (counts(entry, state, value, i, first))
@@ -29,7 +30,7 @@ function scaleFor(entry, state, value, kind, first) {
     const signed = (f) => (x) => Math.sign(x) * Math.max(0, Math.min(1, f(Math.abs(x))));
     if (kind === "log") {
         const least = sorted.find((x) => x > 0) || 1, most = Math.max(at(1), least), width = Math.log(most / least) || 1;
-        return {low: least, high: most, of: signed((x) => x <= 0 ? 0 : 0.04 + 0.96 * Math.log(x / least) / width)};
+        return {low: least, high: most, of: signed((x) => x <= 0 ? 0 : floor + (1 - floor) * Math.log(x / least) / width)};
     }
     if (kind === "cut") {
         const low = at(0.01), high = at(0.99);

@@ -1,6 +1,6 @@
 // Map: what each row of a site holds, layers down and positions across.
 
-const MEASURES = {norm: "norm", mean: "mean", max: "largest magnitude", bad: "share not finite"};
+const MEASURES = {norm: "norm", mean: "mean", max: "largest magnitude", bad: "share not finite", ...(DATA.diff ? {error: "error against the other run"} : {})};
 
 // The first map that is shown has layers, if any has.
 const map = {at: Math.max(0, DATA.maps.findIndex((entry) => entry.layers.length > 1)), measure: "norm", scale: "log", first: true, layer: 0, cell: 0, from: 0, to: 0, cache: new Map()};
@@ -12,17 +12,32 @@ function arraysOf(entry) {
     return entry.arrays;
 }
 
+// What a measure draws: {state, value}. Errors are of the page Diff, in the cells of this map.
+function measured(entry, name) {
+    const arrays = arraysOf(entry);
+    if (name !== "error")
+        return {state: arrays.state, value: arrays[name]};
+    const n = arrays.state.length, other = diffOf(entry.request, entry.site);
+    entry.errors ||= (other ? aligned(entry, other, diffArrays(other), "error") : null) || {state: new Uint8Array(n), value: new Float32Array(n)};
+    return entry.errors;
+}
+
+function numberAt(entry, name, i) {
+    const {state, value} = measured(entry, name), wrong = WRONG.find(([s]) => s === state[i]);
+    return state[i] === THERE ? exact(value[i]) : wrong ? wrong[1] : "";
+}
+
 function scaleOf(entry) {
     const key = [map.at, map.measure, map.scale, map.first].join();
     if (!map.cache.has(key))
-        map.cache.set(key, scaleFor(entry, arraysOf(entry).state, arraysOf(entry)[map.measure], map.scale, map.first));
+        map.cache.set(key, scaleFor(entry, measured(entry, map.measure).state, measured(entry, map.measure).value, map.scale, map.first, map.measure === "error" ? 0.15 : undefined));
     return map.cache.get(key);
 }
 
 function draw() {
     const canvas = document.getElementById("heat"), entry = DATA.maps[map.at];
     if (canvas)
-        drawHeat(canvas, entry, arraysOf(entry).state, arraysOf(entry)[map.measure], scaleOf(entry), map);
+        drawHeat(canvas, entry, measured(entry, map.measure).state, measured(entry, map.measure).value, scaleOf(entry), map);
 }
 
 function tokenOf(entry, cell) {
@@ -34,20 +49,20 @@ function said(entry, layer, cell) {
     const at = `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
     if (arrays.state[i] !== THERE)
         return `${at}: ${arrays.state[i] === DAMAGED ? "damaged: it cannot be decoded" : "no row: it was not captured, or belongs to a cached prefix"}`;
-    return `${at}: norm ${exact(arrays.norm[i])}, mean ${exact(arrays.mean[i])}, largest magnitude ${exact(arrays.max[i])}, not finite ${exact(100 * arrays.bad[i])} %`;
+    return `${at}: norm ${exact(arrays.norm[i])}, mean ${exact(arrays.mean[i])}, largest magnitude ${exact(arrays.max[i])}, not finite ${exact(100 * arrays.bad[i])} %${DATA.diff ? `, error ${numberAt(entry, "error", i) || "none"}` : ""}`;
 }
 
 function column() {
-    const entry = DATA.maps[map.at], arrays = arraysOf(entry);
+    const entry = DATA.maps[map.at];
     const rows = entry.layers.map((layer, k) => {
-        const i = k * entry.cells + map.cell, there = arrays.state[i] === THERE;
-        return [layer === null ? "" : String(layer), ...Object.keys(MEASURES).map((name) => there ? exact(arrays[name][i]) : arrays.state[i] === DAMAGED ? "damaged" : "")];
+        const i = k * entry.cells + map.cell;
+        return [layer === null ? "" : String(layer), ...Object.keys(MEASURES).map((name) => numberAt(entry, name, i))];
     });
     return table([["layer", true], ...Object.values(MEASURES).map((title) => [title, true])], rows, `All layers at ${placeName(entry, map.cell)}`);
 }
 
 function legend(entry) {
-    const made = legendOf(scaleOf(entry), map.scale, map.measure === "mean", [[DAMAGED, "damaged"]]);
+    const made = legendOf(scaleOf(entry), map.scale, map.measure === "mean", map.measure === "error" ? WRONG : [[DAMAGED, "damaged"]]);
     made.id = "legend";
     return made;
 }

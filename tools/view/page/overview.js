@@ -31,6 +31,10 @@ function requests(all) {
     return make("section", {}, make("div", {class: "controls"}, input), rows.place);
 }
 
+function findingList(findings) {
+    return make("ul", {}, ...findings.map((f) => make("li", {class: f.damage ? "bad" : null, text: `${f.damage ? "damage: " : ""}${f.file === null ? "" : `${f.file}, offset ${f.offset}: `}${f.text}`})));
+}
+
 function section(title, rows, made) {
     return rows.length ? [make("h2", {text: title}), made(rows)] : [];
 }
@@ -41,8 +45,7 @@ PAGES.overview = {
         const list = (rows) => make("ul", {}, ...rows.map((text) => make("li", {text})));
         main.append(make("h2", {text: "The run"}), facts(DATA.run),
             ...section("Left out of this report", DATA.left_out, list),
-            ...section("Findings", DATA.findings, (rows) => make("ul", {}, ...rows.map((f) => make("li", {class: f.damage ? "bad" : null,
-                text: `${f.damage ? "damage: " : ""}${f.file === null ? "" : `${f.file}, offset ${f.offset}: `}${f.text}`})))),
+            ...section("Findings", DATA.findings, findingList),
             ...section("Problems that the run reports of itself", DATA.problems, (rows) => list(rows.map((p) =>
                 `${p.site === null ? "" : `${p.site}, `}${p.reason}: ${p.sentence} (${grouped(p.times)} times)`))),
             ...section("Changes while it was written", DATA.changes, (rows) => list(rows.map((c) => `before launch ${c.launch}: ${c.what}`))),
