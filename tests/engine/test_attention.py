@@ -2,6 +2,7 @@
 """dmi-analyze attention, heads and focus of SmolLM2-135M-Instruct, attached: what Hugging Face's own attentions of the same prompts say.
 
   f32        the heads that stand out, with their numbers, of a sentence with a name twice and of random tokens twice
+  ioi        examples/ioi.py: the head that finds a name that comes twice, and the one that rests on the first token, as pages of a report
   bf16, f16  how far the proof is off, and what a wrong base does to it: the bounds of docs/attention.md
 
 All of it with --long: the model's forwards take half a minute each.
@@ -21,10 +22,11 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 
+from report import VIEW, Report, floats  # noqa: E402
 from test_lens import CHAINED, GGUF, REFERENCE, attached  # noqa: E402
 
 ANALYZE = BUILD / "tools" / "dmi-analyze"
-pytestmark = [*MARKS, pytest.mark.built(ANALYZE), pytest.mark.long]
+pytestmark = [*MARKS, pytest.mark.built(ANALYZE, VIEW), pytest.mark.long]
 SITES = "token_ids,q,k,v,z,q_rot,k_rot"
 PROBE = [1, *np.random.default_rng(0).integers(1000, 40000, 25).tolist() * 2]
 # Hugging Face's: output_attentions of eager attention in float32, the scores' formulas by numpy.
@@ -81,27 +83,43 @@ def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
     check(min(errors.values()) > bound, "a wrong base is beyond the bound in each layer", errors)
 
 
-def example(tmp_path, name, *words):
-    """What `show` of an example says, after `capture` with @words."""
+def example(tmp_path, name, capture, show, sites="q_rot,k_rot,v,z"):
+    """What `show` of an example says, after `capture`, with these words beside the model and the run."""
     (tmp_path / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
     env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
     program = ROOT / "examples" / name
-    harness.run([BUILD / "tools" / "dmi-run", "--attach", "q_rot,k_rot,v,z", "--out", tmp_path / "RUN", "--", python, program, "capture", GGUF, tmp_path / "places", *words],
-                env=env, timeout=1500)
-    said = harness.run([python, program, "show", tmp_path / "RUN", tmp_path / "places"], env=env, timeout=300).stdout
+    harness.run([BUILD / "tools" / "dmi-run", "--attach", sites, "--out", tmp_path / "RUN", "--", python, program, "capture", GGUF, *capture], env=env, timeout=1500)
+    said = harness.run([python, program, "show", tmp_path / "RUN", *show], env=env, timeout=300).stdout
     print(said)
     return said
 
 
+def test_duplicate_and_sink_head_of_a_sentence(check, tmp_path):
+    """examples/ioi.py: DMI-Lib's 7.1, with both heads at full resolution in a report."""
+    report = tmp_path / "ioi.html"
+    said = example(tmp_path, "ioi.py", [], [GGUF, report], "token_ids,q_rot,k_rot,v,z")
+    found = dict(re.findall(r"(\d+\.\d+) (0\.\d+)", said))
+    wanted = HEADS["ioi"]["duplicate"] | {"18.8": HEADS["ioi"]["sink"]["18.8"]}
+    check(found.keys() == wanted.keys() and all(abs(float(found[h]) - wanted[h]) < 1e-3 for h in wanted), "the heads and their scores", said)
+    page = (ROOT / "docs/heads.md").read_text()
+    check(all(f"\n{line}\n" in page for line in said.splitlines()[1:4]), "what docs/heads.md prints", said)
+    check(f"{report}#attention/ioi/2/4/10\n" in said and f"{report}#attention/ioi/18/8/14\n" in said, "both pages", said)
+    shown = Report(report).said
+    entry, = shown["attention"]
+    check([(h["layer"], h["head"]) for h in entry["patterns"]["heads"]][:2] == [(2, 4), (18, 8)] and entry["proof"]["state"] == "holds", "both are in the report", entry["proof"])
+    check(floats(entry["patterns"]["heads"][0]["weights"])[10 * 11 // 2 + 1] > 0.87, "token 10's weight of token 1")
+    check(shown["texts"][str(REFERENCE["ioi"]["tokens"][10])] == " John", "texts of tokens", shown["texts"])
+
+
 def test_injected_prompts_lose_the_focus(check, tmp_path):
     """examples/injection.py: heads of half of the prompts tell the other half apart."""
-    said = example(tmp_path, "injection.py", "--prompts", "8")
+    said = example(tmp_path, "injection.py", [tmp_path / "places", "--prompts", "8"], [tmp_path / "places"])
     found = re.search(r"8 other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
     check(float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
 
 
 def test_documents_that_answer_come_first(check, tmp_path):
     """examples/rerank.py: five of six, by all heads."""
-    said = example(tmp_path, "rerank.py")
+    said = example(tmp_path, "rerank.py", [tmp_path / "places"], [tmp_path / "places"])
     check(int(re.search(r"(\d) of 6 questions have their document first", said)[1]) >= 5, "documents", said)
