@@ -133,9 +133,11 @@ function frame(to, entry, state, sight, width, height, colours) {
             for (let cell = sight.from; cell < sight.to; cell++)
                 if (state[layer * entry.cells + cell] > THERE)
                     hatch(to, MARGIN + (cell - sight.from) * column, layer * row, column, row, colours);
-    to.lineWidth = 2;
-    to.strokeStyle = ink;
-    to.strokeRect(MARGIN + (sight.cell - sight.from) * column - 1, sight.layer * row - 1, Math.max(column, 2) + 2, row + 2);
+    for (const [width_, colour] of [[4, `rgb(${colours.back.join()})`], [2, ink]]) {  // seen on any colour
+        to.lineWidth = width_;
+        to.strokeStyle = colour;
+        to.strokeRect(MARGIN + (sight.cell - sight.from) * column - 1, sight.layer * row - 1, Math.max(column, 2) + 2, row + 2);
+    }
 }
 
 function hatch(to, x, y, width, height, colours) {
