@@ -476,7 +476,7 @@ def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None 
     proof, at = _Proof(), 0
     with Writer(out, run) as writer:
         writer.add("positions", numpy.array(positions, "<i8"))
-        _add_ids(writer, sites, positions)
+        _add_texts(writer, vocabulary, _add_ids(writer, sites, positions) | {*ids})
         for block, deviation in _attributed(model, parts, direction, positions):
             total = block["embedding"] + block["heads"].sum((1, 2)) + block["mlps"].sum(1) + block["biases"].sum(1) + block["constant"]
             difference = wanted[at:at + len(total)]

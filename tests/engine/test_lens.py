@@ -107,6 +107,7 @@ def test_attribution_of_captured_activations(check, arrays, smollm2):
         error = np.abs(found[name][-1] - np.array(wanted[name])).max()
         check(error < 5e-3, f"{name} of the last token", error)
     check(abs(found["difference"][-1] - wanted["difference"]) < 5e-3, "the difference", found["difference"][-1])
+    check(set(REFERENCE["france"]["words"]) <= set(found["text_ids"].tolist()), "texts of both words", found["text_ids"])
     proof = found.checks[-1]
     check(proof["name"].startswith("sum of the parts") and proof["rows"] == 16 and proof["error"] < proof["bound"], "its proof", proof)
 

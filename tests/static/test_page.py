@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of dmi-view makes no markup of text, asks for nothing, and stays small."""
 import re
+import sys
 
 from sources import ROOT, line_of, tracked
+
+sys.path.insert(0, str(ROOT / "tools/view"))
+import build_page  # noqa: E402
 
 FOLDER = "tools/view/page/"
 BANNED = re.compile(r"""\b(innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|setHTML\w*|srcdoc|eval|Function|import|fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon
@@ -26,7 +30,13 @@ def test_text_stays_text_and_nothing_is_asked_for():
 
 
 def test_the_page_stays_small():
-    assert sum((ROOT / path).stat().st_size for path in scripts()) < MOST_BYTES
+    assert len(build_page.script_of(ROOT / path for path in scripts()).encode()) < MOST_BYTES
+
+
+def test_no_text_of_a_script_has_several_lines():
+    """Indentation is taken away at build."""
+    complaints = [str(path) for path in scripts() for line in (ROOT / path).read_text(encoding="utf-8").splitlines() if line.count("`") % 2]
+    assert not complaints, complaints
 
 
 def test_the_page_names_no_other_file():

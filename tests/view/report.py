@@ -81,16 +81,38 @@ def lens_answer(path, uuid, tokens=5, layers=4, top=3, request="a", texts=None, 
     drawn = np.random.default_rng(4)
     logits = np.sort(drawn.standard_normal((tokens, layers, top)).astype("f4"), axis=2)[:, :, ::-1]
     followed = (np.arange(tokens) % 3 + 1).astype("i4")
-    texts = texts or [" the", "Mary", "\n", " John", "<b>"]
     n = int(followed.sum())
     arrays = {"layers": np.arange(layers, dtype="i4"), "positions": np.arange(tokens, dtype="i8"), "token_ids": (np.arange(tokens) % 5).astype("i4"),
               "top_ids": drawn.integers(0, 6, (tokens, layers, top)).astype("i4"), "top_logits": np.ascontiguousarray(logits),
               "logsumexp": (logits.max(2) + 1).astype("f4"), "followed": followed, "followed_ids": (np.arange(n) % 5).astype("i4"),
-              "followed_ranks": drawn.integers(0, 9, (n, layers)).astype("i4"), "followed_logits": drawn.standard_normal((n, layers)).astype("f4"),
-              "text_ids": np.arange(len(texts), dtype="i4"), "text_ends": np.cumsum([len(t.encode()) for t in texts]).astype("i8"),
-              "texts": np.frombuffer("".join(texts).encode(), "u1")}
-    metadata = {"what": "lens", "formula": "1", "run": uuid, "request": request, "parameters": json.dumps({"n_layers": layers - 1}), "tool": "dmi 0",
+              "followed_ranks": drawn.integers(0, 9, (n, layers)).astype("i4"), "followed_logits": drawn.standard_normal((n, layers)).astype("f4"), **arrays_of(texts)}
+    metadata = {"what": "lens", "run": uuid, "request": request, "parameters": json.dumps({"n_layers": layers - 1}),
                 "checks": json.dumps([{"name": "W_U final_ln = final_logits", "error": 1e-6, "bound": 1e-3, "rows": 3}])}
+    return save_answer(path, arrays, metadata, change)
+
+
+def dla_answer(path, uuid, tokens=5, layers=4, heads=3, request="a", words=(1, 3), texts=None, **change):
+    """An answer as `python -m dmi dla` writes it, whose parts sum up; @change: as of lens_answer()."""
+    drawn = np.random.default_rng(6)
+    arrays = {"positions": np.arange(tokens, dtype="i8"), "token_ids": (np.arange(tokens) % 5).astype("i4"), "embedding": drawn.standard_normal(tokens),
+              "heads": drawn.standard_normal((tokens, layers, heads)), "mlps": drawn.standard_normal((tokens, layers)), "biases": np.zeros((tokens, layers)),
+              "constant": drawn.standard_normal(tokens), **arrays_of(texts)}
+    arrays["sum"] = arrays["embedding"] + arrays["heads"].sum((1, 2)) + arrays["mlps"].sum(1) + arrays["constant"]
+    arrays["difference"] = arrays["sum"] + 1e-6
+    metadata = {"what": "dla", "run": uuid, "request": request, "parameters": json.dumps({"tokens": list(words), "n_layers": layers}),
+                "checks": json.dumps([{"name": "sum of the parts = difference of the logits", "error": 1e-6, "bound": 1e-4, "rows": tokens}])}
+    return save_answer(path, arrays, metadata, change)
+
+
+def arrays_of(texts):
+    """Texts of the tokens 0, 1, ..., as an answer has them."""
+    texts = texts or [" the", "Mary", "\n", " John", "<b>"]
+    return {"text_ids": np.arange(len(texts), dtype="i4"), "text_ends": np.cumsum([len(t.encode()) for t in texts]).astype("i8"), "texts": np.frombuffer("".join(texts).encode(), "u1")}
+
+
+def save_answer(path, arrays, metadata, change):
+    """A file of these and of what is changed; None takes one away."""
+    metadata = {"formula": "1", "tool": "dmi 0", **metadata}
     for name, value in change.items():
         (metadata if isinstance(value, str) or name in metadata else arrays)[name] = value
     order = sorted((name for name, x in arrays.items() if x is not None), key=lambda name: -arrays[name].itemsize)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages Attention and Heads in Debian's chromium, light and dark: numbers are those of `dmi-view --json`, keys and clicks do what docs/viewer.md says. With --long alone."""
+"""The pages Attention, Heads and Attribution in Debian's chromium, light and dark: numbers are those of `dmi-view --json`, keys and clicks do what docs/viewer.md says. With --long alone."""
+import json
 import math
 import statistics
 
@@ -8,7 +9,7 @@ import pytest
 
 import browser
 from attention_kit import Captured, Model, write_run
-from report import HOSTILE, VIEW, as_json, view
+from report import HOSTILE, VIEW, as_json, dla_answer, view
 from test_analyze import ROTATED
 from test_browser import SHOTS, fixture_page, quiet, same  # noqa: F401
 
@@ -148,6 +149,40 @@ def test_a_head_by_its_thumbnail(check, page, tmp_path):
     off = [abs(float(row[2].removeprefix("about ")) - one.weights[layer][head][20][int(row[0])]) for row in rows]
     check(all(row[2].startswith("about ") for row in rows) and max(off) < 0.008, "numbers are about right", rows)
     quiet(check, page, "thumbnail")
+
+
+def test_attribution(check, page, tmp_path):
+    """Parts of an answer of `python -m dmi dla`, the largest first; a grid of heads and MLPs; keys move the token; a click on a head shows its attention."""
+    run, out = write_run(tmp_path / "run", {"r1": Captured(Model(layers=2, heads=3, kv=3), 6)}, ROTATED), tmp_path / "r.html"
+    uuid = as_json(run)["run"]["uuid"]
+    checks = json.dumps([{"name": "sum of the parts = difference of the logits \u202e", "error": 1e-6, "bound": 1e-4, "rows": 5}])
+    answer = dla_answer(tmp_path / "dla.safetensors", uuid, layers=2, request="r1", texts=HOSTILE[:5], checks=checks)
+    view(run, "--with", answer, "-o", out)
+    entry, = as_json(run, "--with", answer)["dla"]
+    page.open(out, "#dla/0")
+    page.screenshot(SHOTS / f"dla-{page.theme}.png")
+
+    def at(token):
+        parts = {"embedding": entry["embedding"][token], "constant": entry["constant"][token]}
+        for layer in range(2):
+            parts |= {f"head {layer}.{h}": entry["heads"][(token * 2 + layer) * 3 + h] for h in range(3)} | {f"mlp {layer}": entry["mlps"][token * 2 + layer]}
+        wanted = sorted(parts, key=lambda name: -abs(parts[name]))
+        rows = page.run("return [...document.querySelectorAll('table[aria-label=Parts] tbody tr')].map((r) => [r.children[0].textContent, r.children[1].firstChild.title])")
+        check([row[0] for row in rows] == wanted and all(same(row[1], parts[row[0]]) for row in rows), f"parts at {token}", (rows, parts))
+        said = page.text("#dla-readout")
+        check(f"is {entry['difference'][token]!r}; the parts sum up to {entry['sum'][token]!r}" in said and said.startswith(f"position {token}"), "the difference, and the sum", said)
+        grid = page.run("return [...document.querySelectorAll('#dla-grid td')].map((c) => c.title.split(': '))")
+        check(len(grid) == 8 and all(same(number, parts[name]) for name, number in grid), "the grid", grid)
+        check(page.fragment() == f"#dla/0/{token}", "the address says it", page.fragment())
+    at(4)
+    for key, token in (("Left", 3), ("Home", 0), ("Right", 1), ("End", 4)):
+        page.keys(key)
+        at(token)
+    check("checked: sum of the parts = difference of the logits \\u{202e}, error" in page.text("#main") and HOSTILE[1].replace(" ", "\u00b7") in page.text("#main"), "what was checked, of which words", page.text("#main")[:300])
+    check(page.run("return document.querySelectorAll('img, b, script:not(#data)').length") == 1, "hostile texts stay texts")
+    page.click("table[aria-label=Parts] a")
+    check(page.until(lambda: page.fragment().startswith("#attention/0/")), "a click on a head", page.fragment())
+    quiet(check, page, "attribution")
 
 
 def test_much(check, page, tmp_path):

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 import dmi
 from damage import flip_payload
 from harness import BUILD, DMI_DUMP, ROOT, dump_json
-from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, floats, hash_of, lens_answer, schedule, small, view
+from report import HOSTILE, MAKE_ODD, MAKE_RUN, MAKE_SCHEDULE, PREFILL, VIEW, Report, as_json, dla_answer, floats, hash_of, lens_answer, schedule, small, view
 
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
 REFERENCE = ROOT / "tests" / "reference"
@@ -359,7 +359,7 @@ def test_an_answer_of_lens(check, run, tmp_path):
 
 
 @pytest.mark.parametrize("change, wrong", [
-    ({"what": "dla"}, "no answer of `python -m dmi lens`"), ({"formula": "2"}, "or of another version"), ({"what": None}, "no answer of `python -m dmi lens`"),
+    ({"what": "stats"}, "no answer of `python -m dmi lens` or `python -m dmi dla`"), ({"formula": "2"}, "or of another version"), ({"what": None}, "no answer of `python -m dmi lens`"),
     ({"run": "00000000-0000-0000-0000-000000000000"}, "an answer of another run"), ({"top_ids": None}, "its top_ids is not there"),
     ({"top_ids": np.zeros((5, 4, 3), "i8")}, "its top_ids is not there, or of another type"), ({"top_ids": np.zeros((5, 4, 2), "i4")}, "its top_logits has another shape"),
     ({"logsumexp": np.zeros((4, 5), "f4")}, "its logsumexp has another shape"), ({"followed": np.array([1, 2, 3, 1, 9], "i4")}, "its numbers of words, or its positions, cannot be"),
@@ -373,15 +373,44 @@ def test_answers_that_are_refused(check, run, tmp_path, change, wrong):
     check(wrong in done.stderr and "lens.safetensors" in done.stderr and done.stderr.count("\n") == 1 and not (tmp_path / "r.html").exists(), "one sentence, and no report", done.stderr)
 
 
+DLA = ("embedding", "heads", "mlps", "biases", "constant", "sum", "difference")
+
+
+def test_an_answer_of_dla(check, run, tmp_path):
+    """Its arrays beside those of a lens, in --json and in the page; the last tokens where it does not fit."""
+    path, lens = dla_answer(tmp_path / "dla.safetensors", uuid_of(run)), lens_answer(tmp_path / "lens.safetensors", uuid_of(run))
+    wanted, said = load_file(path), as_json(run, "--with", path, "--with", lens)
+    entry, = said["dla"]
+    view(run, "--with", path, "-o", tmp_path / "r.html")
+    page, = Report(tmp_path / "r.html").said["dla"]
+    for name in DLA:
+        check(entry[name] == wanted[name].ravel().tolist() == np.frombuffer(base64.b64decode(page[name]), "<f8").tolist(), name, entry[name])
+    check(len(said["lens"]) == 1 and (entry["layers"], entry["n_heads"], entry["id"], entry["positions"]) == (4, 3, "a", [0, 1, 2, 3, 4]), "each has its page", entry["positions"])
+    path = dla_answer(tmp_path / "long.safetensors", uuid_of(run), tokens=3000, layers=20, heads=9)
+    said = as_json(run, "--with", path, "--max-bytes", "1M")
+    entry, wanted = said["dla"][0], load_file(path)
+    n = len(entry["positions"])
+    check(10 < n < 3000 and f"the attribution of a has the last {n} of 3000 tokens" in said["left_out"], "what does not fit is said", said["left_out"])
+    check(entry["heads"] == wanted["heads"][-n:].ravel().tolist() and entry["sum"] == wanted["sum"][-n:].tolist(), "the last tokens are there")
+
+
+@pytest.mark.parametrize("change, wrong", [
+    ({"biases": None}, "its biases is not there"), ({"mlps": np.zeros((5, 3))}, "its mlps has another shape"), ({"sum": np.zeros(5, "f4")}, "of another type"),
+    ({"positions": np.array([0, 1, 2, 3, -1])}, "its positions cannot be"), ({"run": "0"}, "an answer of another run"), ({"formula": "2"}, "or of another version")], ids=range(6))
+def test_answers_of_dla_that_are_refused(check, run, tmp_path, change, wrong):
+    done = view(run, "--with", dla_answer(tmp_path / "dla.safetensors", uuid_of(run), **change), "-o", tmp_path / "r.html", status=2)
+    check(wrong in done.stderr and "dla.safetensors" in done.stderr and not (tmp_path / "r.html").exists(), "one sentence, and no report", done.stderr)
+
+
 def test_answers_with_bytes_that_are_changed(run, tmp_path, seeds):
     """A file with bytes changed is shown, or refused by one sentence; nothing else happens."""
     path, drawn = lens_answer(tmp_path / "lens.safetensors", uuid_of(run)), random.Random(5)
-    good = path.read_bytes()
-    for _ in range(seeds(60, 2000)):
-        data = bytearray(good)
+    files = [path.read_bytes(), dla_answer(tmp_path / "dla.safetensors", uuid_of(run)).read_bytes()]
+    for i in range(seeds(60, 2000)):
+        data = bytearray(files[i % 2])
         for _ in range(drawn.randint(1, 6)):
             data[drawn.randrange(len(data))] = drawn.choice([0, 1, 34, 57, 125, 127, 128, 255])
         path.write_bytes(data[:drawn.choice([len(data), len(data), drawn.randrange(len(data))])])
         done = subprocess.run([VIEW, run, "--with", path, "-o", tmp_path / "r.html", "--force"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, check=False)
         assert done.returncode in (0, 2) and done.stderr.count(b"\n") == (done.returncode == 2), (done.returncode, done.stderr)
-        assert done.returncode or Report(tmp_path / "r.html").said["lens"]
+        assert done.returncode or Report(tmp_path / "r.html").said["dla" if i % 2 else "lens"]

@@ -30,6 +30,12 @@ def hash_of(text):
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def script_of(paths):
+    """The page's script: its files, in this order, without comments of their own lines and without indentation."""
+    lines = (line.strip() for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    return '"use strict";\n(() => {\n' + "".join(f"{line}\n" for line in lines if line and not line.startswith("//")) + "})();\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("html", "style", "before", "after", "asm"):
@@ -37,7 +43,7 @@ def main():
     parser.add_argument("--script", type=pathlib.Path, nargs="+", required=True, help="in this order")
     opt = parser.parse_args()
     style = opt.style.read_text(encoding="utf-8")
-    script = '"use strict";\n(() => {\n' + "".join(path.read_text(encoding="utf-8") for path in opt.script) + "})();\n"
+    script = script_of(opt.script)
     for text, what in ((style, "</style"), (script, "</script"), (script, "<!--")):
         if what in text.lower():
             parser.error(f"the page's own text holds {what}")

@@ -66,7 +66,7 @@ static const char usage[] =
     "does "
     "not\n"
     "                     say\n"
-    "  --with FILE        an answer of `python -m dmi lens` on the page Lens\n"
+    "  --with FILE        an answer of `python -m dmi lens` or `dla` on a page of its own\n"
     "  --tokenizer FILE   texts of tokens, from a tokenizer.json, the folder that has it, or a "
     "GGUF\n"
     "  --max-bytes N      of the report, K, M or G may follow (default: 20M); what is left out is\n"
@@ -304,6 +304,8 @@ static int build(struct err *err, struct view_report *report, const struct optio
         r = view_values(err, report);
     if (!r)
         r = view_lens(err, report);
+    if (!r)
+        r = view_dla(err, report);
     if (!r)
         r = view_attention(err, report);
     if (!r)

@@ -68,6 +68,7 @@ int view_overview(struct err *err, struct view_report *report);
 /* Of all tokens of the chosen requests, whatever else is selected: before anything is. */
 int view_tokens(struct err *err, struct view_report *report);
 int view_lens(struct err *err, struct view_report *report);
+int view_dla(struct err *err, struct view_report *report);
 /* @of: a run that is open; @room: bytes of the document that they may take. */
 int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, const char *key,
               uint64_t room);

@@ -242,8 +242,8 @@ function attentionReadout(entry) {
     const {scores} = headsOf(entry), position = headsOf(entry).positions[attention.query], keys = attended(entry, attention.head).filter(([key]) => attention.sink || key > 0);
     const [key, weight] = keys.reduce((best, found) => found[1] > best[1] ? found : best, [-1, 0]);
     const named = (at) => `${at} \u2018${tokenText(entry, at)}\u2019`, said = key < 0 ? "" : `: most on ${named(key)}, ${number(entry, attention.head, weight)}`;
-    return `head ${headName(entry, attention.head)}, token ${named(position)}${said}; ${["previous", "duplicate", "induction", "sink"].filter((kind) => !Number.isNaN(scores[kind][attention.head]))
-        .map((kind) => `${kind} ${short(scores[kind][attention.head])}`).join(", ")}`;
+    const kinds = ["previous", "duplicate", "induction", "sink"].filter((kind) => !Number.isNaN(scores[kind][attention.head])).map((kind) => `${kind} ${short(scores[kind][attention.head])}`);
+    return `head ${headName(entry, attention.head)}, token ${named(position)}${said}; ${kinds.join(", ")}`;
 }
 
 // ---- moving

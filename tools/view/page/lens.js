@@ -72,7 +72,7 @@ function lensRanks(entry) {
 
 function checksOf(entry) {
     const checks = parsed(entry.checks);
-    return Array.isArray(checks) && checks.length ? checks.map((c) => `checked: ${c?.name}, error ${short(Number(c?.error))} of ${short(Number(c?.bound))}`).join("; ")
+    return Array.isArray(checks) && checks.length ? checks.map((c) => `checked: ${plain(c?.name)}, error ${short(Number(c?.error))} of ${short(Number(c?.bound))}`).join("; ")
         : "not checked: nothing shows that these are the run's weights";
 }
 

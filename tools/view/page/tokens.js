@@ -7,6 +7,11 @@ function integersOf(base64) {
     return found;
 }
 
+// What cannot be seen, or turns the direction of text, written out: of texts that are read out of JSON.
+function plain(text) {
+    return String(text).replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+}
+
 // Blanks are seen as dots.
 function visible(text) {
     return text.replaceAll(" ", "\u00b7").replaceAll("\u00a0", "\\u{a0}") || "(empty)";
