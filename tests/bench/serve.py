@@ -41,7 +41,7 @@ WAYS = {
 
 
 def serve(folder, way, layers, dmi_run, preload, edits=None):
-    """(seconds of decode steps, bytes captured); @edits: the text of a file of edits"""
+    """(of each decode step the seconds by the clock, of the CPU, and of the launching thread; bytes captured). @edits: the text of a file of edits"""
     command = [sys.executable, SERVE, "--requests", folder / "requests", "--layers", layers, "--out", folder / "results",
                "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph", "--no-prefix-cache"]
     env = dict(os.environ)
@@ -59,7 +59,7 @@ def serve(folder, way, layers, dmi_run, preload, edits=None):
     result = subprocess.run([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode:
         raise SystemExit(f"{command}: {result.stderr[-2000:]}")
-    times = [float(line) for line in (folder / "times").read_text().split()]
+    times = [tuple(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
     trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
     decodes = [seconds for seconds, step in zip(times, trace) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])]
     return decodes[2:], sum(path.stat().st_size for path in folder.rglob("seg-*.dmi"))
@@ -81,8 +81,8 @@ def main():
                 folder = pathlib.Path(base) / f"{i}-{n}"
                 folder.mkdir()
                 write_requests(folder, tokens)
-                seconds, size[name] = serve(folder, way, layers, dmi_run, preload)
-                times[name] += seconds
+                steps, size[name] = serve(folder, way, layers, dmi_run, preload)
+                times[name] += [seconds for seconds, *_ in steps]
     plain = statistics.median(times["without the library"])
     print(f"decode steps of 8 rows, {layers} layers, float32, in graphs; median of {len(times['all sites'])}")
     for name, seconds in times.items():

@@ -51,7 +51,7 @@ def engine(folder, way, layers, dmi_run, out):
 
 
 def decodes(folder):
-    times = [float(line) for line in (folder / "times").read_text().split()]
+    times = [float(line.split()[0]) for line in (folder / "times").read_text().splitlines()]
     trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
     return [seconds for seconds, step in zip(times, trace) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])][2:]
 

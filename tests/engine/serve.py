@@ -25,7 +25,7 @@ def arguments():
     add("--seed", type=int, default=1, help="of --schedule random")
     add("--out", required=True, help="a line of JSON a request")
     add("--trace", help="a line of JSON a step")
-    add("--times", metavar="FILE", help="a line a step: seconds from its plan to its tokens")
+    add("--times", metavar="FILE", help="a line a step: seconds from its plan to its tokens, by the clock, of the CPU, and of the thread that launches")
     add("--dump", metavar="DIR", help="every tensor of every step, by synchronous copies; nothing is replayed then")
     add("--steps", action="store_true", help="tell DMI whose rows a step computes")
     add("--nvtx", nargs="?", metavar="LIBRARY", const="libnvtx3interop.so.1", help="push a range for each module, by this library of NVTX")

@@ -5,7 +5,8 @@
 All tensors lie in one allocation. A kernel copies one region of it to another, word by word; each round fills the memory from a file, says
 a step, launches kernels in a row, says which requests end and writes what the memory holds then to a file. A round may say how it launches: by itself ("eager"), in a
 graph that is built by hand ("graph") or by a capture ("capture"), in one whose parameters are set later ("params"), that is updated
-("update"), or that the library cannot clone ("left_alone"). An exec is instantiated once for each list of kernels.
+("update"), or that the library cannot clone ("left_alone"). An exec is instantiated once for each list of kernels. It may name stretches of the
+memory that no kernel may touch meanwhile.
 """
 import ctypes
 import json
@@ -18,17 +19,18 @@ from cuda.bindings import driver as cu
 import dmi
 from graph_client import Client, ok
 
-TYPES = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
+TYPES = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 
 
 def copy(name):
     return f"""
-.visible .entry {name}(.param .u64 to, .param .u64 from, .param .u32 words, .param .u32 rows, .param .u64 slots)
+.visible .entry {name}(.param .u64 to, .param .u64 from, .param .u32 words, .param .u32 rows, .param .u64 slots, .param .u32 first)
 {{
 .reg .b32 %r<6>; .reg .b64 %d<6>; .reg .pred %q;
 ld.param.u64 %d1, [to]; ld.param.u64 %d2, [from]; ld.param.u32 %r1, [words];
 mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mul.lo.u32 %r2, %r2, %r3; mov.u32 %r4, %tid.x; add.u32 %r2, %r2, %r4;
 setp.ge.u32 %q, %r2, %r1; @%q ret;
+ld.param.u32 %r4, [first]; add.u32 %r2, %r2, %r4;
 mul.wide.u32 %d3, %r2, 4; add.u64 %d1, %d1, %d3; add.u64 %d2, %d2, %d3; ld.global.u32 %r5, [%d2]; st.global.u32 [%d1], %r5;
 ret;
 }}
@@ -49,7 +51,7 @@ class Editing(Client):
     def args(self, k, scratch=False):
         to = k["from"] if scratch else k["to"]  # onto itself
         return (self.memory + to, self.memory + k["from"], k["words"], 1 if scratch else k["rows"],
-                self.memory + k["slots"] if k["slots"] is not None else 0), TYPES
+                self.memory + k["slots"] if k["slots"] is not None else 0, k["first"]), TYPES
 
     def eager(self, numbers, stream=None):
         for i in numbers:
@@ -107,6 +109,10 @@ class Editing(Client):
         else:
             ok(answer)
 
+    def forbid(self, stretches, forbidden):
+        for at, n_bytes in stretches:
+            ctypes.CDLL("libcuda.so.1").standin_forbid(ctypes.c_uint64(self.memory + at), ctypes.c_size_t(n_bytes), forbidden)
+
     def round(self, number, r):
         if r["data"]:
             data = pathlib.Path(r["data"]).read_bytes()
@@ -114,10 +120,14 @@ class Editing(Client):
         if r["said"]:
             spans = [dmi.Span(**span) for span in r["said"]["spans"]]
             dmi.step_begin(number, spans, r["said"]["n_rows"], caches=False)
+        self.forbid(r.get("forbid", []), True)
         for _ in range(r.get("times", 1)):
             self.launch_all(r["launches"], r["how"], r.get("refused"))
         if r["said"]:
             dmi.step_end()
+        if r.get("forbid"):
+            self.sync()
+            self.forbid(r["forbid"], False)
         for request in r.get("ends", []):
             dmi.request_end(request)
         if r.get("pause"):

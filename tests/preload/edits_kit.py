@@ -14,17 +14,17 @@ from kit import spec
 CLIENT = pathlib.Path(__file__).with_name("edits_client.py")
 SIZE = {"f32": 4, "f16": 2, "bf16": 2}
 HOWS = ("eager", "graph", "capture", "params", "update")
-CANARY = 0xa5
+CANARY, PAGE = 0xa5, 4096
 
 
 class Tensor:
     """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec.
     @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that each launch edits what the last one
-    left; @place: there is one."""
+    left; @place: there is one; @alone: the kernel copies this row and no other, and each row begins a page."""
 
-    def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, before=False, stays=False, place=True, **more):
+    def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, before=False, stays=False, place=True, alone=None, **more):
         self.name, self.dtype, self.more = name, dtype, more
-        self.before, self.stays, self.place = before, stays, place
+        self.before, self.stays, self.place, self.alone = before, stays, place, alone
         self.bits = np.asarray(bits, ref.BITS[dtype])
         rows, n = self.bits.shape
         self.index = np.arange(rows * n).reshape(rows, n) if index is None else index
@@ -52,7 +52,8 @@ class Memory:
     def __init__(self):
         self.bytes = bytearray([CANARY] * 64)
 
-    def add(self, data):
+    def add(self, data, page=False):
+        self.bytes += bytes([CANARY] * (-len(self.bytes) % PAGE if page else 0))
         at = len(self.bytes)
         self.bytes += data
         self.bytes += bytes([CANARY] * (64 + -len(self.bytes) % 64))
@@ -77,11 +78,12 @@ class Play:
         for t in tensors:
             region = np.random.default_rng(len(self.kernels)).integers(0, 256, t.n_bytes, np.uint8).view(ref.BITS[t.dtype])
             region[t.index] = t.bits
-            source = self.memory.add(region.tobytes())
-            to = source if t.stays else self.memory.add(b"\0" * t.n_bytes)
+            source = self.memory.add(region.tobytes(), t.alone is not None)
+            to = source if t.stays else self.memory.add(b"\0" * t.n_bytes, t.alone is not None)
             slots = self.memory.add(np.asarray(t.slots, np.int64).tobytes()) if t.slots is not None else None
             self.at[t.name] = (to, source)
-            self.kernels.append({"name": t.name, "to": to, "from": source, "words": t.n_bytes // 4, "rows": len(t.bits), "slots": slots})
+            words, first = (t.n_bytes // 4, 0) if t.alone is None else (PAGE // 4, t.alone * PAGE // 4)
+            self.kernels.append({"name": t.name, "to": to, "from": source, "words": words, "first": first, "rows": len(t.bits), "slots": slots})
 
     def round(self, how, said=None, launches=None, out=True, **more):
         self.rounds.append(dict({"data": str(self.folder / "data"), "how": how, "said": said,
@@ -105,8 +107,10 @@ class Play:
         result = self.bench.run([], self.spec, command=[sys.executable, CLIENT, self.folder / "plan.json"], timeout=120, DMI_EDITS=edits, **env)
         return result
 
-    def run(self, **env):
+    def run(self, fails=False, **env):
         result = self.start(self.pack({}), **env)
+        if fails:
+            return result
         good = result.code == 0 and result.stdout.endswith("done\n") and "changed: edits add" in result.stderr
         assert self.bench.check(good, "the program runs", result.stdout[-500:] + result.stderr[-2000:])
         return result

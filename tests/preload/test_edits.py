@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits, operation by operation: what device memory holds after them, byte by byte, against docs/edits.md in numpy (edits_reference.py)."""
 import json
+import pathlib
 import subprocess
 
 import numpy as np
 import pytest
 
 import edits_reference as ref
-from edits_kit import HOWS, SIZE, Play, Tensor
+from edits_kit import HOWS, PAGE, SIZE, Play, Tensor
 from harness import DMI_RUN
 
 pytest.importorskip("cuda.bindings")
@@ -405,6 +406,49 @@ def test_tensors_of_more_or_fewer_rows_than_the_step(bench):
             wanted[first:min(end, n)] = ref.stored(np.float32(7), "bf16")
             expected[name] = (wanted, None)
         play.compare(i, f"round {i}", expected)
+
+
+ALONE = 3  # the row of request r3, of eight
+
+
+def alone_tensors():
+    """What each operation does to one row, while no other row may be touched; columns and a head of it; a sum with a second tensor; a row that is kept."""
+    every = {"add": [{"add": "page"}], "scale": [{"scale": 0.5}], "set": [{"set": 2}], "zero": ["zero"], "clamp": [{"clamp": [-1, 1]}],
+             "project_out": [{"project_out": "page"}], "adjust_rs": [{"adjust_rs": "page", "to": 2.5}], "limit_along": [{"limit_along": "page", "between": [9, 10]}],
+             "patch": [{"patch": "page"}], "keep_norm": [{"add": "page"}, "keep_norm"], "save": [{"save": "kept"}], "given": [{"patch": "bank:kept"}],
+             "feature": [{"feature": "page", "encoder": "page", "to": 2}]}
+    for name, do in every.items():
+        t = Tensor(name, "f32", normal(8, 1024, "f32", 30 + len(name)), alone=ALONE)
+        t.edits = [{"do": do, "requests": f"r{ALONE}"}]
+        yield t
+    for name, more, part in (("columns", {}, {"columns": "1,1023"}), ("plus", {"plus": "arg[1]"}, {}),
+                             ("head", {"dims": "[{row: true, count: 'arg[3].u32'}, {count: 16}, {count: 128}]"}, {"heads": "15"})):
+        t = Tensor(name, "bf16", normal(8, 2048, "bf16", 32), alone=ALONE, **({"dims": more.pop("dims")} if "dims" in more else {}), **more)
+        t.edits = [dict({"do": ["zero"], "requests": f"r{ALONE}"}, **part)]
+        yield t
+
+
+def test_rows_of_others_are_not_touched(bench):
+    """No byte of another row is read or written: its page is an illegal address meanwhile. That an edit of another row is one shows that this is seen."""
+    tensors = list(alone_tensors())
+    said = {"spans": [{"request": f"r{i}", "first_position": 7, "n_tokens": 1, "first_row": i, "n_prompt": 4} for i in range(8)], "n_rows": 8}
+    for wrong in (False, True):
+        edits = [dict(e, name=t.name, site=t.name) for t in tensors for e in t.edits]
+        if wrong:
+            edits[0]["requests"] = f"r{ALONE + 1}"
+        play = Play(bench, tensors, edits=edits, vectors={"page": wide(1024, 33)}, head=STEP + "edits: {bytes: 4M, bank: 4M}\n")
+        others = [[at + row * PAGE, PAGE] for t in tensors for at in play.at[t.name] for row in range(8) if row != ALONE]
+        for how in ("eager", "graph"):
+            play.round(how, said, forbid=others)
+        result = play.run(fails=wrong)
+        if wrong:
+            bench.check(result.code != 0 and "CUDA_ERROR_ILLEGAL_ADDRESS" in result.stderr, "a row whose page is forbidden is one", result.stderr[-500:])
+            continue
+        for i, t in ((i, t) for i in range(2) for t in tensors):
+            before, after = (np.frombuffer(data, ref.BITS[t.dtype], t.n_bytes // SIZE[t.dtype], play.at[t.name][0])[t.index]
+                             for data in (bytes(play.memory.bytes), pathlib.Path(play.rounds[i]["out"]).read_bytes()))
+            bench.check(np.array_equal(np.delete(after, ALONE, 0), np.delete(before, ALONE, 0)), f"{t.name}: other rows keep their bits")
+            bench.check(np.array_equal(after[ALONE], t.bits[ALONE]) == (t.name == "save"), f"{t.name}: its row is written", after[ALONE][:8])
 
 
 # ------------------------------------------------------------------------- beside captures, before and after kernels

@@ -102,7 +102,7 @@ def main():
     write("results.inc", spdx + "".join(f"RESULT({n}, {v})\n" for n, v in results))
     for driver in versions:
         known = [symbol for symbol, _, version, _ in entries if int(version) <= int(driver)]
-        write(f"libcuda-{driver}.map", "{\n  global:\n    standin_seed;\n    standin_own;\n" + "".join(f"    {s};\n" for s in known) +
+        write(f"libcuda-{driver}.map", "{\n  global:\n    standin_seed;\n    standin_own;\n    standin_forbid;\n" + "".join(f"    {s};\n" for s in known) +
               "  local:\n    *;\n};\n")
 
 

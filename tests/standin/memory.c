@@ -216,6 +216,13 @@ void memory_protect(uint64_t at, size_t mapped, int prot)
     mprotect((void *)(uintptr_t)(at + ALIAS_DELTA), mapped, prot);
 }
 
+/* No part of the Driver API: a client that knows the stand-in looks it up, and says what no kernel and no copy may touch. */
+__attribute__((visibility("default"))) void standin_forbid(uint64_t at, size_t n, bool forbidden);
+void standin_forbid(uint64_t at, size_t n, bool forbidden)
+{
+    memory_protect(at, n, forbidden ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
 void memory_unmap(uint64_t at, size_t mapped)
 {
     mmap((void *)(uintptr_t)(at + ALIAS_DELTA), mapped, PROT_NONE,

@@ -35,6 +35,9 @@ def parse_site(text):
     return (site, int(layer) if dot else None) if text else None
 
 
+CLOCKS = time.perf_counter, time.process_time, time.thread_time
+
+
 class Timing:
     """How long steps take: one by one, and by kind."""
 
@@ -42,17 +45,17 @@ class Timing:
         self.seconds, self.taken, self.kind = [], {}, None
 
     def step(self, run, number):
-        self.kind, wall, cpu = None, time.perf_counter(), time.process_time()
+        self.kind, before = None, [clock() for clock in CLOCKS]
         run(number)
-        self.seconds.append(time.perf_counter() - wall)
+        self.seconds.append([clock() - began for clock, began in zip(CLOCKS, before)])
         if self.kind:
-            self.taken.setdefault(self.kind, []).append((self.seconds[-1], time.process_time() - cpu))
+            self.taken.setdefault(self.kind, []).append(self.seconds[-1])
 
     def report(self, opt):
         if opt.times:
-            pathlib.Path(opt.times).write_text("".join(f"{seconds}\n" for seconds in self.seconds), encoding="utf-8")
+            pathlib.Path(opt.times).write_text("".join("{} {} {}\n".format(*seconds) for seconds in self.seconds), encoding="utf-8")
         for kind, taken in sorted(self.taken.items()) if opt.timing else ():
-            wall, cpu = (statistics.median(times) for times in zip(*taken))
+            wall, cpu, _ = (statistics.median(times) for times in zip(*taken))
             print(f"{kind}: {len(taken)} steps, median {wall:.3f} s, of the CPU {cpu:.3f} s")
 
 
