@@ -94,13 +94,11 @@ static bool overlaps(const struct dmi_tap *tap)
 }
 
 /* Why edits cannot write what is tapped, NULL: they can. */
-static const char *no_place(const struct dmi_tap *tap, bool captured)
+static const char *no_place(const struct dmi_tap *tap)
 {
     if (!(tap->flags & DMI_TAP_WRITABLE))
         return "plain taps are no places, as nobody says that what is tapped is read again: "
                "DMI_TAP_WRITABLE says so";
-    if (captured)
-        return "its stream is being captured, and taps in graphs are no places yet";
     if (!spec_edits_dtype(tap->dtype))
         return "its type is none of f32, f16 and bf16";
     if (overlaps(tap))
@@ -109,10 +107,9 @@ static const char *no_place(const struct dmi_tap *tap, bool captured)
 }
 
 /* Edits write nothing into what is no place for them. */
-static void check_place(uint32_t site, const struct dmi_tap *tap, bool captured,
-                        struct operand *operand)
+static void check_place(uint32_t site, const struct dmi_tap *tap, struct operand *operand)
 {
-    const char *why = spec_is_place(session_site(site)) ? no_place(tap, captured) : NULL;
+    const char *why = spec_is_place(session_site(site)) ? no_place(tap) : NULL;
     if (!why)
         return;
     operand->drop = (int)DMI_DROP_UNSUPPORTED;
@@ -120,15 +117,14 @@ static void check_place(uint32_t site, const struct dmi_tap *tap, bool captured,
                     (int)tap->layer, why);
 }
 
-void operand_of_tap(uint32_t site, const struct dmi_tap *tap, bool captured,
-                    struct operand *operand)
+void operand_of_tap(uint32_t site, const struct dmi_tap *tap, struct operand *operand)
 {
     operand->site = site;
     operand->layer = tap->layer;
     operand->drop = DROP_NONE;
     int r = view_of_tap(tap, &operand->view);
     if (!r) {
-        check_place(site, tap, captured, operand);
+        check_place(site, tap, operand);
         return;
     }
     const struct failure *failure = failure_of(r, true);

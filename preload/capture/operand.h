@@ -29,9 +29,8 @@ struct operand {
  */
 void operand_of_site(uint32_t site, const struct expr_env *env, struct operand *operand);
 
-/* The same of a tap that was checked. @captured: its stream is being captured, where edits write nothing. */
-void operand_of_tap(uint32_t site, const struct dmi_tap *tap, bool captured,
-                    struct operand *operand);
+/* The same of a tap that was checked. */
+void operand_of_tap(uint32_t site, const struct dmi_tap *tap, struct operand *operand);
 
 /* An operand whose records are all counted under @drop. */
 void operand_refused(uint32_t site, enum dmi_drop drop, struct operand *operand);

@@ -77,7 +77,7 @@ static void find_operands(const struct eager_launch *l, struct eager_job *job,
             continue;
         env.occ = item->occurrence;
         if (l->tap)
-            operand_of_tap(item->site, l->tap, false, operand);
+            operand_of_tap(item->site, l->tap, operand);
         else
             operand_of_site(item->site, &env, operand);
         struct memory_ranges before = ranges->at[i];

@@ -339,7 +339,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
             return no_memory(err);
         if (number)
             action->number = plan->n_nodes++;
-        operand_of_tap(site, &tap->tap, true, &action->operand);
+        operand_of_tap(site, &tap->tap, &action->operand);
         check_early(plan, action);
     }
     return kernel ? 0 : no_memory(err);

@@ -302,6 +302,32 @@ def places(c):
         ok(cu.cuGraphLaunch(graph, s))
 
 
+def places_in_graphs(c):
+    """What is tapped is read by two streams at once, in graphs; then the exec is updated by a graph of another buffer. Row i is of request a in step i."""
+    s, other = c.streams[:2]
+
+    def body(buffer, seed):
+        def one(s):
+            join = ok(cu.cuEventCreate(2))
+            c.launch("block", s, buffer, 32, seed)
+            c.tap("x", buffer, s, 0, dtype=F32, flags=WRITABLE, counts=(8, 4))
+            ok(cu.cuEventRecord(join, s))
+            ok(cu.cuStreamWaitEvent(other, join, 0))
+            for layer, stream, to in ((1, other, 2), (0, s, 3)):
+                ok(cu.cuMemcpyDtoDAsync(c.buffers[to], c.buffers[buffer], 128, stream))
+                c.tap("y", to, stream, layer, counts=(8, 4))
+            ok(cu.cuEventRecord(join, other))
+            ok(cu.cuStreamWaitEvent(s, join, 0))
+            c.launch("other", s, buffer, 32, 100)
+        return c.capture(one)
+    exe = ok(cu.cuGraphInstantiate(body(0, 1), 0))
+    for step in range(8):
+        dmi.step_begin(step, [dmi.Span("b", 7 * step, 7 - step, step + 1), dmi.Span("a", step, 1, step)], 8, caches=False)
+        if step == 4:
+            c.say(cu.cuGraphExecUpdate(exe, body(1, 2))[0])
+        ok(cu.cuGraphLaunch(exe, s))
+
+
 def places_without_steps(c):
     """Two forwards of which no step is said, the second after a step has ended."""
     s = c.streams[0]

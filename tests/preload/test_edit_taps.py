@@ -33,7 +33,7 @@ def with_halves(words, bits, places):
 
 # What row 2 holds after the edit of its layer, and why it was missed.
 ROW_2 = {0: [SEVEN] * 4, 4: with_halves(plain(4, 2), F16, (0, 2, 4, 6)), 5: with_halves(plain(5, 2), BF16, (0, 4, 8, 12))}
-SAID = {1: "plain taps are no places", 2: "its type is none of f32, f16 and bf16", 3: "its elements lie over one another", 7: "taps in graphs are no places yet"}
+SAID = {1: "plain taps are no places", 2: "its type is none of f32, f16 and bf16", 3: "its elements lie over one another"}
 
 
 def test_taps_as_places(bench):
@@ -46,13 +46,37 @@ def test_taps_as_places(bench):
         found = [r.words for r in run.records if r.layer == layer and len(r.words) == 32]
         rows = [list(found[0][4 * i:4 * i + 4]) for i in range(8)] if found else []
         want = [plain(layer, i) for i in range(8)]
-        want[2] = ROW_2.get(layer, [SEVEN] * 4 if layer == 6 else want[2])
+        want[2] = ROW_2.get(layer, [SEVEN] * 4 if layer in (6, 7) else want[2])
         bench.check(len(found) == 2 and rows == want, f"layer {layer}: rows", (rows, want))
         missed = {"unsupported": 2} if layer in SAID else {}
         bench.check(accounts.of(f"e{layer}") == (2, 0 if missed else 2, missed), f"layer {layer}: accounts", accounts.of(f"e{layer}"))
     bench.check('edit "e0" at x: 2 rows written of 2 due\n' in result.stderr and 'edit "e1" at x: 0 rows written of 2 due; missed: 2 unsupported' in result.stderr,
                 "at the end it is said what was written", result.stderr[-1500:])
     bench.check(not run.balance(), "records balance", run.balance())
+
+
+@pytest.mark.parametrize("capture", ["after", "before"])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 20))])
+def test_in_graphs(bench, capture, seed):
+    """Each replay writes the rows of its own step before any stream reads them, also after an update to other memory; a capture at the same tap comes
+    before or after the edit, as it says."""
+    edits = bench.folder / "edits"
+    edits.write_bytes(pack("editspec: 1\nedits:\n  - {name: e, site: x, requests: a, do: [{set: 7}]}\n"))
+    sites = SITES.replace("capture: none", f"capture: {capture}")
+    result = bench.run([], spec(sites, head="ring: {bytes: 4M, slots: 8192}\n"), command=[sys.executable, CLIENT, "places_in_graphs"], timeout=120, DMI_EDITS=edits,
+                       DMI_STANDIN_DELAY_SEED=seed)
+    bench.check(result.code == 0 and result.stdout.startswith("0\n") and result.folders, "the program runs, and the exec is updated", result.stdout + result.stderr[-1500:])
+    run = result.run()
+    found = {}
+    for r in run.records:
+        found.setdefault((r.site, r.layer), []).append([list(r.words[4 * i:4 * i + 4]) for i in range(8)])
+    for step in range(8):
+        before = [plain(step // 4, i) for i in range(8)]
+        after = [[SEVEN] * 4 if i == step else row for i, row in enumerate(before)]
+        read = [rows[step] for (_, layer), rows in found.items() if rows[step] == after]
+        bench.check(len(found) == 3 and len(read) == (3 if capture == "after" else 2), f"step {step}: two readers, and a capture {capture} it", found)
+        bench.check(capture == "after" or any(rows[step] == before for rows in found.values()), f"step {step}: what was there before", found)
+    bench.check(Accounts(result.folders[0] / "edits").of("e") == (8, 8, {}) and not run.balance(), "accounts, and records", run.balance())
 
 
 @pytest.mark.parametrize("names", [("all", "some"), ("some",)], ids="-".join)
