@@ -4,12 +4,13 @@
 As test_browser.py: with --long alone, screenshots in build/view.
 """
 import math
+import statistics
 
 import pytest
 
 from harness import BUILD, DMI_DUMP, only_run
-from report import HOSTILE, MAKE_SCHEDULE, VIEW, as_json, small, view
-from test_browser import SHOTS, fixture_page, pytestmark as browser_marks, quiet  # noqa: F401
+from report import HOSTILE, MAKE_SCHEDULE, PREFILL, VIEW, as_json, schedule, small, view
+from test_browser import LAYERS, SHOTS, TOKENS, fixture_page, pytestmark as browser_marks, quiet  # noqa: F401
 from test_diff import ABSENT, EXTRA, LACKING, THERE, pair
 from test_dump_diff import Run
 from test_view import hostile
@@ -116,6 +117,23 @@ def test_diff(check, page, tmp_path):
     page.open(out, "#map/0/q/error/log/all/1/2")
     check(page.text("#readout").endswith(f"error {entry['error'][cells + 2]!r}") and page.text("#legend").find("only in the other run") > 0, "Map has the error, too", page.text("#readout"))
     quiet(check, page, "map of errors")
+
+
+def test_ten_thousand_tokens(check, page, tmp_path):
+    """Interactive within a second of loading, and each interaction within 100 ms; medians, and bounded at three times as much."""
+    runs = [schedule(tmp_path / name, [f"step 0 {TOKENS} long:0:{TOKENS}:0:{PREFILL}:{TOKENS}:0", *(f"wide {layer} 4 5" for layer in range(n))]) for name, n in (("x", LAYERS), ("y", LAYERS - 1))]
+    out, loads, draws = tmp_path / "r.html", [], []
+    view(*runs, "-o", out)
+    for _ in range(5):
+        page.open(out, "#diff/0/resid_pre/error/log/all/3/100")
+        loads.append(page.run("""const done = performance.now(); const entry = performance.getEntriesByType('navigation')[0];
+            return document.getElementById('diff-readout').textContent ? entry.domContentLoadedEventEnd - entry.startTime : done"""))
+        for key in ("ArrowRight", "]", "+", "ArrowRight", "-"):
+            draws.append(page.run("const began = performance.now(); document.body.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true})); "
+                                  "return performance.now() - began", key))
+    print(f"{page.theme}: loaded after {statistics.median(loads):.0f} ms, an interaction {statistics.median(draws):.0f} ms, {out.stat().st_size / 1e6:.1f} MB")
+    check(statistics.median(loads) < 3000 and statistics.median(draws) < 300, "fast enough", (loads, draws))
+    quiet(check, page, "much")
 
 
 def test_runs_that_have_little_in_common(check, page, tmp_path):

@@ -19,16 +19,33 @@ function make(tag, has = {}, ...children) {
 }
 
 function bytesOf(base64) {
+    if (Uint8Array.fromBase64)
+        return Uint8Array.fromBase64(base64);
     const text = atob(base64), found = new Uint8Array(text.length);
     for (let i = 0; i < text.length; i++)
         found[i] = text.charCodeAt(i);
     return found;
 }
 
+// Elements are little-endian in the report, whatever the machine is that reads it.
+const NATIVE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
+
 function floatsOf(base64) {
-    const bytes = bytesOf(base64), view = new DataView(bytes.buffer), found = new Float32Array(bytes.length / 4);
-    for (let i = 0; i < found.length; i++)
+    const bytes = bytesOf(base64), view = new DataView(bytes.buffer), found = new Float32Array(NATIVE ? bytes.buffer : bytes.length / 4);
+    for (let i = 0; !NATIVE && i < found.length; i++)
         found[i] = view.getFloat32(4 * i, true);
+    return found;
+}
+
+// Arrays of an entry, each decoded when it is first used. @readers: {name: function of its base64}
+function decoded(entry, readers) {
+    const found = {};
+    for (const [name, read] of Object.entries(readers))
+        Object.defineProperty(found, name, {configurable: true, get() {
+            const value = read(entry[name]);
+            Object.defineProperty(found, name, {value});
+            return value;
+        }});
     return found;
 }
 

@@ -23,8 +23,7 @@ function aligned(entry, other, arrays, name) {
 }
 
 function diffArrays(entry) {
-    if (!entry.arrays)
-        entry.arrays = {error: floatsOf(entry.error), greatest: floatsOf(entry.greatest), state: bytesOf(entry.state)};
+    entry.arrays ||= decoded(entry, {error: floatsOf, greatest: floatsOf, state: bytesOf});
     return entry.arrays;
 }
 
@@ -45,7 +44,8 @@ function normScale(entry) {
     const key = ["norm", diff.at, diff.scale, diff.first].join();
     if (!diff.cache.has(key)) {
         const both = normsOf(entry).filter((one) => one !== null), n = entry.layers.length * entry.cells;
-        const state = both.flatMap((one) => [...one.state]), value = Float32Array.from(both.flatMap((one) => [...one.value]));
+        const state = new Uint8Array(both.length * n), value = new Float32Array(both.length * n);
+        both.forEach((one, k) => { state.set(one.state, k * n); value.set(one.value, k * n); });
         const scale = scaleFor({...entry, layers: both.flatMap(() => entry.layers)}, state, value, diff.scale, diff.first);
         diff.cache.set(key, [0, both.length - 1].map((k) => ({...scale, of: (x, i) => scale.of(x, i + k * n)})));
     }

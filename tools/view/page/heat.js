@@ -22,11 +22,12 @@ function counts(entry, state, value, i, first) {
 
 // {low, high, of(value, i)}: where a value stands, from 0 to 1, below 0 on the other side. @floor: where the least above 0 stands by logarithm.
 function scaleFor(entry, state, value, kind, first, floor = 0.04) {
-    const kept = [];
+    const kept = new Float32Array(value.length);
+    let n = 0;
     for (let i = 0; i < value.length; i++)
         if (counts(entry, state, value, i, first))
-            kept.push(Math.abs(value[i]));
-    const sorted = Float32Array.from(kept).sort(), n = sorted.length, at = (share) => n ? sorted[Math.min(n - 1, Math.floor(share * n))] : 0;
+            kept[n++] = Math.abs(value[i]);
+    const sorted = kept.subarray(0, n).sort(), at = (share) => n ? sorted[Math.min(n - 1, Math.floor(share * n))] : 0;
     const signed = (f) => (x) => Math.sign(x) * Math.max(0, Math.min(1, f(Math.abs(x))));
     if (kind === "log") {
         const least = sorted.find((x) => x > 0) || 1, most = Math.max(at(1), least), width = Math.log(most / least) || 1;
@@ -89,20 +90,30 @@ function heatSize(canvas, entry, most) {
     return {width, height: Math.max(4, Math.min(18, Math.floor(most / entry.layers.length)) || 1) * entry.layers.length};
 }
 
-// @sight: {from, to: the cells that are shown, layer, cell: the cursor}
-function drawHeat(canvas, entry, state, value, scale, sight, most = 560) {
-    const colours = theme(), {width, height} = heatSize(canvas, entry, most), n = sight.to - sight.from, layers = entry.layers.length, columns = Math.min(n, width), ratio = devicePixelRatio || 1;
-    const image = new ImageData(columns, layers);
+// What a canvas showed last: moving the cursor draws no cell again.
+const heatImages = new WeakMap();
+
+function heatImage(canvas, entry, state, value, scale, sight, columns, colours) {
+    const parts = [state, value, scale, sight.from, sight.to, columns, colours], before = heatImages.get(canvas), n = sight.to - sight.from, layers = entry.layers.length;
+    if (before && before.parts.every((part, i) => part === parts[i]))
+        return before.plain;
+    const image = new ImageData(columns, layers), plain = document.createElement("canvas");
     for (let layer = 0; layer < layers; layer++)
         for (let x = 0; x < columns; x++) {
             const a = sight.from + Math.floor(x * n / columns), b = Math.max(a + 1, sight.from + Math.floor((x + 1) * n / columns));
             const [r, g, bl] = pixel(entry, value, state, scale, colours, layer, a, b);
             image.data.set([r, g, bl, 255], 4 * (layer * columns + x));
         }
-    const plain = document.createElement("canvas");
-    plain.width = columns;
-    plain.height = layers;
+    [plain.width, plain.height] = [columns, layers];
     plain.getContext("2d").putImageData(image, 0, 0);
+    heatImages.set(canvas, {parts, plain});
+    return plain;
+}
+
+// @sight: {from, to: the cells that are shown, layer, cell: the cursor}
+function drawHeat(canvas, entry, state, value, scale, sight, most = 560) {
+    const colours = theme(), {width, height} = heatSize(canvas, entry, most), ratio = devicePixelRatio || 1;
+    const plain = heatImage(canvas, entry, state, value, scale, sight, Math.min(sight.to - sight.from, width), colours);
     canvas.width = (width + MARGIN) * ratio;
     canvas.height = (height + FOOT) * ratio;
     canvas.style.width = `${width + MARGIN}px`;

@@ -7,8 +7,7 @@ const map = {at: Math.max(0, DATA.maps.findIndex((entry) => entry.layers.length 
 
 // Arrays of a map, once they are looked at.
 function arraysOf(entry) {
-    if (!entry.arrays)
-        entry.arrays = {norm: floatsOf(entry.norm), mean: floatsOf(entry.mean), max: floatsOf(entry.max), bad: floatsOf(entry.bad), state: bytesOf(entry.state)};
+    entry.arrays ||= decoded(entry, {norm: floatsOf, mean: floatsOf, max: floatsOf, bad: floatsOf, state: bytesOf});
     return entry.arrays;
 }
 
