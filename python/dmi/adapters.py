@@ -38,6 +38,14 @@ class Adapter:
         dmi.step_end()
         self.warn(f"{why}: records have no request ids from here on")
 
+    def describe(self, runner, tokenizer):
+        """Note the config of an engine's model, and the path or name of its @tokenizer. Without them records are what they are."""
+        from dmi.torch import config
+        try:
+            config.describe(getattr(runner, "model", None), getattr(getattr(runner, "model_config", None), "hf_config", None), tokenizer)
+        except Exception as error:
+            self.warn(f"the model's config is not noted: {error!r}")
+
     def guarded(self, body):
         """@body for use inside an engine: the first exception turns the adapter off, and None is returned."""
         @functools.wraps(body)

@@ -123,6 +123,7 @@ def _begin(runner, batch):
         return
     if runner not in _states:
         _states[runner] = _State()
+        _adapter.describe(runner, getattr(getattr(runner, "server_args", None), "tokenizer_path", None))
     state = _states[runner]
     state.step += 1
     if refusal := _refusal(batch):

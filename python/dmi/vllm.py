@@ -137,6 +137,7 @@ _states = weakref.WeakKeyDictionary()
 def _state(runner):
     if runner not in _states:
         _states[runner] = _State(runner)
+        _adapter.describe(runner, getattr(runner.model_config, "tokenizer", None))
     return _states[runner]
 
 

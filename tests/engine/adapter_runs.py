@@ -35,6 +35,15 @@ def cached_ids(run):
     return {_request(span): span.cached_ids[:span.n_cached] for _, spans in _steps_of(run) for span in spans if span.cached_ids}
 
 
+def check_config(check, run, folder):
+    """The engine's own config of the model in @folder (engine_env.py), and where its tokenizer is, are noted in the run."""
+    config, wanted = json.loads(run.about("config") or "{}"), json.loads((folder / "config.json").read_text())
+    sizes = ("model_type", "num_attention_heads", "num_key_value_heads", "num_hidden_layers", "hidden_size")
+    check({name: config.get(name) for name in sizes} == {name: wanted[name] for name in sizes}, "the model's config", config)
+    check("rope_theta" in str(config), "with the base of its RoPE", config)
+    check(run.about("tokenizer") == str(folder), "its tokenizer's folder", run.about("tokenizer"))
+
+
 def start(folder, command, spec, env, options=(), timeout=600):
     """@command under dmi-run with @spec and more of its @options; runs are left in folder/RUN."""
     (folder / "spec.yaml").write_text(spec)

@@ -12,6 +12,7 @@ import numpy as np
 
 from dmi import taps
 
+CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "rope_theta": 500.0}
 WIDTH = 4  # of a row: number of the request, position, 1 of a draft, step
 
 
@@ -145,7 +146,8 @@ class Scheduler:
 def config(speculate=0, **more):
     parallel = {"prefill_context_parallel_size": 1, "decode_context_parallel_size": 1, "use_ubatching": False, "data_parallel_rank": 1,
                 "data_parallel_size": 2, "enable_expert_parallel": True}
-    return {"parallel_config": Some(**parallel | more.get("parallel", {})), "model_config": Some(is_encoder_decoder=False),
+    return {"parallel_config": Some(**parallel | more.get("parallel", {})), "model_config": Some(is_encoder_decoder=False, hf_config=Some(to_dict=lambda: CONFIG), tokenizer="name/model"),
+            "server_args": Some(tokenizer_path="name/model"),
             "scheduler_config": Some(async_scheduling=more.get("async_scheduling", False)), "speculative_config": Some() if speculate else None}
 
 

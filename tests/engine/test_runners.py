@@ -15,6 +15,7 @@ import pytest
 import harness
 from adapter_runs import HERE, MARKS, SPEC, asking, cached_ids, start
 from harness import PRELOAD, ROOT, STANDIN
+from model_runners import CONFIG
 
 
 def check_nobody(check, folder, run):
@@ -85,6 +86,7 @@ def check_requests(check, run, told, state="finished"):
               request)
     want = {name: [1000 * about["number"] + i for i in range(about["cached"])] for name, about in told["requests"].items() if about["cached"]}
     check(cached_ids(run) == want, "cached tokens are said by their ids", cached_ids(run))
+    check((json.loads(run.about("config")), run.about("tokenizer")) == (CONFIG, "name/model"), "the model's config and its tokenizer", run.about("config"))
     nobody = [tensor.key for tensor in run.values() if tensor.site.name in ("drafted",) and tensor.request]
     check(not nobody, "a draft model's rows are nobody's", nobody)
 

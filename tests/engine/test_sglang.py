@@ -41,6 +41,7 @@ def test_sglang(check, tmp_path, engines, seed, version):
             check_rows(check, run, name, about)
             got = requests[name]
             check((got.n_prompt, got.n_cached, got.state) == (about["n_prompt"], about["cached"], "running"), f"{name}: prompt, cache", (got, about))
+        adapter_runs.check_config(check, run, tmp_path)
     counters = [harness.Counters(path) for path in harness.runs_of(tmp_path / "RUN")]
     check(not any(c.steps_refused for c in counters), "no step is refused", [c.steps_refused for c in counters])
 

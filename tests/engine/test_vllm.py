@@ -71,6 +71,7 @@ def test_vllm(check, tmp_path, engines, kind, options, version):
             extra += sum(check_rows(check, run, name, about))
             got = requests[name]
             check((got.n_prompt, got.n_cached, got.state) == (about["n_prompt"], about["cached"], "finished"), f"{name}: prompt, cache, end", (got, about))
+        adapter_runs.check_config(check, run, tmp_path)
     # drafts are accepted beyond it, and asynchronous scheduling computes a token before it knows that there was an end
     check(bool(extra) == bool(options), "no row after a request's end otherwise", extra)
     # a process of vLLM's own that looks at the model's class leaves a run, too

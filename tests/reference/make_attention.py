@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make attention.safetensors anew: attentions of small random models as Hugging Face computes them, and what attach() taps of them.
+"""Make attention.safetensors and smollm2_attention.safetensors anew: attentions as Hugging Face computes them, of small random models with what attach() taps
+of them, and of SmolLM2-135M-Instruct.
 
     LD_LIBRARY_PATH=... build/torch/env/bin/python tests/reference/make_attention.py --out DIR
 
@@ -19,7 +20,9 @@ import transformers  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 import dmi.torch  # noqa: E402
+from make_reference import model_folder  # noqa: E402
 
+HERE = pathlib.Path(__file__).resolve().parent
 TOKENS = [7, 31, 12, 7, 31, 40, 3, 12, 12, 25, 7, 31, 18, 9]
 SIZES = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 48,
          "max_position_embeddings": 64, "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -42,6 +45,9 @@ FAMILIES = {
     "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 16, "n_positions": 64},
     "gpt_oss": {"model_type": "gpt_oss", "sliding_window": 5, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
+
+
+SERVED = {"france": (11, range(30)), "chat-list": (10, range(2))}  # of requests.json: tokens after the prompt, and layers
 
 
 def model_of(more):
@@ -84,6 +90,19 @@ def noted(model):
     return said["config"]
 
 
+def served():
+    """{REQUEST/attentions.LAYER: float16 [heads, queries, keys]} of requests that test_serve_attention.py serves."""
+    path = model_folder()
+    model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager").eval()
+    requests = {r["id"]: r for r in json.loads((HERE / "requests.json").read_text())["requests"]}
+    found = {}
+    for name, (n, layers) in SERVED.items():
+        ids = requests[name]["prompt_tokens"] + requests[name]["forced_tokens"][:n]
+        out = model(torch.tensor([ids]), output_attentions=True, use_cache=False)
+        found |= {f"{name}/attentions.{i}": out.attentions[i][0].half().contiguous() for i in layers}
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
@@ -98,6 +117,7 @@ def main():
     opt.out.mkdir(parents=True, exist_ok=True)
     save_file(tensors, opt.out / "attention.safetensors", {"configs": json.dumps(configs), "tokens": json.dumps(TOKENS),
                                                           "transformers": transformers.__version__})
+    save_file(served(), opt.out / "smollm2_attention.safetensors", {"transformers": transformers.__version__})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model of Hugging Face's says of itself, noted in the run: programs that read it need no more (docs/attention.md)."""
+"""What a model of Hugging Face's, or an engine of its model, says of itself, noted in the run: programs that read it need no more (docs/attention.md)."""
 import json
 import os
 
@@ -9,9 +9,10 @@ LEFT_OUT = ("id2label", "label2id")  # of classifiers: as many names as there ar
 MOST_BYTES = 1 << 20
 
 
-def describe(model):
-    """Note @model's config and the place of its tokenizer by dmi.describe(). A model without a config is left alone."""
-    config = getattr(model, "config", None)
+def describe(model, config=None, tokenizer=None):
+    """Note @model's config and the place of its tokenizer by dmi.describe(): an engine's @config and @tokenizer, or the model's own.
+    A model without a config is left alone."""
+    config = config or getattr(model, "config", None)
     if not hasattr(config, "to_dict"):
         return
     said = {key: value for key, value in config.to_dict().items() if key not in LEFT_OUT}
@@ -20,11 +21,12 @@ def describe(model):
     text = json.dumps(said, default=str)
     if len(text) <= MOST_BYTES:
         dmi.describe("config", text)
-    if name := getattr(config, "_name_or_path", None) or getattr(config, "name_or_path", None):
+    if name := tokenizer or getattr(config, "_name_or_path", None) or getattr(config, "name_or_path", None):
         dmi.describe("tokenizer", os.path.abspath(name) if os.path.exists(name) else str(name))
 
 
 def _sinks(model):
     """[layers][heads] of attention's sinks, which are weights; None: the model has none."""
-    found = [parameter for name, parameter in model.named_parameters() if name.endswith(".sinks") and parameter.dim() == 1]
+    named = model.named_parameters() if hasattr(model, "named_parameters") else ()
+    found = [parameter for name, parameter in named if name.endswith(".sinks") and parameter.dim() == 1]
     return [parameter.detach().float().cpu().tolist() for parameter in found] if found else None
