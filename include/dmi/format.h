@@ -45,7 +45,7 @@ struct dmi_segment_header {
     uint64_t hash;           /* XXH3 of the bytes before it */
 };
 
-/* Readers skip types that they do not know. No writer writes the reserved ones. */
+/* Readers skip types that they do not know. No writer writes 13 and 14, which are reserved. */
 enum dmi_chunk_type {
     DMI_CHUNK_SITES = 1,          /* the site dictionary: JSON; first chunk of every segment */
     DMI_CHUNK_STEPS = 2,          /* step metadata */
@@ -53,7 +53,7 @@ enum dmi_chunk_type {
     DMI_CHUNK_FOOTER = 4,         /* index; last chunk of a closed segment */
     DMI_CHUNK_OUTCOMES = 5,       /* rows accepted or rejected, requests ended */
     DMI_CHUNK_CHANGES = 6,        /* what was changed while the run was written */
-    DMI_CHUNK_TRACE = 7,          /* reserved, as 13 and 14 are */
+    DMI_CHUNK_TRACE = 7,          /* what ran on the device: <dmi/trace.h> */
     DMI_CHUNK_STEPS_AGAIN = 8,    /* steps of earlier segments that records of this one name */
     DMI_CHUNK_OUTCOMES_AGAIN = 9, /* what became of those */
     DMI_CHUNK_RANGES = 10,        /* what threads of the host did */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When steps ran, as it lies on disk: little-endian, no padding. Host times are nanoseconds of CLOCK_REALTIME. Source and meaning:
- * docs/format.md 6.4, 6.5.
+ * docs/format.md 6.4 to 6.7.
  */
 #ifndef DMI_TRACE_H
 #define DMI_TRACE_H
@@ -70,8 +70,12 @@ enum dmi_mark_kind {
     DMI_MARK_CLOCK_SET = 3, /* the clock was set by value nanoseconds */
     DMI_MARK_LOST =
         4, /* value steps are in no chunk: no room in memory, or the disk refused them */
-    DMI_MARK_ENDED = 5,       /* the trace ends; value: steps that ended in it */
-    DMI_MARK_RANGES_LOST = 6, /* value ranges are in no chunk, as DMI_MARK_LOST */
+    DMI_MARK_ENDED = 5,        /* the trace ends; value: steps that ended in it */
+    DMI_MARK_RANGES_LOST = 6,  /* value ranges are in no chunk, as DMI_MARK_LOST */
+    DMI_MARK_RAN = 7,          /* the tracer ends; value: records that CUPTI delivered */
+    DMI_MARK_RAN_LOST = 8,     /* value of these are in no chunk; text: why */
+    DMI_MARK_RAN_DROPPED = 9,  /* value records were dropped by CUPTI, and never delivered */
+    DMI_MARK_STEPS_ALONE = 10, /* no kernels are traced from here on; text: why */
 };
 
 /* 6.5. An entry of a MARKS chunk. */
@@ -103,6 +107,40 @@ struct dmi_range_entry {
     uint32_t facts_bytes;  /* 0: there are none */
 };
 
+enum dmi_ran_kind {
+    DMI_RAN_KERNEL = 1,
+    DMI_RAN_COPY = 2,
+    DMI_RAN_FILL = 3,
+};
+
+/* 6.7. The metadata of a TRACE chunk: this, shapes, strings, columns. */
+struct dmi_trace_head {
+    uint32_t n_records;
+    uint32_t n_shapes;
+    uint32_t shape_bytes; /* of each */
+    uint32_t n_string_bytes;
+    uint64_t n_column_bytes;
+};
+
+/* What ran, and where: what many records have in common. */
+struct dmi_trace_shape {
+    uint32_t kind;        /* enum dmi_ran_kind */
+    uint32_t name_offset; /* of a kernel, mangled; in the strings */
+    uint32_t name_bytes;
+    uint32_t device;          /* CUDA ordinal */
+    uint32_t context, stream; /* CUPTI's ids */
+    uint32_t grid[3], block[3];
+    uint32_t static_shared, dynamic_shared; /* bytes a block */
+    uint32_t registers;                     /* a thread */
+    uint32_t how;                           /* of a copy: enum CUpti_ActivityMemcpyKind */
+};
+
+#define DMI_RAN_UNKNOWN 0u /* column step: which step it is of is not known */
+#define DMI_RAN_OUTSIDE 1u /* it is of none */
+#define DMI_RAN_FIRST   2u /* and from here on: the step's number, plus this */
+
+static_assert(sizeof(struct dmi_trace_head) == 24, "on-disk layout");
+static_assert(sizeof(struct dmi_trace_shape) == 64, "on-disk layout");
 static_assert(sizeof(struct dmi_range_entry) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_step_times) == 128, "on-disk layout");
 static_assert(sizeof(struct dmi_mark) == 32, "on-disk layout");

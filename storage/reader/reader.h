@@ -11,6 +11,7 @@
 #define STORAGE_READER_READER_H
 
 #include "core/err.h"
+#include "storage/ran.h"
 
 #include <dmi/counters.h>
 #include <dmi/edit_account.h>
@@ -283,6 +284,10 @@ int reader_each_range(struct err *err, struct reader *reader,
 /* The same of what happened to the trace. */
 int reader_each_mark(struct err *err, struct reader *reader,
                      void (*fn)(void *ctx, const struct reader_mark *mark), void *ctx);
+
+/* The same of what ran on the device: kernels, copies, fills. Their names are borrowed likewise. */
+int reader_each_ran(struct err *err, struct reader *reader,
+                    void (*fn)(void *ctx, const struct ran *ran), void *ctx);
 
 /* How many entries there are of both, by the heads of their chunks. Return: 0 or -errno. */
 int reader_count_trace(struct reader *reader, uint64_t *n_step_times, uint64_t *n_marks);

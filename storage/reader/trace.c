@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4 to 6.6. */
+/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4 to 6.7. */
 #include "storage/reader/reader_private.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@ struct taker {
     void (*step_times)(void *ctx, const struct dmi_step_times *at);
     void (*range)(void *ctx, const struct reader_range *range);
     void (*mark)(void *ctx, const struct reader_mark *mark);
+    void (*ran)(void *ctx, const struct ran *ran);
     void *ctx;
 };
 
@@ -19,6 +20,8 @@ static void give(const struct reader_chunk *c, const struct taker *to)
             to->step_times(to->ctx, &c->step_times[i]);
         else if (to->range)
             to->range(to->ctx, &c->ranges[i]);
+        else if (to->ran)
+            to->ran(to->ctx, &c->ran[i]);
         else
             to->mark(to->ctx, &c->marks[i]);
     }
@@ -86,6 +89,12 @@ int reader_each_mark(struct err *err, struct reader *r,
                      void (*fn)(void *ctx, const struct reader_mark *mark), void *ctx)
 {
     return give_all(err, r, DMI_CHUNK_MARKS, &(struct taker){ .mark = fn, .ctx = ctx });
+}
+
+int reader_each_ran(struct err *err, struct reader *r, void (*fn)(void *ctx, const struct ran *ran),
+                    void *ctx)
+{
+    return give_all(err, r, DMI_CHUNK_TRACE, &(struct taker){ .ran = fn, .ctx = ctx });
 }
 
 /* ------------------------------------------------------------------------- how many */

@@ -12,7 +12,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES, TRACE = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10, 7
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -21,6 +21,7 @@ RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
 STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5I"), struct.Struct("<QqIIII")
+TRACE_HEAD, SHAPE = struct.Struct("<IIIIQ"), struct.Struct("<16I")
 RANGE = struct.Struct("<QQQIHHIIII")
 STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
                     "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "source", "thread", "loads", "allocations", "waits", "wait_us")
@@ -47,6 +48,28 @@ def xxh3(data):
 
 def pad8(n):
     return (n + 7) // 8 * 8
+
+
+@dataclasses.dataclass
+class Ran:
+    kind: int
+    name: str
+    device: int
+    context: int
+    stream: int
+    grid: tuple
+    block: tuple
+    static_shared: int
+    dynamic_shared: int
+    registers: int
+    how: int
+    begin: int
+    end: int
+    correlation: int
+    graph: int
+    node: int
+    step: int  # 0: not known; 1: none; else the step's number and 2
+    n_bytes: int
 
 
 @dataclasses.dataclass
@@ -115,6 +138,7 @@ class Run:
         self.codecs = set()  # that planes name
         self.repeated, self.numbered = 0, {}
         self.step_times, self.marks = [], []  # [{field: number}], [(time, value, kind, text)]
+        self.ran = []  # [Ran]
         self.ranges = []  # [(begin, end, step, thread, depth, source, name, facts)]
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
@@ -231,6 +255,8 @@ class Run:
             self.read_changes(meta)
         elif kind in (STEP_TIMES, MARKS, RANGES):
             self.read_trace(kind, meta)
+        elif kind == TRACE:
+            self.read_ran(meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
             expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
@@ -416,6 +442,36 @@ class Run:
             expect(zero == 0, "a reserved field of a mark")
             expect(at + n_text <= n_strings and (n_text or not at), "a mark's text")
             self.marks.append((*mark, strings[at:at + n_text].decode()))
+
+    # 6.7
+    def read_ran(self, meta):
+        n, n_shapes, size, n_strings, n_columns = TRACE_HEAD.unpack_from(meta)
+        expect(size >= SHAPE.size and size % 8 == 0, "a shape's size")
+        expect(TRACE_HEAD.size + n_shapes * size + n_strings + n_columns == len(meta), "sizes of a trace")
+        strings_at = TRACE_HEAD.size + n_shapes * size
+        strings, at = meta[strings_at:strings_at + n_strings], strings_at + n_strings
+        columns = []
+        for column in range(8):
+            numbers, last = [], 0
+            for _ in range(n):
+                value = shift = 0
+                while True:
+                    expect(at < len(meta) and shift < 70, "a column of the trace")
+                    value |= (meta[at] & 127) << shift
+                    at, shift = at + 1, shift + 7
+                    if meta[at - 1] < 128:
+                        break
+                expect(value < 2**64, "a number of the trace")
+                if 1 <= column <= 5:
+                    last = value = (last + (value >> 1 ^ -(value & 1))) % 2**64
+                numbers.append(value)
+            columns.append(numbers)
+        for shape, begin, correlation, graph, node, step, duration, n_bytes in zip(*columns, strict=True):
+            expect(shape < n_shapes, "a record's shape")
+            kind, name_at, n_name, device, context, stream, *more = SHAPE.unpack_from(meta, TRACE_HEAD.size + shape * size)
+            expect(name_at + n_name <= n_strings, "a name of the trace")
+            self.ran.append(Ran(kind, strings[name_at:name_at + n_name].decode(), device, context, stream, tuple(more[0:3]), tuple(more[3:6]), *more[6:],
+                                begin, (begin + duration) % 2**64, correlation, graph, node, step, n_bytes))
 
     # 7
     def check_footer(self, meta, first, rows):

@@ -173,6 +173,12 @@ def test_the_golden_trace_by_the_page(check):
     check(run.marks == [(101 + i, -1 - i, 1 + i, "" if i else "steps") for i in range(5)], "marks", run.marks)
     want = [(110, 190, 4, 7, 1, 2, "Forward", {"rows": 3}), (195, 198, format_reader.NONE, 8, 0, 1, "Sample", {}), (100, 200, 4, 7, 0, 1, "", {})]
     check(format_reader.Run(GOLDEN / "v2" / "ranges").ranges == want, "ranges")
+    ran = format_reader.Run(GOLDEN / "v2" / "ran").ran
+    check([(r.kind, r.name, r.stream, r.grid, r.how) for r in ran] ==
+          [(k + 1, ("_Z4gemmPf", "rms_norm", "")[k], 7 + k, (3 * k, 2, 1), k) for k in (0, 1, 2, 0, 1, 2)], "shapes of what ran", ran)
+    check([(r.begin, r.end, r.step, r.correlation, r.graph, r.node, r.n_bytes) for r in ran] ==
+          [(1000 + 10 * i - 25 * (i % 2), 1000 + 10 * i + i, i % 5, i // 2, 9 if i % 4 else 0, 2**64 - 1 - i if i % 4 else 0, 2**64 - 1 if i == 4 else 100 * i)
+           for i in range(6)], "what ran", ran)
     for path in sorted((GOLDEN / "v2").glob("trace-*/*.dmi")):
         said = subprocess.run([DMI_DUMP, "verify", path], text=True, capture_output=True).stdout
         check(("thing is wrong" in said) == (path.parent.name == "trace-invalid"), "dmi-dump verify", (path, said))

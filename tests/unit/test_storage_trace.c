@@ -5,12 +5,14 @@
  *
  *     trace/               a run of one step with records, times of three steps and all kinds of marks
  *     ranges/              a run with three ranges; by `--write-ranges DIR`, as trace-invalid/range_text.dmi
+ *     ran/                 a run with six records of what ran; by `--write-ran DIR`, as trace-invalid/ran_shape.dmi
  *     trace-invalid/X.dmi  its segment with one thing wrong in its trace; X says what
  *     trace-unknown/X.dmi  likewise, with something that a later program of the same version may write
  */
 #include "core/cleanup.h"
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
+#include "storage/ran.h"
 #include "storage/table.h"
 #include "tests/unit/storage_kit.h"
 
@@ -114,7 +116,80 @@ static void append_ranges(struct run *run)
     append(run, DMI_CHUNK_RANGES, &entries, sizeof ranges[0], words);
 }
 
+static const char *const ran_names[] = { "_Z4gemmPf", "rms_norm", "" };
+
+/* Numbers that rise and fall, and that fill all bits. */
+static struct ran ran_of(uint64_t i)
+{
+    uint32_t k = (uint32_t)i % 3;
+    struct ran r = { .shape = { .kind = k + 1,
+                                .device = k,
+                                .context = 1,
+                                .stream = 7 + k,
+                                .grid = { 3 * k, 2, 1 },
+                                .block = { 32, k, 1 },
+                                .static_shared = 48,
+                                .dynamic_shared = 1024 * k,
+                                .registers = 40,
+                                .how = k },
+                     .name = ran_names[k],
+                     .begin_ns = 1000 + 10 * i - 25 * (i % 2),
+                     .end_ns = 1000 + 10 * i + i % 7,
+                     .step = i % 5,
+                     .correlation = i / 2,
+                     .graph = i % 4 ? 9 : 0,
+                     .node = i % 4 ? UINT64_MAX - i : 0,
+                     .bytes = i == 4 ? UINT64_MAX : 100 * i };
+    r.shape.name_bytes = (uint32_t)strlen(r.name);
+    return r;
+}
+
+/* @many_shapes: each record has a shape of its own. */
+static void append_ran(struct run *run, uint64_t first, uint64_t n, bool many_shapes)
+{
+    struct ran_writer writer = { 0 };
+    struct text meta = { 0 };
+    for (uint64_t i = first; i < first + n; i++) {
+        struct ran r = ran_of(i);
+        if (many_shapes)
+            r.shape.grid[2] = (uint32_t)i;
+        ran_add(&writer, &r);
+    }
+    ck_assert_uint_eq(writer.n_shapes, many_shapes ? n : n < 3 ? n : 3);
+    ck_assert(ran_meta(&writer, &meta));
+    ck_assert_int_eq(run_append_meta(run, DMI_CHUNK_TRACE, &meta), 0);
+    ran_deinit(&writer);
+}
+
 /* ------------------------------------------------------------------------- what is read */
+
+struct seen_ran {
+    uint64_t n;
+    bool many_shapes;
+};
+
+static void take_ran(void *ctx, const struct ran *r)
+{
+    struct seen_ran *all = ctx;
+    struct ran want = ran_of(all->n);
+    if (all->many_shapes)
+        want.shape.grid[2] = (uint32_t)all->n;
+    want.shape.name_offset = r->shape.name_offset;
+    ck_assert_mem_eq(&r->shape, &want.shape, sizeof want.shape);
+    ck_assert_mem_eq(r->name, want.name, want.shape.name_bytes);
+    ck_assert(r->begin_ns == want.begin_ns && r->end_ns == want.end_ns && r->step == want.step);
+    ck_assert(r->correlation == want.correlation && r->graph == want.graph &&
+              r->node == want.node && r->bytes == want.bytes);
+    all->n++;
+}
+
+static uint64_t read_ran(struct reader *reader, bool many_shapes)
+{
+    struct err err = { 0 };
+    struct seen_ran all = { .many_shapes = many_shapes };
+    ck_assert_int_eq(reader_each_ran(&err, reader, take_ran, &all), 0);
+    return all.n;
+}
 
 struct seen {
     struct dmi_step_times times[4096];
@@ -297,7 +372,82 @@ START_TEST(the_golden_ranges_read_as_they_did)
 }
 END_TEST
 
+START_TEST(what_ran_reads_as_it_was_written)
+{
+    bool many = _i;
+    struct run *run = kit_open(out, 0);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    append_ran(run, 0, 3000, many);
+    append_ran(run, 3000, 1, many);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(read_ran(reader, many), 3001);
+}
+END_TEST
+
+/* A kernel as an engine's steps have them: its bytes are the aim of docs/trace.md. */
+START_TEST(a_kernel_takes_few_bytes)
+{
+    struct ran_writer writer = { 0 };
+    char name[100];
+    for (uint64_t i = 0; i < 16000; i++) {
+        snprintf(name, sizeof name, "_ZN7kernels4gemm%02u%070u", (unsigned)(i % 40), 0u);
+        struct ran r = { .shape = { .kind = DMI_RAN_KERNEL,
+                                    .name_bytes = (uint32_t)strlen(name),
+                                    .context = 1,
+                                    .stream = 7,
+                                    .grid = { (uint32_t)(i % 40), 1, 1 },
+                                    .block = { 128, 1, 1 } },
+                         .name = name,
+                         .begin_ns = 1700000000000000000 + 7800 * i,
+                         .end_ns = 1700000000000000000 + 7800 * i + 6000 + i % 900,
+                         .step = i / 1600,
+                         .correlation = i / 1600,
+                         .graph = 3,
+                         .node = 400 + i % 1600 };
+        ran_add(&writer, &r);
+    }
+    ck_assert_uint_le(ran_bytes(&writer), 16000 * 12);
+    ran_deinit(&writer);
+}
+END_TEST
+
+START_TEST(the_golden_records_of_what_ran_read_as_they_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = read_golden("ran");
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(read_ran(reader, false), 6);
+    _cleanup_(reader_closep) struct reader *wrong = read_golden("trace-invalid/ran_shape.dmi");
+    ck_assert_uint_eq(kit_damage(wrong, NULL), 1);
+    ck_assert_uint_eq(read_ran(wrong, false), 3); /* those before it stay */
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- what is wrong */
+
+/* No metadata that is cut short, or has a byte more, is taken. */
+START_TEST(sizes_of_what_ran_must_fit)
+{
+    struct ran_writer writer = { 0 };
+    struct text meta = { 0 };
+    struct ran_reader reader;
+    for (uint64_t i = 0; i < 6; i++) {
+        struct ran r = ran_of(i);
+        ran_add(&writer, &r);
+    }
+    ck_assert(ran_meta(&writer, &meta));
+    for (size_t n = 0; n <= meta.n; n++)
+        ck_assert(!ran_open(&reader, (const uint8_t *)meta.data, n) == (n == meta.n));
+    struct dmi_trace_head *head = (struct dmi_trace_head *)(void *)meta.data;
+    head->n_records = 7;
+    ck_assert_ptr_nonnull(ran_open(&reader, (const uint8_t *)meta.data, meta.n));
+    head->n_records = UINT32_MAX;
+    ck_assert_ptr_nonnull(ran_open(&reader, (const uint8_t *)meta.data, meta.n));
+    text_deinit(&meta);
+    ran_deinit(&writer);
+}
+END_TEST
 
 static struct dmi_table_head *head_of(uint8_t *c)
 {
@@ -460,6 +610,33 @@ START_TEST(write_golden_ranges)
 }
 END_TEST
 
+/* A run with records of what ran, and its segment with one that names no shape. */
+START_TEST(write_golden_ran)
+{
+    char path[4096];
+    struct run *run = kit_open(golden_target, 0);
+    append_ran(run, 0, 6, false);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/ran", golden_target);
+    ck_assert_int_eq(rename(made, path), 0);
+    size_t n;
+    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
+    uint8_t *at = data + sizeof(struct dmi_segment_header);
+    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_TRACE)
+        at += chunk_size(at);
+    struct dmi_trace_head head;
+    struct dmi_chunk_header h;
+    memcpy(&h, at, sizeof h);
+    memcpy(&head, at + sizeof h, sizeof head);
+    at[sizeof h + sizeof head + 64 * head.n_shapes + head.n_string_bytes + 3] = 3;
+    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(at, &h, sizeof h);
+    kit_store(golden_target, "ran_shape.dmi", data, (size_t)(at - data) + chunk_size(at));
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     Suite *suite = suite_create("storage_trace");
@@ -471,7 +648,14 @@ int main(int argc, char **argv)
     } else if (argc == 3 && !strcmp(argv[1], "--write-ranges")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_ranges);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-ran")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_ran);
     } else {
+        tcase_add_loop_test(tc, what_ran_reads_as_it_was_written, 0, 2);
+        tcase_add_test(tc, a_kernel_takes_few_bytes);
+        tcase_add_test(tc, the_golden_records_of_what_ran_read_as_they_did);
+        tcase_add_test(tc, sizes_of_what_ran_must_fit);
         tcase_add_test(tc, times_and_marks_read_as_they_were_written);
         tcase_add_test(tc, retention_deletes_times_with_their_segment_alone);
         tcase_add_test(tc, a_killed_process_leaves_what_it_appended);

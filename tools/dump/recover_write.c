@@ -300,6 +300,7 @@ struct trace_copy {
     struct err *err;
     struct recovery *recovery;
     struct text entries, strings;
+    struct ran_writer ran;
     int result;
 };
 
@@ -335,6 +336,33 @@ static void add_mark(void *ctx, const struct reader_mark *mark)
     text_add(&t->entries, (const char *)&at, sizeof at);
 }
 
+static int write_ran(struct trace_copy *t)
+{
+    struct text meta = { 0 };
+    if (!t->ran.n)
+        return 0;
+    if (!ran_meta(&t->ran, &meta))
+        return no_room(t->err);
+    return append_meta(t->err, t->recovery, DMI_CHUNK_TRACE, &meta);
+}
+
+static void add_ran(void *ctx, const struct ran *ran)
+{
+    struct trace_copy *t = ctx;
+    ran_add(&t->ran, ran);
+    if (!t->result && ran_bytes(&t->ran) > MOST_WAITING)
+        t->result = write_ran(t);
+}
+
+static int copy_ran(struct trace_copy *t)
+{
+    int r = reader_each_ran(t->err, t->recovery->reader, add_ran, t);
+    if (!r && !(r = t->result))
+        r = write_ran(t);
+    ran_deinit(&t->ran);
+    return r;
+}
+
 static int copy_trace(struct err *err, struct recovery *x)
 {
     struct trace_copy t = { .err = err, .recovery = x };
@@ -347,6 +375,8 @@ static int copy_trace(struct err *err, struct recovery *x)
     if (!r && !(r = t.result))
         r = write_table(err, x, DMI_CHUNK_RANGES, &t.entries, sizeof(struct dmi_range_entry),
                         &t.strings);
+    if (!r)
+        r = copy_ran(&t);
     if (!r)
         r = reader_each_mark(err, x->reader, add_mark, &t);
     if (!r)

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/ran.h"
+
+#include "storage/codec/hash.h"
+
+#include <dmi/format.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum column {
+    COLUMN_SHAPE,
+    COLUMN_BEGIN, /* from here to COLUMN_STEP: differences to the record before, modulo 2^64 */
+    COLUMN_CORRELATION,
+    COLUMN_GRAPH,
+    COLUMN_NODE,
+    COLUMN_STEP,
+    COLUMN_DURATION,
+    COLUMN_BYTES,
+};
+static_assert(COLUMN_BYTES + 1 == RAN_COLUMNS, "a row each");
+
+static bool is_difference(enum column column)
+{
+    return column >= COLUMN_BEGIN && column <= COLUMN_STEP;
+}
+
+/* ------------------------------------------------------------------------- writing */
+
+/* Seven bits a byte, the low ones first; the high bit says that more follow. */
+static void add_number(struct text *to, uint64_t value)
+{
+    char bytes[10];
+    size_t n = 0;
+    for (; value >= 0x80; value >>= 7)
+        bytes[n++] = (char)(value | 0x80);
+    bytes[n++] = (char)value;
+    text_add(to, bytes, n);
+}
+
+static void put(struct ran_writer *w, enum column column, uint64_t value)
+{
+    uint64_t difference = value - w->last[column];
+    w->last[column] = value;
+    if (is_difference(column)) /* small ones of either sign are small */
+        value = difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0);
+    add_number(&w->columns[column], value);
+}
+
+static const struct dmi_trace_shape *shape_at(const struct ran_writer *w, uint32_t i)
+{
+    return (const struct dmi_trace_shape *)(const void *)w->shapes.data + i;
+}
+
+static bool is_alike(const struct ran_writer *w, const struct dmi_trace_shape *a,
+                     const struct ran *ran)
+{
+    struct dmi_trace_shape b = ran->shape;
+    b.name_offset = a->name_offset;
+    return !memcmp(a, &b, sizeof b) &&
+           !memcmp(w->strings.data ? w->strings.data + a->name_offset : "", ran->name,
+                   b.name_bytes);
+}
+
+static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
+{
+    struct dmi_trace_shape nameless = *shape;
+    nameless.name_offset = 0;
+    return hash_bytes(&nameless, sizeof nameless) ^ 31 * hash_bytes(name, shape->name_bytes);
+}
+
+/* The place of a shape with this hash: free, or its own. */
+static uint32_t *place_of(struct ran_writer *w, uint64_t hash, const struct ran *ran)
+{
+    for (uint32_t i = (uint32_t)hash % w->room;; i = (i + 1) % w->room)
+        if (!w->places[i] || (ran && is_alike(w, shape_at(w, w->places[i] - 1), ran)))
+            return &w->places[i];
+}
+
+/* Never more than half full. */
+static bool make_room(struct ran_writer *w)
+{
+    if (2 * (w->n_shapes + 1) <= w->room)
+        return true;
+    uint32_t room = w->room ? 2 * w->room : 256, *places = calloc(room, sizeof *places);
+    if (!places)
+        return false;
+    free(w->places);
+    w->places = places;
+    w->room = room;
+    for (uint32_t i = 0; i < w->n_shapes; i++) {
+        const struct dmi_trace_shape *shape = shape_at(w, i);
+        const char *name = w->strings.data ? w->strings.data + shape->name_offset : "";
+        *place_of(w, hash_of(shape, name), NULL) = i + 1;
+    }
+    return true;
+}
+
+/* A name that the shape before has, mostly; else its bytes stand there once more. */
+static uint32_t add_name(struct ran_writer *w, const struct ran *ran)
+{
+    size_t n = ran->shape.name_bytes;
+    for (uint32_t i = w->n_shapes; n && i-- > 0 && w->n_shapes - i <= 8;)
+        if (shape_at(w, i)->name_bytes == n &&
+            !memcmp(w->strings.data + shape_at(w, i)->name_offset, ran->name, n))
+            return shape_at(w, i)->name_offset;
+    uint32_t offset = n ? (uint32_t)w->strings.n : 0;
+    text_add(&w->strings, ran->name, n);
+    return offset;
+}
+
+/* Return: its number. */
+static uint32_t add_shape(struct ran_writer *w, const struct ran *ran)
+{
+    if (!make_room(w)) {
+        w->failed = true;
+        return 0;
+    }
+    uint32_t *place = place_of(w, hash_of(&ran->shape, ran->name), ran);
+    if (*place)
+        return *place - 1;
+    struct dmi_trace_shape shape = ran->shape;
+    shape.name_offset = add_name(w, ran);
+    text_add(&w->shapes, (const char *)&shape, sizeof shape);
+    if (w->shapes.failed || w->strings.failed) {
+        w->failed = true;
+        return 0;
+    }
+    *place = ++w->n_shapes;
+    return w->n_shapes - 1;
+}
+
+void ran_add(struct ran_writer *w, const struct ran *ran)
+{
+    uint32_t shape = w->failed ? 0 : add_shape(w, ran);
+    w->n++;
+    if (w->failed)
+        return;
+    put(w, COLUMN_SHAPE, shape);
+    put(w, COLUMN_BEGIN, ran->begin_ns);
+    put(w, COLUMN_CORRELATION, ran->correlation);
+    put(w, COLUMN_GRAPH, ran->graph);
+    put(w, COLUMN_NODE, ran->node);
+    put(w, COLUMN_STEP, ran->step);
+    put(w, COLUMN_DURATION, ran->end_ns - ran->begin_ns);
+    put(w, COLUMN_BYTES, ran->bytes);
+}
+
+static size_t column_bytes(const struct ran_writer *w)
+{
+    size_t n = 0;
+    for (int i = 0; i < RAN_COLUMNS; i++)
+        n += w->columns[i].n;
+    return n;
+}
+
+size_t ran_bytes(const struct ran_writer *w)
+{
+    return column_bytes(w) + w->shapes.n + w->strings.n;
+}
+
+/* Empty, with its memory. */
+static void restart(struct ran_writer *w)
+{
+    for (int i = 0; i < RAN_COLUMNS; i++) {
+        w->columns[i].n = 0;
+        w->columns[i].failed = 0;
+        w->last[i] = 0;
+    }
+    w->shapes.n = w->strings.n = 0;
+    w->shapes.failed = w->strings.failed = 0;
+    w->n = w->n_shapes = 0;
+    w->failed = false;
+    if (w->places)
+        memset(w->places, 0, w->room * sizeof *w->places);
+}
+
+bool ran_meta(struct ran_writer *w, struct text *meta)
+{
+    const struct dmi_trace_head head = { .n_records = w->n,
+                                         .n_shapes = w->n_shapes,
+                                         .shape_bytes = sizeof(struct dmi_trace_shape),
+                                         .n_string_bytes = (uint32_t)w->strings.n,
+                                         .n_column_bytes = column_bytes(w) };
+    bool good = !w->failed;
+    text_add(meta, (const char *)&head, sizeof head);
+    text_add(meta, w->shapes.n ? w->shapes.data : "", w->shapes.n);
+    text_add(meta, w->strings.n ? w->strings.data : "", w->strings.n);
+    for (int i = 0; i < RAN_COLUMNS; i++) {
+        good = good && !w->columns[i].failed;
+        text_add(meta, w->columns[i].n ? w->columns[i].data : "", w->columns[i].n);
+    }
+    restart(w);
+    if (good && !meta->failed)
+        return true;
+    text_deinit(meta);
+    *meta = (struct text){ 0 };
+    return false;
+}
+
+void ran_deinit(struct ran_writer *w)
+{
+    for (int i = 0; i < RAN_COLUMNS; i++)
+        text_deinit(&w->columns[i]);
+    text_deinit(&w->shapes);
+    text_deinit(&w->strings);
+    free(w->places);
+    *w = (struct ran_writer){ 0 };
+}
+
+/* ------------------------------------------------------------------------- reading */
+
+/* Return: false: there is no number before @end. */
+static bool take_number(const uint8_t **at, const uint8_t *end, uint64_t *value)
+{
+    *value = 0;
+    for (unsigned shift = 0; *at < end && shift < 70; shift += 7) {
+        uint8_t byte = *(*at)++;
+        if (shift == 63 && byte > 1)
+            return false;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    return false;
+}
+
+/* Where each column begins: after as many numbers as there are records. */
+static bool find_columns(struct ran_reader *r, const uint8_t *at)
+{
+    for (int i = 0; i < RAN_COLUMNS; i++) {
+        r->columns[i] = at;
+        for (uint32_t k = 0; k < r->head.n_records; k++) {
+            uint64_t value;
+            if (!take_number(&at, r->end, &value))
+                return false;
+        }
+    }
+    return true;
+}
+
+const char *ran_open(struct ran_reader *r, const uint8_t *meta, uint64_t n)
+{
+    *r = (struct ran_reader){ 0 };
+    if (n < sizeof r->head)
+        return "the trace has no head";
+    memcpy(&r->head, meta, sizeof r->head);
+    n -= sizeof r->head;
+    const struct dmi_trace_head *h = &r->head;
+    if (h->shape_bytes < sizeof(struct dmi_trace_shape) || h->shape_bytes % DMI_CHUNK_ALIGN)
+        return "a shape's size cannot be";
+    uint64_t n_shapes = (uint64_t)h->n_shapes * h->shape_bytes;
+    if (n_shapes > n || h->n_string_bytes > n - n_shapes ||
+        h->n_column_bytes != n - n_shapes - h->n_string_bytes)
+        return "sizes of the trace contradict its length";
+    r->shapes = meta + sizeof *h;
+    r->strings = r->shapes + n_shapes;
+    r->end = r->strings + h->n_string_bytes + h->n_column_bytes;
+    if (h->n_records > h->n_column_bytes / RAN_COLUMNS)
+        return "columns of the trace are shorter than its records";
+    return find_columns(r, r->strings + h->n_string_bytes)
+               ? NULL
+               : "columns of the trace are shorter than its records";
+}
+
+static uint64_t get(struct ran_reader *r, enum column column)
+{
+    uint64_t value;
+    take_number(&r->columns[column], r->end, &value); /* it is there: find_columns() */
+    if (!is_difference(column))
+        return value;
+    return r->last[column] += value >> 1 ^ (value & 1 ? UINT64_MAX : 0);
+}
+
+bool ran_next(struct ran_reader *r, struct ran *ran, const char **wrong)
+{
+    *wrong = NULL;
+    if (r->next == r->head.n_records)
+        return false;
+    uint64_t shape = get(r, COLUMN_SHAPE);
+    if (shape >= r->head.n_shapes) {
+        *wrong = "a record of the trace names no shape";
+        return false;
+    }
+    memcpy(&ran->shape, r->shapes + shape * r->head.shape_bytes, sizeof ran->shape);
+    if (ran->shape.name_bytes > r->head.n_string_bytes ||
+        ran->shape.name_offset > r->head.n_string_bytes - ran->shape.name_bytes) {
+        *wrong = "a name of the trace lies outside of its strings";
+        return false;
+    }
+    ran->name = (const char *)r->strings + ran->shape.name_offset;
+    ran->begin_ns = get(r, COLUMN_BEGIN);
+    ran->correlation = get(r, COLUMN_CORRELATION);
+    ran->graph = get(r, COLUMN_GRAPH);
+    ran->node = get(r, COLUMN_NODE);
+    ran->step = get(r, COLUMN_STEP);
+    ran->end_ns = ran->begin_ns + get(r, COLUMN_DURATION);
+    ran->bytes = get(r, COLUMN_BYTES);
+    r->next++;
+    return true;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ran on the device, as the columns of a TRACE chunk: written record by record, read likewise. Records that are alike in all but time
+ * share a shape. Pure; the owner's thread. Source: docs/format.md 6.7.
+ */
+#ifndef STORAGE_RAN_H
+#define STORAGE_RAN_H
+
+#include "storage/text.h"
+
+#include <dmi/trace.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A kernel, a copy or a fill. */
+struct ran {
+    struct dmi_trace_shape shape; /* but for where its name is; @name_bytes counts */
+    const char *name;             /* shape.name_bytes bytes; borrowed */
+    uint64_t begin_ns, end_ns;    /* CLOCK_REALTIME */
+    uint64_t step;                /* DMI_RAN_FIRST and the number of the step, or below */
+    uint64_t correlation;         /* CUPTI's id of its launch */
+    uint64_t graph, node;         /* CUPTI's ids; 0: it was launched by itself */
+    uint64_t bytes;               /* of a copy or fill */
+};
+
+#define RAN_COLUMNS 8
+
+/* Records on their way into a chunk. Accepts being zeroed. */
+struct ran_writer {
+    struct text columns[RAN_COLUMNS], shapes, strings;
+    uint32_t n, n_shapes, room; /* records; shapes, and places in: */
+    uint32_t *places;           /* by hash; one more than a shape's number, 0: free */
+    uint64_t last[RAN_COLUMNS];
+    bool failed; /* no memory */
+};
+
+/* One more record. */
+void ran_add(struct ran_writer *writer, const struct ran *ran);
+
+/* Bytes of the chunk so far. */
+size_t ran_bytes(const struct ran_writer *writer);
+
+/* The metadata of what was added, into the empty text @meta; the writer is empty again. Return: false without memory: the records are lost. */
+bool ran_meta(struct ran_writer *writer, struct text *meta);
+
+/* Frees all. */
+void ran_deinit(struct ran_writer *writer);
+
+/* Records of a chunk, one after the other. */
+struct ran_reader {
+    struct dmi_trace_head head;
+    const uint8_t *shapes, *strings, *columns[RAN_COLUMNS], *end;
+    uint64_t last[RAN_COLUMNS];
+    uint32_t next; /* number of the record that comes next */
+};
+
+/* The records of @meta, of @n bytes, borrowed. Return: NULL; what is wrong with the chunk, in words. */
+const char *ran_open(struct ran_reader *reader, const uint8_t *meta, uint64_t n);
+
+/* The next one. Return: false: there is none, or *@wrong says what is wrong with it and those after it. */
+bool ran_next(struct ran_reader *reader, struct ran *ran, const char **wrong);
+
+#endif
