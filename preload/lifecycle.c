@@ -285,6 +285,7 @@ static void meet_driver(void)
         atexit(lifecycle_finish);
     }
     pthread_mutex_unlock(&session.lock);
+    trace_meets_driver();
     errno = saved;
 }
 

@@ -56,7 +56,7 @@ static void after(const struct eager_launch *launch, CUresult result, struct aro
         recorder_after(launch, result);
     if (around->captured)
         eager_after(launch, &around->job, result);
-    trace_launched(around->traced, launch->stream, result);
+    trace_launched(around->traced, launch->function, launch->stream, result);
     steps_own(eager_take_own());
 }
 
@@ -66,7 +66,7 @@ static void after(const struct eager_launch *launch, CUresult result, struct aro
         struct stream _stream = { cu_stream, ptsz };                                               \
         struct trace_thread *_traced = trace_launch_begins(f, _stream);                            \
         CUresult _r = (real);                                                                      \
-        trace_launched(_traced, _stream, _r);                                                      \
+        trace_launched(_traced, f, _stream, _r);                                                   \
         _r;                                                                                        \
     })
 

@@ -8,6 +8,7 @@
 #include "preload/function/contents.h"
 #include "preload/function/functions.h"
 #include "preload/hook/wrapper.h"
+#include "preload/trace/lanes.h"
 #include "preload/trace/named.h"
 
 #include <string.h>
@@ -187,6 +188,7 @@ static void forget_functions(const void *owner)
     struct session_call call;
     if (session_does(SESSION_TRACE))
         named_forget();
+    lanes_forget();
     if (!session_armed())
         return;
     if (session_enter(&call))

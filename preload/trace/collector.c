@@ -7,6 +7,7 @@
 #include "core/priority.h"
 #include "preload/base/thread.h"
 #include "preload/session/session.h"
+#include "preload/trace/activity.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/trace/named.h"
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <time.h>
 
-#define TIER        "steps"
 #define ROUND_NS    20000000u   /* between looks at the ring */
 #define CLOCK_NS    1000000000u /* between pairs of both clocks, */
 #define WRITE_NS    1000000000u /* and between chunks, */
@@ -135,6 +135,7 @@ static void take(struct trace_step *step)
     struct collector *c = &collector;
     struct dmi_step_times *at = &step->at;
     summary_add(&c->summary, at);
+    activity_step(step->deal, at->number);
     at->begin_ns = trace_clock_real(&c->clock, at->begin_ns);
     at->end_ns = trace_clock_real(&c->clock, at->end_ns);
     at->launch_ns = trace_clock_real(&c->clock, at->launch_ns);
@@ -258,8 +259,9 @@ static bool round_of(uint64_t now)
     look_at_clocks(now);
     bool empty = collect(stop && now >= stop);
     range_ring_take(take_range);
-    if (now - collector.write_ns >= WRITE_NS ||
-        collector.ranges.n + collector.words.n >= MOST_BYTES)
+    bool write = now - collector.write_ns >= WRITE_NS;
+    activity_round(&collector.clock, write, mark);
+    if (write || collector.ranges.n + collector.words.n >= MOST_BYTES)
         write_chunks();
     return !(stop && empty);
 }
@@ -270,10 +272,11 @@ static void *collector_main(void *arg)
     session_attach();
     priority_lower();
     collector.write_ns = clock_mono_ns();
-    mark(DMI_MARK_BEGUN, 0, TIER);
+    mark(DMI_MARK_BEGUN, 0, activity_wanted() ? "full" : "steps");
     uint64_t seen = 0;
     while (round_of(clock_mono_ns()))
         seen = nap(seen);
+    activity_finish(&collector.clock, mark);
     write_chunks();
     note_marks();
     mark(DMI_MARK_ENDED, (int64_t)stepring_ended(), "");

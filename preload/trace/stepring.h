@@ -28,6 +28,7 @@ struct trace_step {
 
     /* of steps.c, under that lock; @at: the counts */
     uint64_t gate;      /* trace_gate while it ran */
+    uint64_t deal;      /* by which launches are dealt to it (join.h) */
     bool begun;         /* some launch is its first */
     uint32_t recording; /* threads that record an event of it */
     bool over;          /* it ended meanwhile: the last of these threads puts it */

@@ -2,11 +2,12 @@
 #include "preload/trace/steps.h"
 
 #include "core/clock.h"
+#include "preload/trace/batch.h"
 #include "preload/trace/events.h"
+#include "preload/trace/lanes.h"
 #include "preload/trace/named.h"
 
 #include <dmi/format.h>
-#include <dmi/span.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,6 +23,8 @@ static struct {
     struct trace_step *engine; /* the engine's step, NULL: none is under way */
     uint32_t source;           /* the best that came; atomic */
     uint32_t captures;         /* streams that are being captured */
+    uint64_t deals,
+        deal;      /* the last that was drawn; that of the gate, atomic. Of struct trace_thread */
     uint64_t said; /* one more than the sequence of the engine's step; 0: none; atomic */
 } steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -237,15 +240,27 @@ static void rebase(struct trace_thread *t, uint64_t gate)
     t->end = 0;
 }
 
+/* What the thread launches from here on is for @step, NULL: for none. Under the lock. */
+static void launches_for(struct trace_thread *t, const struct trace_step *step)
+{
+    bool own = t->step != NULL;
+    atomic_store_relaxed(&t->deal, own ? step->deal : steps.deal);
+    t->in_step = step != NULL;
+    if (atomic_load_relaxed(&trace_by_stream))
+        t->entered_ns = clock_mono_ns();
+}
+
 /* The thread sees the gate of a step for the first time. Return: the step, if this launch is its first; NULL: it is not. */
 static struct trace_step *see_gate(struct trace_thread *t, uint64_t gate)
 {
     struct trace_step *step = NULL;
     pthread_mutex_lock(&steps.lock);
+    gate = plain_gate(); /* no older one than the deal */
     rebase(t, gate);
     t->gate = gate;
     step = t->step ? t->step : steps.engine;
-    if (step && (step->begun || (step == steps.engine && step->gate != gate)))
+    launches_for(t, step);
+    if (step && step->begun)
         step = NULL;
     if (step) {
         step->begun = true;
@@ -289,21 +304,7 @@ static void next_gate(void)
     uint64_t gate = atomic_load_relaxed(&trace_gate);
     if (gate)
         atomic_store_release(&trace_gate, gate + 1);
-}
-
-/* What the engine says of the batch. */
-static void describe(struct dmi_step_times *at, const struct dmi_step *said)
-{
-    at->rows = said->n_rows;
-    for (uint32_t i = 0; said->spans && i < said->n_spans; i++) {
-        struct dmi_span s = dmi_span_read(said, i);
-        bool decodes = s.phase == DMI_PHASE_DECODE || s.phase == DMI_PHASE_DRAFT;
-        if (s.flags & DMI_SPAN_PADDING)
-            continue;
-        at->requests++;
-        at->context += (uint64_t)s.first_position + s.n_tokens;
-        *(decodes ? &at->decode : &at->prefill) += s.n_tokens;
-    }
+    atomic_store_relaxed(&steps.deal, ++steps.deals);
 }
 
 static struct trace_step *new_step(enum dmi_step_source source, uint64_t sequence, uint64_t now_ns)
@@ -344,12 +345,14 @@ void steps_engine_begins(const struct dmi_step *said, uint64_t sequence)
     }
     struct trace_step *step = new_step(DMI_STEP_ENGINE, sequence, now);
     if (step)
-        describe(&step->at, said);
+        batch_describe(&step->at, said);
     pthread_mutex_lock(&steps.lock);
     take_engine(&e, now, 0);
     next_gate();
-    if (step)
+    if (step) {
         step->gate = plain_gate();
+        step->deal = steps.deal;
+    }
     steps.engine = step;
     atomic_store_relaxed(&steps.said, sequence + 1);
     pthread_mutex_unlock(&steps.lock);
@@ -388,11 +391,17 @@ static struct trace_step *begin_own(struct trace_thread *t, enum dmi_step_source
     struct trace_step *step = new_step(source, DMI_NO_STEP, now);
     pthread_mutex_lock(&steps.lock);
     take_own(&e, t, now, 0);
+    steps.deals++;
+    if (step)
+        step->deal = steps.deals;
+    else
+        atomic_store_relaxed(&steps.deal, steps.deals); /* the step is lost */
     t->base = counts_of(t);
     t->base_gate = 0;
     t->end = 0;
     t->gate = begun ? plain_gate() : 0;
     t->step = step;
+    launches_for(t, step);
     if (step) {
         step->begun = begun;
         step->recording = begun;
@@ -422,6 +431,7 @@ static void thread_ends(void *arg)
 {
     struct trace_thread *t = arg;
     struct ending e = { 0 };
+    lanes_leave(t);
     pthread_mutex_lock(&steps.lock);
     take_own(&e, t, clock_mono_ns(), DMI_STEP_UNENDED);
     if (steps.engine && t->base_gate == steps.engine->gate && add_counts(steps.engine, t))
@@ -435,6 +445,12 @@ static void thread_ends(void *arg)
 uint64_t steps_said(void)
 {
     return atomic_load_relaxed(&steps.said) - 1; /* DMI_NO_STEP is the highest number */
+}
+
+uint64_t steps_deal(void)
+{
+    bool engine = atomic_load_relaxed(&steps.source) == DMI_STEP_ENGINE;
+    return engine ? atomic_load_relaxed(&steps.deal) : 0;
 }
 
 uint32_t steps_source(void)
@@ -473,6 +489,7 @@ void steps_stream_ends(CUstream stream)
     for (uint32_t i = 0; i < TRACE_THREADS; i++)
         if (!stream || atomic_load_relaxed(&steps.threads[i].last) == stream)
             atomic_store_relaxed(&steps.threads[i].last_gone, true);
+    lanes_stream_ends(stream);
 }
 
 /* The calling thread's place, with the base of the step under way. Return: NULL: it has none. */
@@ -547,6 +564,7 @@ void steps_start(bool kernels)
 {
     pthread_mutex_lock(&steps.lock);
     atomic_store_release(&trace_gate, 1 | (kernels ? TRACE_GATE_KERNELS : 0)); /* to enter() */
+    steps.deals = steps.deal = 1;
     set_captures();
     pthread_mutex_unlock(&steps.lock);
 }
@@ -569,7 +587,7 @@ void steps_reset(void)
     for (uint32_t i = 0; i < TRACE_THREADS; i++)
         steps.threads[i] = (struct trace_thread){ 0 };
     steps.engine = NULL;
-    steps.said = 0;
+    steps.said = steps.deals = steps.deal = 0;
     steps.source = steps.captures = 0;
     trace_gate = 0;
     trace_self = NULL;

@@ -35,6 +35,9 @@ void steps_begins_soon(enum dmi_step_source source);
 /* The sequence of the engine's step that is under way; DMI_NO_STEP: none is. Takes no lock. Thread: any. */
 uint64_t steps_said(void);
 
+/* The deal (threads.h) of what the engine's threads launch for now; 0: it says no steps. Thread: any. */
+uint64_t steps_deal(void);
+
 /* The source in force; 0: none came yet. Thread: any. */
 uint32_t steps_source(void);
 

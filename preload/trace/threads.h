@@ -10,11 +10,13 @@
 #include "preload/base/stream.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define TRACE_THREADS 256u /* that launch at a time */
 
 struct trace_step;
+struct lane;
 
 /* Running counts. */
 struct trace_counts {
@@ -31,10 +33,16 @@ struct trace_thread {
     uint32_t
         end; /* of the step of @base: one more than the place of the event in its ends; 0: none */
     struct trace_step *step; /* of its own, where the engine says none */
-    struct trace_counts now; /* relaxed */
-    CUstream last;           /* of its last launch; relaxed */
-    bool last_per_thread;    /* likewise */
-    bool last_gone;          /* it ended, or there was none; relaxed */
+    uint64_t
+        deal; /* what it launches for: a step, or what lies between two; they rise. Written by it, relaxed */
+    bool in_step; /* it is a step */
+    uint64_t
+        entered_ns; /* of CLOCK_MONOTONIC, with trace_by_stream: no later than its first launch for that */
+    struct lane *lanes, *lane; /* of lanes.c: all of the thread's, and that of its last launch */
+    struct trace_counts now;   /* relaxed */
+    CUstream last;             /* of its last launch; relaxed */
+    bool last_per_thread;      /* likewise */
+    bool last_gone;            /* it ended, or there was none; relaxed */
 } __attribute__((aligned(64)));
 
 /*
@@ -63,8 +71,15 @@ static inline struct trace_thread *trace_launch_begins(const void *function, str
     return __builtin_expect(t && t->gate == gate, 1) ? t : steps_enter(function, stream);
 }
 
-/* The driver has taken the launch. @t: of trace_launch_begins(). */
-static inline void trace_launched(struct trace_thread *t, struct stream stream, CUresult r)
+/* Are launches counted by stream, too? By lanes.c; atomic. */
+extern bool trace_by_stream __attribute__((visibility("hidden")));
+
+/* The driver has taken a launch of @function (NULL: of a graph) in @stream. Keeps errno. */
+void lanes_count(struct trace_thread *t, const void *function, struct stream stream);
+
+/* The driver has taken the launch of @function. @t: of trace_launch_begins(). */
+static inline void trace_launched(struct trace_thread *t, const void *function,
+                                  struct stream stream, CUresult r)
 {
     if (!t || r != CUDA_SUCCESS)
         return;
@@ -72,6 +87,8 @@ static inline void trace_launched(struct trace_thread *t, struct stream stream, 
     atomic_store_relaxed(&t->last, stream.handle);
     atomic_store_relaxed(&t->last_per_thread, stream.per_thread);
     atomic_store_relaxed(&t->last_gone, false);
+    if (__builtin_expect(atomic_load_relaxed(&trace_by_stream), 0))
+        lanes_count(t, function, stream);
 }
 
 /* The same of a graph, which holds @own kernels of DMI's. */
@@ -80,7 +97,7 @@ static inline void trace_graph_launched(struct trace_thread *t, struct stream st
 {
     if (!t || r != CUDA_SUCCESS)
         return;
-    trace_launched(t, stream, r);
+    trace_launched(t, NULL, stream, r);
     atomic_store_relaxed(&t->now.launches, t->now.launches - 1);
     atomic_store_relaxed(&t->now.graphs, t->now.graphs + 1);
     atomic_store_relaxed(&t->now.own, t->now.own + own);

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "preload/base/driver.h"
+#include "preload/trace/activity.h"
 #include "preload/trace/collector.h"
 #include "preload/trace/events.h"
 #include "preload/trace/named.h"
@@ -22,13 +23,15 @@ static struct {
 
 static bool is_tier(const char *tier)
 {
-    if (!strcmp(tier, "steps"))
-        return true;
-    if (!strcmp(tier, "kernels") || !strcmp(tier, "full"))
-        log_line(VARIABLE "=%s: this version has the tier steps alone, which is used", tier);
-    else
-        log_line(VARIABLE "=%s is no tier: expected steps; nothing is traced", tier);
-    return !strcmp(tier, "kernels") || !strcmp(tier, "full");
+    if (!strcmp(tier, "full"))
+        activity_want();
+    else if (!strcmp(tier, "kernels"))
+        log_line(VARIABLE "=kernels: this version has the tiers steps and full; steps is used");
+    else if (strcmp(tier, "steps")) {
+        log_line(VARIABLE "=%s is no tier: expected steps or full; nothing is traced", tier);
+        return false;
+    }
+    return true;
 }
 
 void trace_read(void)
@@ -65,7 +68,14 @@ void trace_start(void)
                  named_text());
     trace.on = true;
     range_ring_use(true);
+    activity_start();
     steps_start(kernel);
+}
+
+void trace_meets_driver(void)
+{
+    if (trace.on)
+        activity_start();
 }
 
 bool trace_stop(uint64_t end_ns)
@@ -86,5 +96,6 @@ void trace_reset(void)
     steps_reset();
     events_reset();
     named_reset();
+    activity_reset();
     collector_reset();
 }

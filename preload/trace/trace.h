@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace of a process: when its steps ran. DMI_TRACE says which tier; `steps` takes no more than a pair of timing events a step.
+ * The trace of a process: when its steps ran. DMI_TRACE says which tier: `steps` takes no more than a pair of timing events a step,
+ * `full` takes CUPTI's records too.
  * Thread: lifecycle.c's.
  */
 #ifndef PRELOAD_TRACE_TRACE_H
@@ -17,6 +18,9 @@ void trace_read(void);
 
 /* Steps are timed from here on; there is a run. */
 void trace_start(void);
+
+/* CUDA is initialised after a trace began. Thread: the one that did it. */
+void trace_meets_driver(void);
 
 /* As collector_stop(), and no launch is counted any more. */
 bool trace_stop(uint64_t end_ns);

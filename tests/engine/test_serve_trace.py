@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The serving engine while its steps are timed: it computes the same bits, and each step has the launches, rows and requests that it says it had.
 
-In graphs, beside a capture, with two ranks, with no step from the engine, and with a kill at a random moment.
+With the tier full each kernel is under its step. In graphs, beside a capture, with two ranks, with no step from the engine, and with a kill at a random moment.
 """
 import json
 import pathlib
@@ -18,13 +18,16 @@ from harness import BUILD, DMI_RUN, PRELOAD, ROOT, STANDIN
 
 pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
-sys.path.insert(0, str(ROOT / "tests" / "unit"))
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("unit", "preload", "standin")]
 
 import format_reader  # noqa: E402
+import full_trace  # noqa: E402
 import serving  # noqa: E402
+from standin_log import Log  # noqa: E402
 from test_serve_nvtx import records_of  # noqa: E402
 
 DMI_TRACE = BUILD / "tools" / "dmi-trace"
+CUPTI = STANDIN / "cupti" / "libcupti.so.13"
 pytestmark = pytest.mark.built(DMI_RUN, DMI_TRACE, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
 DEVICE, GAP, ENDED = 1, 2, 5
 
@@ -110,3 +113,25 @@ def test_a_kill_leaves_complete_chunks(check, server, seeds):
         harness.run([harness.DMI_DUMP, "recover", folder, "-o", copy], check=False)
         again = json.loads(harness.run([DMI_TRACE, "check", "--json", copy]).stdout)[0]
         check(again["stored"] == said["stored"], f"seed {seed}: dmi-dump recover keeps them", (said, again))
+
+
+@pytest.mark.built(CUPTI)
+@pytest.mark.parametrize("mode, more", [("graph", ()), ("eager", ()), pytest.param("graph", ("--ranks", "2"), marks=pytest.mark.long)])
+def test_what_ran_is_under_its_step(check, server, mode, more):
+    name = f"full-{mode}{len(more)}"
+    requests = serving.some("france", "one", tokens=4)
+    plain = server.serve(f"{name}-plain", requests, "--mode", mode, *more)
+    log = server.folder / f"{name}-%p.log"
+    served = server.serve(name, requests, "--mode", mode, "--steps", *more,
+                          **by_preload(server, name, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_LOG=log, **({"DMI_JOB": "one"} if more else {})))
+    check(served.results == plain.results, "the same tokens")
+    runs = [run for run in traced(server.folder / f"{name}-run") if run.step_times]
+    check(len(runs) == (2 if more else 1), "a run a rank", len(runs))
+    for run in runs:
+        launches = Log(server.folder / f"{name}-{run.manifest['pid']}.log")
+        said = full_trace.differences(launches, run)
+        check(not said, "what the driver's log has is there once, under its step", said[:2])
+        kernels = [r for r in run.ran if r.kind == full_trace.KERNEL]
+        check(len(kernels) == len(launches.launches) > 100 and (mode == "eager") != any(r.graph for r in kernels), "kernels", len(kernels))
+        graphs = {t["number"]: len({r.correlation for r in kernels if r.graph and r.step == t["number"] + full_trace.FIRST}) for t in run.step_times}
+        check(graphs == {t["number"]: t["graph_launches"] for t in run.step_times}, "launches of graphs", graphs)

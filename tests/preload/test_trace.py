@@ -123,7 +123,7 @@ def test_where_nothing_begins_a_step_the_run_says_so(bench):
     for value, words in (("kernel:(", "it begins no step"), ("module", "is none of graph, kernel:PATTERN, range:PATTERN")):
         result = alike(bench, value, script, None, DMI_TRACE="steps", DMI_TRACE_STEP=value)
         bench.check(words in result.stderr and not traced(result).step_times, f"{value} is refused by name", result.stderr)
-    for value, words in (("kernels", "has the tier steps alone, which is used"), ("fast", "is no tier")):
+    for value, words in (("kernels", "has the tiers steps and full; steps is used"), ("fast", "is no tier")):
         result = alike(bench, value, script, None, DMI_TRACE=value)
         bench.check(words in result.stderr and bool(result.folders) == (value == "kernels"), f"the tier {value}", result.stderr)
 

@@ -425,6 +425,8 @@ struct op {
     struct op *inline_dependents[3];
     struct op *next_ready;
     uint64_t seq; /* of launches, 0 for others */
+    /* for activity.c: of the call that queued it; the stream's number; of a graph's node the exec's, and the node's */
+    uint64_t correlation, stream, exec, node;
     uint64_t order;
     uint64_t searched; /* number of the last search that came by */
     uint64_t end_ns;
@@ -446,6 +448,14 @@ CUresult queue_share(uint64_t first, uint64_t n_blocks, uint64_t chunk,
 CUresult queue_start(void);
 void queue_stop(void);
 void queue_fork_child(void);
+
+/* ---- what was executed, for an observer: activity.c ---- */
+
+bool activity_observed(void);
+/** activity_clock() - CLOCK_REALTIME, nanoseconds */
+uint64_t activity_clock(void);
+/** activity_tell() - @op was executed, without an error; no lock held */
+void activity_tell(const struct op *op, uint64_t begin_ns, uint64_t end_ns);
 
 /* ---- streams and events ---- */
 

@@ -466,6 +466,10 @@ static struct op *node_open(const struct launch *launch, struct exec_node *node,
         work_unref(work);
         return NULL;
     }
+    first->correlation = launch->correlation;
+    first->stream = launch->stream->id;
+    first->exec = launch->exec;
+    first->node = node->uid;
     if (work && work->kind == WORK_KERNEL)
         first->seq = launch_log(&work->kernel, launch->stream, launch->exec, index);
     *last = op_ref(first);
@@ -558,6 +562,7 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         op_unref(end);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    launch.correlation = begin->correlation;
     op_depend(begin, exec->last);
     op_depend(end, begin);
     conditional_begin(exec->body, begin);

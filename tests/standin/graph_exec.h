@@ -45,6 +45,7 @@ struct graph_exec {
 struct launch {
     unsigned long long exec; /* its id */
     struct stream *stream;
+    uint64_t correlation;
 };
 
 /** exec_part() - body @i in @node: its child, or those of a conditional node; NULL after the last */

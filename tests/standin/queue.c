@@ -83,7 +83,7 @@ struct op *op_new(struct context *ctx, struct work *work)
     op->work = work;
     op->dependents = op->inline_dependents;
     op->cap_dependents = (int)ARRAY_SIZE(op->inline_dependents);
-    op->order = ++n_ops;
+    op->order = op->correlation = ++n_ops;
     return op;
 }
 
@@ -325,6 +325,16 @@ static bool help(void)
     return true;
 }
 
+static CUresult execute(struct op *op)
+{
+    uint64_t begin = activity_observed() ? activity_clock() : 0;
+    CUresult res = work_execute(op->work, op);
+
+    if (begin && res == CUDA_SUCCESS)
+        activity_tell(op, begin, activity_clock());
+    return res;
+}
+
 static void *worker(void *data)
 {
     struct ready_list *list = data;
@@ -351,7 +361,7 @@ static void *worker(void *data)
         pthread_mutex_unlock(&driver.lock);
         if (!skip) {
             delay(op);
-            res = work_execute(op->work, op);
+            res = execute(op);
         }
         pthread_mutex_lock(&driver.lock);
         n_running--;

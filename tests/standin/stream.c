@@ -110,6 +110,7 @@ struct op *stream_open(struct stream *stream, struct work *work)
 
     if (!op)
         return NULL;
+    op->stream = stream->id;
     op_depend(op, stream_tail(stream));
     op_depend(op, ctx->barrier);
     if (stream == ctx->legacy) {

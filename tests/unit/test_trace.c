@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps and their times over a driver of the test's own: what is counted, which events are recorded where, and what is said where none can be. */
+#include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
+#include "preload/function/functions.h"
+#include "preload/trace/lanes.h"
 #include "preload/trace/named.h"
 #include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
@@ -14,6 +17,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -155,8 +160,33 @@ static void set_up(void)
                                     .cuEventElapsedTime = event_elapsed };
     stepring_reset();
     steps_reset();
+    lanes_reset();
     events_reset();
     steps_start(false);
+}
+
+/* What is asked of CUPTI and of functions: every stream has its handle's number, but one that CUPTI does not know. */
+#define UNKNOWN_STREAM 6u
+
+bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
+                       uint32_t *stream_id)
+{
+    (void)per_thread;
+    *context_id = (uint32_t)((uintptr_t)context >> 12);
+    *stream_id = (uint32_t)((uintptr_t)stream >> 16);
+    return *stream_id != UNKNOWN_STREAM;
+}
+
+char *functions_name(const void *handle)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%u", (unsigned)(uintptr_t)handle);
+    return strdup(name);
+}
+
+uint64_t join_name(const char *name)
+{
+    return 1000 + (uint64_t)atoi(name);
 }
 
 /* ------------------------------------------------------------------------- what an engine does */
@@ -165,7 +195,7 @@ static void launch(unsigned stream, CUresult r)
 {
     struct trace_thread *t = trace_launch_begins((void *)7, STREAM(stream));
     __atomic_add_fetch(&device.now_us, 10, __ATOMIC_RELAXED);
-    trace_launched(t, STREAM(stream), r);
+    trace_launched(t, (void *)7, STREAM(stream), r);
 }
 
 static void launch_graph(unsigned stream, uint64_t own)
@@ -658,6 +688,113 @@ START_TEST(quantiles_are_within_a_part_in_32)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- launches by stream */
+
+static struct join_run runs[64];
+static size_t n_runs;
+
+static void take_run(const struct join_run *run)
+{
+    ck_assert_uint_lt(n_runs, 64);
+    runs[n_runs++] = *run;
+}
+
+static void take_runs(bool all)
+{
+    n_runs = 0;
+    lanes_take(all, steps_deal(), take_run);
+}
+
+static const struct join_run *run_of(uint32_t stream, uint64_t deal)
+{
+    for (size_t i = 0; i < n_runs; i++)
+        if (runs[i].stream == stream && runs[i].deal == deal)
+            return &runs[i];
+    ck_abort_msg("no run of stream %u, deal %u", stream, (unsigned)deal);
+}
+
+START_TEST(launches_are_counted_by_stream_and_step)
+{
+    lanes_use(true);
+    launch(1, CUDA_SUCCESS);
+    step_begins(5);
+    uint64_t deal = steps_deal();
+    launch(1, CUDA_SUCCESS);
+    launch(2, CUDA_SUCCESS);
+    launch(2, CUDA_ERROR_INVALID_VALUE);
+    launch_graph(2, 0);
+    launch(1, CUDA_SUCCESS);
+    launch(UNKNOWN_STREAM, CUDA_SUCCESS);
+    steps_engine_ends();
+    launch(1, CUDA_SUCCESS);
+    take_runs(false);
+    ck_assert_uint_eq(lanes_open(1, 2), deal); /* a launch for it may be under way */
+    take_runs(false);
+    ck_assert_uint_eq(lanes_open(1, 2), UINT64_MAX);
+    ck_assert_uint_eq(lanes_open(1, 1), deal + 1);
+    const struct join_run *run = run_of(2, deal);
+    ck_assert(run->kernels == 1 && run->graphs == 1 && run->in_step && !run->shared);
+    ck_assert(run->first == 1007 && run->last == JOIN_GRAPH && run->context == 1);
+    step_begins(6);
+    launch(1, CUDA_SUCCESS);
+    take_runs(true);
+    ck_assert_uint_eq(n_runs, 2); /* none of the stream that CUPTI does not know */
+    ck_assert_uint_eq(lanes_lost(), 0);
+    ck_assert(run_of(1, deal + 1)->kernels == 1 && !run_of(1, deal + 1)->in_step);
+    ck_assert(run_of(1, deal + 2)->kernels == 1 && run_of(1, deal + 2)->in_step);
+}
+END_TEST
+
+START_TEST(a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since)
+{
+    lanes_use(true);
+    for (uint64_t i = 0; i < 4; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        launch(2, CUDA_SUCCESS);
+        if (i == 0)
+            lanes_stream_idle(STREAM(1));
+        if (i == 1)
+            lanes_context_idle(NULL);
+        if (i == 2) {
+            lanes_context_idle(CONTEXT(2)); /* another one */
+            lanes_stream_idle(STREAM(1));
+            launch(1, CUDA_SUCCESS);
+        }
+    }
+    uint64_t last = steps_deal();
+    take_runs(true);
+    for (uint64_t i = 0; i < 4; i++) {
+        ck_assert(run_of(1, last - 3 + i)->idle == (i == 1 || i == 2));
+        ck_assert(run_of(2, last - 3 + i)->idle == (i == 2));
+    }
+}
+END_TEST
+
+static void *launch_in_steps_of_its_own(void *arg)
+{
+    (void)arg;
+    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    launch(1, CUDA_SUCCESS);
+    return NULL;
+}
+
+START_TEST(streams_of_several_threads_with_steps_of_their_own_are_named)
+{
+    pthread_t thread;
+    lanes_use(true);
+    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    launch(1, CUDA_SUCCESS);
+    launch(2, CUDA_SUCCESS);
+    pthread_create(&thread, NULL, launch_in_steps_of_its_own, NULL);
+    pthread_join(thread, NULL);
+    take_runs(true);
+    ck_assert_uint_eq(n_runs, 3);
+    for (size_t i = 0; i < n_runs; i++)
+        ck_assert(runs[i].shared == (runs[i].stream == 1) && runs[i].in_step && runs[i].kernels);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trace");
@@ -674,6 +811,9 @@ int main(void)
     tcase_add_test(tc, a_graph_or_a_range_begins_a_step);
     tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
+    tcase_add_test(tc, launches_are_counted_by_stream_and_step);
+    tcase_add_test(tc, a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since);
+    tcase_add_test(tc, streams_of_several_threads_with_steps_of_their_own_are_named);
     tcase_add_test(tc, a_full_ring_loses_steps_and_counts_them);
     tcase_add_test(tc, ranges_are_taken_while_threads_make_them);
     tcase_add_test(tc, a_range_is_closed_by_its_own_stack_and_thread);

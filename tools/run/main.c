@@ -71,7 +71,7 @@ static const char usage[] =
     "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
     "  --trace            store when each step ran, on the host and on the device "
     "(docs/trace.md);\n"
-    "                     --trace=steps names the tier, the one of this version\n"
+    "                     --trace=full: what ran on the device, too, by CUPTI\n"
     "  --control          dmi-ctl may change what is captured while COMMAND runs; edits it may\n"
     "                     change where there are places for them, without this option, too\n"
     "  --check            only check the spec; run nothing\n"
@@ -163,9 +163,9 @@ static int read_options(int argc, char **argv, struct options *o)
         case CONTROL: o->control = true; break;
         case TRACE:
             o->trace = optarg ? optarg : "steps";
-            if (!strcmp(o->trace, "steps"))
+            if (!strcmp(o->trace, "steps") || !strcmp(o->trace, "full"))
                 break;
-            command_say("--trace=%s: expected steps, the one tier of this version", o->trace);
+            command_say("--trace=%s: expected steps or full", o->trace);
             return EXIT_USAGE;
         case CHECK: o->check = true; break;
         case STRICT: o->strict = true; break;

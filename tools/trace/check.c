@@ -3,6 +3,7 @@
 #include "tools/trace/steps.h"
 
 #include "tools/common/report.h"
+#include "tools/common/say.h"
 
 #include <inttypes.h>
 
@@ -37,6 +38,49 @@ static uint64_t contradictions(const struct trace_run *t)
     return n;
 }
 
+/* Records of what ran. */
+struct ran_counts {
+    uint64_t stored, unknown;
+    bool holds;
+};
+
+static void count_ran(void *ctx, const struct ran *ran)
+{
+    struct ran_counts *n = ctx;
+    n->stored++;
+    n->unknown += ran->step == DMI_RAN_UNKNOWN;
+}
+
+/* Stored and lost ones are all that CUPTI delivered, where no segment was released. */
+static int ran_of(const struct trace_run *t, bool released, struct ran_counts *n)
+{
+    struct err err = { 0 };
+    *n = (struct ran_counts){ 0 };
+    if (reader_each_ran(&err, t->reader, count_ran, n)) {
+        complain("%s", err.msg);
+        return REPORT_IMPOSSIBLE;
+    }
+    uint64_t all = n->stored + t->n_ran_lost;
+    n->holds = !t->has_ran || (released ? all <= t->n_ran : all == t->n_ran);
+    return 0;
+}
+
+static void say_ran(struct report *report, const struct trace_run *t, const struct ran_counts *n)
+{
+    if (*t->alone)
+        report_line(report, "  steps alone: %s", t->alone);
+    if (!t->has_ran && !n->stored)
+        return;
+    report_line(report,
+                "  records of what ran: %" PRIu64 " stored + %" PRIu64 " lost %s %" PRIu64
+                "; %" PRIu64 " of no known step; CUPTI dropped %" PRIu64,
+                n->stored, t->n_ran_lost,
+                !t->has_ran ? "of"
+                : n->holds  ? "="
+                            : "!=",
+                t->has_ran ? t->n_ran : n->stored, n->unknown, t->n_ran_dropped);
+}
+
 struct checked {
     struct report report;
     bool failed;
@@ -63,6 +107,12 @@ static int check_run(const struct trace_run *t, void *ctx)
     uint64_t wrong = contradictions(t);
     bool good;
     const char *words = verdict(t, &n, wrong, &good);
+    struct ran_counts ran;
+    if (ran_of(t, n.before, &ran))
+        return REPORT_IMPOSSIBLE;
+    if (!ran.holds)
+        words = "MISMATCH";
+    good = good && ran.holds;
     c->failed |= !good;
     report_line(&c->report, "%s: %s", t->run->path, words);
     report_line(&c->report,
@@ -70,14 +120,20 @@ static int check_run(const struct trace_run *t, void *ctx)
                 " missing, %" PRIu64 " out of order, %" PRIu64 " contradict themselves",
                 t->n_steps, n.before, t->n_lost, t->has_ended ? "=" : "of",
                 t->has_ended ? "all that ended" : "those that ended", n.missing, n.twice, wrong);
+    say_ran(&c->report, t, &ran);
     if (c->report.json)
-        report_row(&c->report,
-                   json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "run",
-                             value_text(t->run->path), "stored", value_u64(t->n_steps), "released",
-                             value_u64(n.before), "lost", value_u64(t->n_lost), "ended",
-                             t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
-                             value_u64(n.missing), "out_of_order", value_u64(n.twice), "contradict",
-                             value_u64(wrong), "traced", t->traced, "holds", good));
+        report_row(
+            &c->report,
+            json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
+                      "run", value_text(t->run->path), "stored", value_u64(t->n_steps), "released",
+                      value_u64(n.before), "lost", value_u64(t->n_lost), "ended",
+                      t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
+                      value_u64(n.missing), "out_of_order", value_u64(n.twice), "contradict",
+                      value_u64(wrong), "ran_stored", value_u64(ran.stored), "ran_lost",
+                      value_u64(t->n_ran_lost), "ran",
+                      t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
+                      value_u64(ran.unknown), "ran_dropped", value_u64(t->n_ran_dropped), "traced",
+                      t->traced, "holds", good));
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/export.h"
+#include "tools/trace/kernels.h"
 #include "tools/trace/steps.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 static const char usage[] =
     "Usage: dmi-trace steps RUN... [--each] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
+    "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
     "       dmi-trace export --perfetto FILE [--steps A:B] RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
@@ -22,14 +24,19 @@ static const char usage[] =
     "\n"
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
     "  show             all that is known of a step: its times, and the ranges of threads in it\n"
-    "  check            whether the trace is complete: steps stored + released + lost = ended\n"
+    "  kernels          kernels, copies and fills by name, those with the most time first; of "
+    "runs\n"
+    "                   with --trace=full\n"
+    "  check            whether the trace is complete: steps stored + released + lost = ended, "
+    "and\n"
+    "                   records of what ran stored + lost = delivered\n"
     "  export           steps and ranges of all runs as one time line for Perfetto\n"
     "\n"
     "  --each           steps: a line a step\n"
     "  --step N         show: the step's number, as steps --each has it\n"
     "  --perfetto FILE  export: the file, which must not be there\n"
-    "  --steps A:B      export: only steps with a number from A to before B, and ranges that meet "
-    "them\n"
+    "  --steps A:B      export, kernels: only steps with a number from A to before B, and ranges\n"
+    "                   that meet them\n"
     "  --json           a JSON document a run; check: one for all\n"
     "  --help, --version\n"
     "\n"
@@ -106,30 +113,49 @@ static bool read_steps(const char *text, struct export_steps *out)
     return true;
 }
 
+/* All of them where none are named. Return: false, which is said. */
+static bool steps_asked(const struct options *o, struct export_steps *steps)
+{
+    *steps = (struct export_steps){ 0, UINT64_MAX };
+    if (!o->steps || read_steps(o->steps, steps))
+        return true;
+    refuse("--steps: expected A:B, the numbers of the first step and of the one after the last, "
+           "as 100:200");
+    return false;
+}
+
 static int export(const struct options *o, char **paths)
 {
-    struct export_steps steps = { 0, UINT64_MAX };
+    struct export_steps steps;
     if (o->each || o->json || o->step)
         return refuse("export takes --perfetto and --steps alone");
     if (!o->perfetto)
         return refuse("export: expected --perfetto FILE");
-    if (o->steps && !read_steps(o->steps, &steps))
-        return refuse(
-            "--steps: expected A:B, the numbers of the first step and of the one after the "
-            "last, as 100:200");
+    if (!steps_asked(o, &steps))
+        return REPORT_IMPOSSIBLE;
     return trace_export(paths, o->perfetto, &steps);
+}
+
+static int kernels(const struct options *o, char **paths)
+{
+    struct export_steps steps;
+    if (o->each || o->step || o->perfetto)
+        return refuse("kernels takes --steps and --json alone");
+    return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;
 }
 
 static int run(const struct options *o, char **words)
 {
     if (!*words)
-        return refuse("expected a command: steps, show, check or export");
+        return refuse("expected a command: steps, show, kernels, check or export");
     if (!words[1])
         return refuse("expected a run after the command");
     if (!strcmp(*words, "export"))
         return export(o, words + 1);
+    if (!strcmp(*words, "kernels"))
+        return kernels(o, words + 1);
     if (o->perfetto || o->steps)
-        return refuse("only export takes --perfetto and --steps");
+        return refuse("only export takes --perfetto; it and kernels take --steps");
     if (!strcmp(*words, "show"))
         return show(o, words + 1);
     if (o->step)
@@ -137,7 +163,7 @@ static int run(const struct options *o, char **words)
     if (!strcmp(*words, "steps"))
         return trace_steps(words + 1, o->json, o->each);
     if (strcmp(*words, "check")) {
-        complain("%s is no command: expected steps, show, check or export", *words);
+        complain("%s is no command: expected steps, show, kernels, check or export", *words);
         return REPORT_IMPOSSIBLE;
     }
     return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);

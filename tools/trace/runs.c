@@ -8,6 +8,7 @@
 #include "tools/common/say.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,15 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
     case DMI_MARK_ENDED:
         t->n_ended = value;
         t->has_ended = true;
+        break;
+    case DMI_MARK_RAN:
+        t->n_ran = value;
+        t->has_ran = true;
+        break;
+    case DMI_MARK_RAN_LOST: t->n_ran_lost += value; break;
+    case DMI_MARK_RAN_DROPPED: t->n_ran_dropped += value; break;
+    case DMI_MARK_STEPS_ALONE:
+        snprintf(t->alone, sizeof t->alone, "%.*s", (int)mark->at.text_bytes, mark->text);
         break;
     case DMI_MARK_CLOCK_SET:
         t->clock_set_ns += mark->at.value;

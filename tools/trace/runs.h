@@ -20,6 +20,13 @@ struct trace_run {
     bool traced;          /* it has marks or steps */
     int64_t clock_set_ns; /* the sum of what marks say */
     unsigned n_clock_sets;
+    /* of what ran on the device */
+    bool has_ran;           /* the tracer ended cleanly: its records are */
+    uint64_t n_ran;         /* so many, */
+    uint64_t n_ran_lost;    /* of which these are in no chunk; */
+    uint64_t n_ran_dropped; /* CUPTI delivered none of these */
+    char alone
+        [160]; /* why steps alone were traced; "": they were not, or nothing else was asked for */
     size_t n_damage; /* findings of the reader */
     bool failed;     /* no memory */
 };

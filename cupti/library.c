@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cupti/library.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NEWEST 13 /* majors whose libraries are looked for in the process */
+#define OLDEST 11
+
+static void *open_major(int major, int flags)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcupti.so.%d", major);
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
+}
+
+/* One that is there already. */
+static void *open_there(void)
+{
+    void *handle = NULL;
+    for (int major = NEWEST; !handle && major >= OLDEST; major--)
+        handle = open_major(major, RTLD_NOLOAD);
+    return handle;
+}
+
+static void *open_any(struct err *err, const char *path, int major)
+{
+    void *handle = open_there();
+    if (!handle && path && *path) {
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!handle)
+            err_set(err, -ENOENT, "DMI_CUPTI=%s cannot be loaded", path);
+        return handle;
+    }
+    for (int m = major; !handle && m >= OLDEST && m > major - 2; m--)
+        handle = open_major(m, 0);
+    if (!handle)
+        err_set(err, -ENOENT,
+                "there is no libcupti.so.%d: DMI_CUPTI names where it is, and the package "
+                "nvidia-cuda-cupti has it",
+                major);
+    return handle;
+}
+
+/* All those without which there is no tracer. */
+static bool find_functions(void *handle, struct library *l)
+{
+    const struct {
+        void *to;
+        const char *name;
+        bool optional;
+    } functions[] = {
+        { &l->get_version, "cuptiGetVersion", false },
+        { &l->register_callbacks, "cuptiActivityRegisterCallbacks", false },
+        { &l->enable, "cuptiActivityEnable", false },
+        { &l->disable, "cuptiActivityDisable", false },
+        { &l->flush_all, "cuptiActivityFlushAll", false },
+        { &l->next_record, "cuptiActivityGetNextRecord", false },
+        { &l->get_stream_id, "cuptiGetStreamIdEx", false },
+        { &l->get_context_id, "cuptiGetContextId", false },
+        { &l->dropped, "cuptiActivityGetNumDroppedRecords", true },
+        { &l->set_attribute, "cuptiActivitySetAttribute", true },
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *function = dlsym(handle, functions[i].name);
+        if (!function && !functions[i].optional)
+            return false;
+        memcpy(functions[i].to, &function, sizeof function);
+    }
+    return true;
+}
+
+int library_find(struct err *err, struct library *library, const char *path, int major)
+{
+    struct link_map *map;
+    void *handle = open_any(err, path, major);
+    *library = (struct library){ 0 };
+    if (!handle)
+        return -ENOENT;
+    if (!dlinfo(handle, RTLD_DI_LINKMAP, &map))
+        snprintf(library->path, sizeof library->path, "%s", map->l_name);
+    if (find_functions(handle, library))
+        return 0; /* the handle stays: a library that calls back is never closed */
+    err_set(err, -ENOENT, "%s lacks functions of CUPTI's activity API", library->path);
+    return -ENOENT;
+}

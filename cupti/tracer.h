@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What runs on the devices of this process, as CUPTI records it: kernels, copies and fills. It is started once a process, after the application's
+ * own successful cuInit, and never again. It asks for nothing else, so that no callback of CUPTI's runs in the application's calls, and
+ * never ends CUPTI for others.
+ */
+#ifndef CUPTI_TRACER_H
+#define CUPTI_TRACER_H
+
+#include "core/err.h"
+#include "cupti/records.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What became of the records so far. */
+struct tracer_counts {
+    struct records_walk walk; /* what CUPTI delivered */
+    uint64_t dropped;         /* that it did not */
+};
+
+/**
+ * tracer_start() - find libcupti and let it record
+ * @path, @major: as library_find(). Thread: the one whose cuInit has returned. Return: 0, or below 0 with a sentence in @err: nothing
+ * is recorded.
+ */
+int tracer_start(struct err *err, const char *path, int major);
+
+/* Was it started, and not stopped? Thread: any. */
+bool tracer_runs(void);
+
+/* Where the library was found; "". */
+const char *tracer_path(void);
+
+/* CUPTI's ids of a stream of the context, and of that. Return: false: it does not know them. Thread: any, with the context current. */
+bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
+                       uint32_t *stream_id);
+
+/* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. */
+void tracer_flush(bool forced);
+
+/* Hands the records that came back to @fn, buffer by buffer. Thread: one of ours. */
+void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void *ctx);
+
+/* Nothing further is recorded; what is under way may still come. Thread: one of ours. */
+void tracer_stop(void);
+
+/* Thread: the one that takes. */
+struct tracer_counts tracer_counts(void);
+
+/* After fork, in the child: CUDA has not come through it, and libcupti is not used there again. */
+void tracer_reset(void);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which step each thing that ran on a device is of. CUPTI does not say which launch a record belongs to. So launches are counted: a run is
+ * what one thread launched in one stream for one step, and the records of a stream, in the order of their correlation ids, are dealt to runs
+ * by these counts. Kinds, and the names of the first and the last kernel, must fit: else nothing of the run is known, and
+ * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. Copies go with the kernel before them. Pure: the collector's thread.
+ */
+#ifndef PRELOAD_TRACE_JOIN_H
+#define PRELOAD_TRACE_JOIN_H
+
+#include "cupti/records.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* In the place of a name's hash. */
+#define JOIN_NO_NAME 0u
+#define JOIN_GRAPH   2u
+
+/* What one thread launched in one stream, for one step or between two. */
+struct join_run {
+    uint64_t deal; /* number of the step or of what lies between; they rise in each stream */
+    uint32_t context, stream; /* CUPTI's ids */
+    uint32_t kernels, graphs; /* launches that the driver took, DMI's own kernels not counted */
+    uint64_t first, last;     /* join_name() of these, JOIN_GRAPH, JOIN_NO_NAME: not known */
+    uint64_t begin_ns;        /* CLOCK_REALTIME: no later than just before its first launch */
+    bool in_step;             /* join_step() says its number */
+    bool idle; /* the stream was waited for before, and nothing launched in it since */
+    bool
+        shared; /* other threads have steps of their own in the same stream: their order is not known */
+};
+
+struct join;
+
+/* Return: NULL without memory. */
+struct join *join_new(void);
+void join_free(struct join *join);
+
+/* The hash of a kernel's raw name. Thread: any. */
+uint64_t join_name(const char *name);
+
+/* A record, in any order. Its name is copied. Return: false without memory. */
+bool join_add(struct join *join, const struct records_event *event);
+
+/* A run that is over, in the order of its thread. Return: false without memory: it is not known. */
+bool join_add_run(struct join *join, const struct join_run *run);
+
+/* The step of @deal has ended, as step @number of the trace. Return: likewise. */
+bool join_step(struct join *join, uint64_t deal, uint64_t number);
+
+/* Records were lost: no stream is sure of its count. */
+void join_doubt(struct join *join);
+
+/* Launches so far for which no records fit: their step has fewer kernels than it ran. */
+uint64_t join_unplaced(const struct join *join);
+
+/* What is asked of the caller, and what it gets. */
+struct join_calls {
+    uint64_t (*open)(
+        uint32_t context,
+        uint32_t
+            stream); /* the lowest deal of a run in the stream that is not over; UINT64_MAX: none */
+    void (*take)(const struct records_event *event,
+                 uint64_t step); /* DMI_RAN_UNKNOWN and so on; borrowed during the call */
+};
+
+/**
+ * join_deal() - hand on what is known, once a round, after all that CUPTI has was taken
+ * A record waits for a round, as others of its stream may come after it, and for those of a later launch. @last: no record and no run comes any more.
+ */
+void join_deal(struct join *join, const struct join_calls *calls, bool last);
+
+#endif

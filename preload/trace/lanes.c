@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/trace/lanes.h"
+
+#include "core/cleanup.h"
+#include "core/clock.h"
+#include "cupti/tracer.h"
+#include "preload/base/current.h"
+#include "preload/base/handles.h"
+#include "preload/function/functions.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#define LANES 1024u /* threads times streams */
+#define RUNS  4096u /* that are over, and that the collector has not taken */
+
+/* What one thread launches in one stream. Its thread writes it, under the lock where another word is not there. */
+struct lane {
+    struct trace_thread *thread; /* NULL: not in use */
+    struct lane *next;           /* of the thread */
+    struct stream stream;
+    bool gone;  /* the stream ended: atomic */
+    bool known; /* CUPTI knows it, as: */
+    uint32_t context, id;
+    CUcontext of;
+    bool drained; /* its thread waited for the stream, and launched nothing in it since */
+
+    /* the run under way */
+    uint64_t deal;                   /* 0: none; atomic. The collector may set it to 0 */
+    uint32_t kernels, graphs;        /* relaxed */
+    const void *last;                /* function, or &a_graph; relaxed */
+    uint64_t first;                  /* as in struct join_run */
+    uint64_t begin_ns;               /* of CLOCK_MONOTONIC */
+    uint64_t functions;              /* lanes.functions when it began */
+    bool in_step, own, shared, idle; /* as in struct join_run */
+    uint32_t
+        seen; /* launches when the collector saw first that it is over, and one; 0: it did not */
+};
+
+static struct {
+    pthread_mutex_t lock; /* all below, and what is said of lanes */
+    struct lane all[LANES];
+    uint32_t top; /* places that were ever in use */
+    struct join_run runs[RUNS];
+    uint32_t n_runs;
+    uint64_t lost;
+    uint64_t functions; /* rises when functions may have ended; atomic */
+} lanes = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static const char a_graph;
+static struct handles names = HANDLES_INIT; /* of functions: what join_name() says */
+
+bool trace_by_stream;
+
+void lanes_use(bool use)
+{
+    atomic_store_relaxed(&trace_by_stream, use);
+}
+
+/* ------------------------------------------------------------------------- names */
+
+/* Without a call of the driver's. */
+static uint64_t known_name(const void *function)
+{
+    if (function == &a_graph)
+        return JOIN_GRAPH;
+    return function ? (uint64_t)(uintptr_t)handles_find(&names, function) : JOIN_NO_NAME;
+}
+
+static uint64_t name_of(const void *function)
+{
+    uint64_t known = known_name(function);
+    if (known || !function)
+        return known;
+    _cleanup_(freep) char *name = functions_name(function);
+    uint64_t hash = name ? join_name(name) : JOIN_NO_NAME;
+    if (hash)
+        handles_set(&names, function, (void *)(uintptr_t)hash);
+    return hash;
+}
+
+static void forget(const void *handle, void *value, void *ctx)
+{
+    (void)value;
+    (void)ctx;
+    handles_set(&names, handle, NULL);
+}
+
+void lanes_forget(void)
+{
+    if (!atomic_load_relaxed(&trace_by_stream))
+        return;
+    atomic_add_relaxed(&lanes.functions, 1);
+    handles_each(&names, forget, NULL);
+}
+
+/* ------------------------------------------------------------------------- runs */
+
+/* The lane's run is over, with @last. Under the lock. */
+static void close_run(struct lane *l, uint64_t last)
+{
+    bool same = l->functions == atomic_load_relaxed(&lanes.functions);
+    struct join_run run = { .deal = l->deal,
+                            .context = l->context,
+                            .stream = l->id,
+                            .kernels = atomic_load_relaxed(&l->kernels),
+                            .graphs = atomic_load_relaxed(&l->graphs),
+                            .first = l->first,
+                            .last = same ? last : JOIN_NO_NAME,
+                            .begin_ns = l->begin_ns,
+                            .in_step = l->in_step,
+                            .idle = l->idle,
+                            .shared = l->shared };
+    atomic_store_relaxed(&l->deal, (uint64_t)0);
+    if (!l->known) /* its records name a stream that is no lane's */
+        return;
+    if (lanes.n_runs < RUNS)
+        lanes.runs[lanes.n_runs++] = run;
+    else
+        lanes.lost++;
+}
+
+/* Another thread with steps of its own launches in the stream: nothing says in which order. Under the lock. */
+static void mark_shared(struct lane *l)
+{
+    for (uint32_t i = 0; l->own && i < lanes.top; i++) {
+        struct lane *other = &lanes.all[i];
+        if (other->thread && other->thread != l->thread && other->deal && other->own &&
+            other->known && other->context == l->context && other->id == l->id)
+            other->shared = l->shared = true;
+    }
+}
+
+/* No other thread has launched in the stream. Under the lock. */
+static bool is_alone(const struct lane *l)
+{
+    for (uint32_t i = 0; i < lanes.top; i++) {
+        const struct lane *other = &lanes.all[i];
+        if (other != l && other->thread && other->context == l->context && other->id == l->id)
+            return false;
+    }
+    return true;
+}
+
+/* What is asked before the lock is taken. */
+struct opening {
+    bool ask; /* for the stream's ids */
+    bool known;
+    uint32_t context, id;
+    CUcontext of;
+    uint64_t first, last; /* of the run that begins, and of the one that ends */
+};
+
+static struct opening look(const struct lane *l, struct stream stream, const void *function)
+{
+    struct opening o = { .first = name_of(function) };
+    bool is_default = (uintptr_t)stream.handle <= 2; /* of the current context, or of the thread */
+    bool same = l && l->functions == atomic_load_relaxed(&lanes.functions);
+    o.ask = !l || is_default || atomic_load_relaxed(&l->gone) || !l->known;
+    if (same && atomic_load_relaxed(&l->deal))
+        o.last = name_of(atomic_load_relaxed(&l->last));
+    if (!o.ask)
+        return o;
+    o.of = stream_context(stream);
+    o.of = o.of ? o.of : current_context();
+    o.known = tracer_stream_ids(o.of, stream.handle, stream.per_thread, &o.context, &o.id);
+    return o;
+}
+
+/* Under the lock. */
+static void open_run(struct lane *l, const struct trace_thread *t, const struct opening *o)
+{
+    if (atomic_load_relaxed(&l->deal))
+        close_run(l, o->last);
+    if (o->ask) {
+        l->known = o->known;
+        l->context = o->context;
+        l->id = o->id;
+        l->drained = l->drained && l->of == o->of;
+        l->of = o->of;
+        atomic_store_relaxed(&l->gone, false);
+    }
+    atomic_store_relaxed(&l->kernels, 0u);
+    atomic_store_relaxed(&l->graphs, 0u);
+    l->first = o->first;
+    l->begin_ns = t->entered_ns;
+    l->functions = atomic_load_relaxed(&lanes.functions);
+    l->in_step = t->in_step;
+    l->own = t->step != NULL;
+    l->shared = false;
+    l->idle = l->drained && is_alone(l);
+    l->seen = 0;
+    atomic_store_relaxed(&l->deal, t->deal);
+    mark_shared(l);
+}
+
+/* ------------------------------------------------------------------------- launches */
+
+static struct lane *find(const struct trace_thread *t, struct stream stream)
+{
+    for (struct lane *l = t->lanes; l; l = l->next)
+        if (l->stream.handle == stream.handle && l->stream.per_thread == stream.per_thread)
+            return l;
+    return NULL;
+}
+
+/* A place for the thread. Under the lock. NULL: all are taken. */
+static struct lane *claim(struct trace_thread *t, struct stream stream)
+{
+    for (uint32_t i = 0; i < LANES; i++) {
+        struct lane *l = &lanes.all[i];
+        if (l->thread)
+            continue;
+        lanes.top = i < lanes.top ? lanes.top : i + 1;
+        *l = (struct lane){ .thread = t, .next = t->lanes, .stream = stream };
+        t->lanes = l;
+        return l;
+    }
+    lanes.lost++;
+    return NULL;
+}
+
+static struct lane *enter(struct trace_thread *t, const void *function, struct stream stream)
+{
+    struct lane *l = find(t, stream);
+    bool runs = l && atomic_load_relaxed(&l->deal) == t->deal && !atomic_load_relaxed(&l->gone);
+    if (!runs) {
+        struct opening o = look(l, stream, function);
+        pthread_mutex_lock(&lanes.lock);
+        l = l ? l : claim(t, stream);
+        if (l)
+            open_run(l, t, &o);
+        pthread_mutex_unlock(&lanes.lock);
+    }
+    t->lane = l;
+    return l;
+}
+
+void lanes_count(struct trace_thread *t, const void *function, struct stream stream)
+{
+    struct lane *l = t->lane;
+    function = function ? function : &a_graph;
+    if (!l || l->stream.handle != stream.handle || l->stream.per_thread != stream.per_thread ||
+        atomic_load_relaxed(&l->deal) != t->deal || atomic_load_relaxed(&l->gone)) {
+        int saved = errno;
+        l = enter(t, function, stream);
+        errno = saved;
+    }
+    if (!l)
+        return;
+    uint32_t *n = function == &a_graph ? &l->graphs : &l->kernels;
+    atomic_store_relaxed(n, atomic_load_relaxed(n) + 1);
+    atomic_store_relaxed(&l->last, function);
+    l->drained = false;
+}
+
+static struct lane *own_lanes(void)
+{
+    bool use = atomic_load_relaxed(&trace_by_stream) && trace_self;
+    return use ? trace_self->lanes : NULL;
+}
+
+void lanes_stream_idle(struct stream stream)
+{
+    struct lane *l = own_lanes() ? find(trace_self, stream) : NULL;
+    if (l)
+        l->drained = true;
+}
+
+void lanes_context_idle(CUcontext context)
+{
+    if (!own_lanes())
+        return;
+    context = context ? context : current_context();
+    for (struct lane *l = own_lanes(); l; l = l->next)
+        l->drained |= l->of == context;
+}
+
+void lanes_stream_ends(CUstream stream)
+{
+    if (!atomic_load_relaxed(&trace_by_stream))
+        return;
+    pthread_mutex_lock(&lanes.lock);
+    for (uint32_t i = 0; i < lanes.top; i++)
+        if (lanes.all[i].thread && (!stream || lanes.all[i].stream.handle == stream))
+            atomic_store_relaxed(&lanes.all[i].gone, true);
+    pthread_mutex_unlock(&lanes.lock);
+}
+
+void lanes_leave(struct trace_thread *t)
+{
+    pthread_mutex_lock(&lanes.lock);
+    for (struct lane *l = t->lanes; l; l = l->next) {
+        if (l->deal)
+            close_run(l, known_name(l->last));
+        l->thread = NULL;
+    }
+    t->lanes = t->lane = NULL;
+    pthread_mutex_unlock(&lanes.lock);
+}
+
+/* ------------------------------------------------------------------------- the collector's */
+
+/* Nothing is launched for the run any more: its thread, or the engine, is at another step. */
+static bool is_over(const struct lane *l, uint64_t engine_deal)
+{
+    return l->deal < engine_deal || (l->own && l->deal != atomic_load_relaxed(&l->thread->deal));
+}
+
+/* A launch may be under way for a step that has just ended: the run is taken when it has not changed for a round. */
+static bool is_settled(struct lane *l)
+{
+    uint32_t n = atomic_load_relaxed(&l->kernels) + atomic_load_relaxed(&l->graphs) + 1;
+    bool settled = l->seen == n;
+    l->seen = n;
+    return settled;
+}
+
+void lanes_take(bool all, uint64_t engine_deal, void (*fn)(const struct join_run *run))
+{
+    pthread_mutex_lock(&lanes.lock);
+    for (uint32_t i = 0; i < lanes.top; i++) {
+        struct lane *l = &lanes.all[i];
+        if (l->thread && l->deal && (all || (is_over(l, engine_deal) && is_settled(l))))
+            close_run(l, known_name(atomic_load_relaxed(&l->last)));
+    }
+    for (uint32_t i = 0; i < lanes.n_runs; i++)
+        fn(&lanes.runs[i]);
+    lanes.n_runs = 0;
+    pthread_mutex_unlock(&lanes.lock);
+}
+
+uint64_t lanes_lost(void)
+{
+    pthread_mutex_lock(&lanes.lock);
+    uint64_t n = lanes.lost;
+    pthread_mutex_unlock(&lanes.lock);
+    return n;
+}
+
+uint64_t lanes_open(uint32_t context, uint32_t stream)
+{
+    uint64_t lowest = UINT64_MAX;
+    pthread_mutex_lock(&lanes.lock);
+    for (uint32_t i = 0; i < lanes.top; i++) {
+        const struct lane *l = &lanes.all[i];
+        if (l->thread && l->deal && l->known && l->context == context && l->id == stream &&
+            l->deal < lowest)
+            lowest = l->deal;
+    }
+    pthread_mutex_unlock(&lanes.lock);
+    return lowest;
+}
+
+void lanes_reset(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    struct handles fresh = HANDLES_INIT;
+    lanes.lock = unlocked;
+    names = fresh;
+    for (uint32_t i = 0; i < LANES; i++)
+        lanes.all[i] = (struct lane){ 0 };
+    lanes.n_runs = lanes.top = 0;
+    lanes.lost = 0;
+    trace_by_stream = false;
+}

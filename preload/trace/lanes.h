@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches by thread and stream, for the tier full: what join.h deals the device's records by. A launch adds to memory of its own thread; the
+ * first one for a step, in a stream, takes a lock, which is never held across a call of the driver's or of CUPTI's.
+ */
+#ifndef PRELOAD_TRACE_LANES_H
+#define PRELOAD_TRACE_LANES_H
+
+#include "preload/trace/join.h"
+#include "preload/trace/threads.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Launches are counted from here on, or no more. */
+void lanes_use(bool use);
+
+/* Hands on what is over, or @all there is. @engine_deal: steps_deal(). lanes_open() tells of the other runs. Thread: the collector. */
+void lanes_take(bool all, uint64_t engine_deal, void (*fn)(const struct join_run *run));
+
+/* Runs that were lost for want of room. */
+uint64_t lanes_lost(void);
+
+/* As struct join_calls has it. */
+uint64_t lanes_open(uint32_t context, uint32_t stream);
+
+/* The calling thread has waited for all that is in the stream, or in the context (NULL: the current one). */
+void lanes_stream_idle(struct stream stream);
+void lanes_context_idle(CUcontext context);
+
+/* @stream ends: NULL, any stream may. Thread: any. */
+void lanes_stream_ends(CUstream stream);
+
+/* Functions may have ended: their handles may be used again. Thread: any. */
+void lanes_forget(void);
+
+/* The thread ends. */
+void lanes_leave(struct trace_thread *thread);
+
+/* After fork, in the child. */
+void lanes_reset(void);
+
+#endif

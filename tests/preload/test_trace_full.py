@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier full over the stand-in's CUPTI: what the driver's log has is in the trace once, under the right step; what is lost makes nothing wrong.
+
+The program says and computes the same with and without the library.
+"""
+import json
+import subprocess
+import sys
+
+import pytest
+
+from full_trace import COPY, FIRST, KERNEL, UNKNOWN, differences
+from harness import BUILD, DMI_RUN, ROOT
+from kit import START, site, spec
+from test_trace import alike, complete, step, traced
+
+sys.path.insert(0, str(ROOT / "tests" / "standin"))
+from standin_log import Log  # noqa: E402
+
+CUPTI = BUILD / "tests" / "standin" / "cupti" / "libcupti.so.13"
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CUPTI)
+RAN, RAN_LOST, RAN_DROPPED, ALONE = 7, 8, 9, 10
+
+
+def full(bench, what, script, text=None, cupti="13000", **env):
+    log = bench.folder / f"{what.replace(' ', '-')}.log"
+    result = alike(bench, what, script, text, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI=cupti, DMI_STANDIN_LOG=log, **env)
+    return result, traced(result), Log(log)
+
+
+def marks(run):
+    return {kind: (value, text) for _, value, kind, text in run.marks}
+
+
+def forward(number, stream=0):
+    """A step's launches, whose grids tell it from others."""
+    return [f"launch {name} {stream} {number + 1} 64 p 64 {number}" for name in ("first", "block", "block", "last")]
+
+
+def engine(n, every=1):
+    """@n steps, of which the program waits after each @every; and launches between them."""
+    return [line for i in range(n) for line in [*step(i, *forward(i), *(["sync"] if i % every == every - 1 else [])), *forward(i + 1)[:i % 3]]]
+
+
+@pytest.mark.parametrize("layout", ["11080", "12020", "12080", "13000", "13010", "13030", "13050"])
+def test_each_launch_is_there_once_under_its_step(bench, layout):
+    script = [*START, *forward(0)[:1], *engine(6), "launch nothing 0 1 64 p 64 5", *step(9), *step(10, *forward(3)), "digest p 256"]
+    result, run, log = full(bench, layout, script, cupti=layout)
+    bench.check(not differences(log, run), "what ran, by step", differences(log, run))
+    bench.check(marks(run)[RAN] == (len(run.ran), "") and RAN_LOST not in marks(run) and run.marks[0][3] == "full", "the account", run.marks)
+    kernel = next(r for r in run.ran if r.kind == KERNEL)
+    bench.check(kernel.registers > 0 and 0 < kernel.end - kernel.begin < 10**9 and kernel.device == 0, "what is said of a kernel", kernel)
+    copies = [r for r in run.ran if r.kind == COPY]
+    bench.check(copies and all(r.how == 2 and r.n_bytes == 256 for r in copies), "copies to the host", copies)
+    bench.check(all(t["launches"] == sum(r.step == t["number"] + FIRST and r.kind == KERNEL for r in run.ran) for t in run.step_times), "as steps count them")
+    said = complete(bench, layout, result)
+    bench.check(said["ran"] == said["ran_stored"] == len(run.ran) and not said["ran_unknown"], "dmi-trace check", said)
+
+
+def test_dmi_trace_kernels(bench):
+    script = [*START, *engine(4), "digest p 256"]
+    result, run, _ = full(bench, "kernels", script)
+    told = json.loads(subprocess.run([DMI_TRACE, "kernels", "--json", result.folders[0]], text=True, capture_output=True, check=True).stdout)
+    want = {}
+    for r in run.ran:
+        name = r.name if r.kind == KERNEL else "copy to the host"
+        n, ns = want.get(name, (0, 0))
+        want[name] = n + 1, ns + r.end - r.begin
+    bench.check({k["name"]: (k["n"], k["sum_ns"]) for k in told["kernels"]} == want, "counts and times by name", told)
+    bench.check([k["sum_ns"] for k in told["kernels"]] == sorted((k["sum_ns"] for k in told["kernels"]), reverse=True), "the dearest first")
+    one = json.loads(subprocess.run([DMI_TRACE, "kernels", "--json", "--steps", "1:2", result.folders[0]], text=True, capture_output=True, check=True).stdout)
+    bench.check({k["name"]: k["n"] for k in one["kernels"] if k["kind"] == "kernel"} == {"first": 1, "block": 2, "last": 1}, "of one step", one)
+    text = subprocess.run([DMI_TRACE, "kernels", result.folders[0]], text=True, capture_output=True, check=True).stdout
+    bench.check("of no known step" in text and "block" in text and "registers" in text, "as text", text)
+
+
+def test_beside_a_capture(bench):
+    text = spec(site("block", layer="occ"), head="forward:\n  - {kind: step, begin: {kernel: '^first$'}}")
+    script = [*START, *engine(4), *forward(2), "sync", "digest p 256"]
+    plain = alike(bench, "without a trace", script, text)
+    result, run, log = full(bench, "beside", script, text)
+    words = [[r.words for r in one.run().of(0)] for one in (plain, result)]
+    bench.check(words[0] == words[1] and words[0], "the same is captured")
+    bench.check(not differences(log, run), "what ran, with DMI's own kernels", differences(log, run))
+    own = [t["own"] for t in run.step_times]
+    bench.check(own == [sum(r.name.startswith("dmi_") and r.step == t["number"] + FIRST for r in run.ran) for t in run.step_times] and any(own), "own kernels", own)
+
+
+def test_steps_that_kernels_begin_in_several_threads(bench):
+    script = [*START, *forward(0), *forward(1), "sync", *forward(2), "digest p 256"]
+    result, run, log = full(bench, "named", script, DMI_TRACE_STEP="kernel:^first$")
+    bench.check(len(run.step_times) == 3 and not differences(log, run), "steps of a thread", (differences(log, run), result.stderr))
+    own = ["threads 3", "setctx c", "stream s%t", *[line for i in range(6) for line in forward(i, "s%t")], "ssync s%t", "endthreads"]
+    result, run, log = full(bench, "own streams", [*START, *own], DMI_TRACE_STEP="kernel:^first$")
+    bench.check(len(run.step_times) == 18 and not differences(log, run), "steps of threads in streams of their own", (differences(log, run)[:2], result.stderr))
+    one = ["threads 3", "setctx c", "repeat 40", *forward(1), "endrepeat", "endthreads", "sync"]
+    _, run, log = full(bench, "one stream", [*START, *one], DMI_TRACE_STEP="kernel:^first$")
+    kernels, said = [r for r in run.ran if r.kind == KERNEL], differences(log, run)
+    bench.check(len(kernels) == 480 and all(not more for step, _, more in said if step != UNKNOWN), "steps of threads in one stream are right or not known",
+                {step: sum(more.values()) for step, _, more in said})
+
+
+def wrong(run):
+    """Kernels under a step that did not launch them: the grid says which did."""
+    steps = {t["number"]: run.steps[t["step"]].step for t in run.step_times}
+    return [r for r in run.ran if r.kind == KERNEL and r.step >= FIRST and r.grid[0] != steps[r.step - FIRST] + 1]
+
+
+@pytest.mark.parametrize("trouble", ["drop:7", "drop:23", "no-time:11", "late"])
+@pytest.mark.parametrize("every", [1, 3])
+def test_records_that_are_lost_make_no_step_wrong(bench, trouble, every):
+    script = [*START, *engine(60, every), "digest p 256"]
+    result, run, log = full(bench, f"{trouble} {every}", script, cupti=f"13000,{trouble}")
+    kind, n = trouble.partition(":")[::2]
+    bench.check(not wrong(run), "no kernel is under another step", wrong(run)[:3])
+    told, seen = marks(run), len(run.ran)
+    n_all = len(log.launches) + 1  # and the copy of the digest
+    if kind == "late":
+        bench.check(not differences(log, run), "what comes at the end comes under its step", differences(log, run)[:2])
+    elif kind == "drop":
+        bench.check(told[RAN_DROPPED][0] > 0 and told[RAN][0] == seen and seen + told[RAN_DROPPED][0] == n_all, "what CUPTI dropped is counted", told)
+    else:
+        bench.check(told[RAN][0] == seen + told[RAN_LOST][0] and told[RAN_LOST][0] > 0, "what has no times is counted and not stored", told)
+    bench.check(("no records fit" in result.stderr) == (kind != "late"), "the log says that some launches have no records", result.stderr)
+    complete(bench, trouble, result)
+
+
+def test_random_delays(bench, seeds):
+    script = [*START, *engine(12, 2), "digest p 256"]
+    digests = bench.run(script, preload=False).stdout.splitlines()[-2:]
+    for seed in range(seeds(4, 60)):
+        path = bench.folder / f"delays-{seed}.log"
+        result = bench.run(script, None, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_LOG=path, DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=400000)
+        run, log = traced(result), Log(path)
+        bench.check(result.stdout.splitlines()[-2:] == digests, f"seed {seed}: the same bits", result.stdout[-200:])
+        bench.check(not differences(log, run), f"seed {seed}: what ran, by step", differences(log, run)[:2])
+
+
+def test_each_way_to_steps_alone_is_named(bench):
+    script = [*START, *engine(3), "digest p 256"]
+    missing = bench.folder / "libnone.so"
+    no_cupti = BUILD / "tests" / "preload" / "libplugin.so"
+    for what, env, words in (("missing", {"DMI_CUPTI": missing}, f"DMI_CUPTI={missing} cannot be loaded"),
+                             ("other", {"DMI_CUPTI": no_cupti}, "lacks functions of CUPTI's activity API"),
+                             ("taken", {"DMI_STANDIN_CUPTI": "taken"}, "another profiler has CUPTI (error 39)")):
+        result = alike(bench, what, script, None, **{"DMI_TRACE": "full", "DMI_CUPTI": CUPTI, **env})
+        run = traced(result)
+        bench.check(words in marks(run).get(ALONE, (0, ""))[1] and words in result.stderr, f"{what}: the reason, in log and marks", (run.marks, result.stderr))
+        bench.check(len(run.step_times) == 3 and not run.ran, f"{what}: steps go on", len(run.step_times))
+        said = subprocess.run([DMI_TRACE, "kernels", result.folders[0]], text=True, capture_output=True, check=True).stdout
+        bench.check("steps alone were traced" in said, f"{what}: dmi-trace kernels says it", said)
+

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cupti.c - libcupti.so.13, a test double for the part of CUPTI's activity API that DMI uses
+ *
+ * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
+ * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030 or 13050, the version whose layouts it writes; drop:N, each
+ * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
+ * has it: error 39. It never pretends to be NVIDIA's: standin_cupti() says so.
+ */
+#include "../activity.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cupti_result.h>
+/* after the result codes and cuda.h */
+#include <cupti_activity.h>
+
+#define EXPORTED     __attribute__((visibility("default")))
+#define RECORD_BYTES 256 /* room for the largest */
+#define MAX_NAMES    4096
+
+EXPORTED int standin_cupti(void);
+EXPORTED CUptiResult cuptiGetVersion(uint32_t *version);
+
+static const struct layout {
+    const char *name;
+    uint32_t version; /* as cuptiGetVersion() says it */
+    size_t kernel, copy, set;
+} layouts[] = {
+    { "11080", 18, sizeof(CUpti_ActivityKernel8), sizeof(CUpti_ActivityMemcpy5),
+      sizeof(CUpti_ActivityMemset4) },
+    { "12020", 20, sizeof(CUpti_ActivityKernel9), sizeof(CUpti_ActivityMemcpy5),
+      sizeof(CUpti_ActivityMemset4) },
+    { "12080", 26, sizeof(CUpti_ActivityKernel9), sizeof(CUpti_ActivityMemcpy6),
+      sizeof(CUpti_ActivityMemset4) },
+    { "13000", 130000, sizeof(CUpti_ActivityKernel10), sizeof(CUpti_ActivityMemcpy6),
+      sizeof(CUpti_ActivityMemset4) },
+    { "13010", 130100, 224, sizeof(CUpti_ActivityMemcpy6), sizeof(CUpti_ActivityMemset4) },
+    { "13030", 130300, 232, sizeof(CUpti_ActivityMemcpy6), sizeof(CUpti_ActivityMemset4) },
+    { "13050", 130500, 248, 112, 104 },
+};
+
+static struct {
+    pthread_mutex_t lock; /* all below */
+    const struct layout *layout;
+    uint64_t drop, no_time;
+    bool late, taken;
+    uint64_t kinds; /* bit K: records of kind K are wanted */
+    CUpti_BuffersCallbackRequestFunc request;
+    CUpti_BuffersCallbackCompleteFunc complete;
+    uint8_t *buffer; /* being filled; NULL: none */
+    size_t size, used, most, n;
+    uint64_t n_records, n_dropped;
+    char *names[MAX_NAMES];
+    size_t n_names;
+} cupti = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* ---- what it is asked to be ---- */
+
+static void read_word(const char *word)
+{
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        if (!strcmp(word, layouts[i].name))
+            cupti.layout = &layouts[i];
+    }
+    if (!strncmp(word, "drop:", 5))
+        cupti.drop = strtoull(word + 5, NULL, 10);
+    if (!strncmp(word, "no-time:", 8))
+        cupti.no_time = strtoull(word + 8, NULL, 10);
+    cupti.late |= !strcmp(word, "late");
+    cupti.taken |= !strcmp(word, "taken");
+}
+
+static void read_environment(void)
+{
+    const char *text = getenv("DMI_STANDIN_CUPTI");
+    char *words = strdup(text ? text : ""), *rest = words;
+    const char *word;
+
+    cupti.layout = &layouts[3];
+    while (rest && (word = strsep(&rest, ",")))
+        read_word(word);
+    free(words);
+}
+
+static void *driver(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *function = library ? dlsym(library, name) : NULL;
+
+    if (library)
+        dlclose(library);
+    return function;
+}
+
+int standin_cupti(void)
+{
+    return 1;
+}
+
+CUptiResult cuptiGetVersion(uint32_t *version)
+{
+    pthread_once(&once, read_environment);
+    *version = cupti.layout->version;
+    return CUPTI_SUCCESS;
+}
+
+/* ---- records ---- */
+
+/* Names stay, as CUPTI's do. Lock held. */
+static const char *name_of(const char *name)
+{
+    for (size_t i = 0; i < cupti.n_names; i++) {
+        if (!strcmp(cupti.names[i], name))
+            return cupti.names[i];
+    }
+    return cupti.n_names < MAX_NAMES ? (cupti.names[cupti.n_names++] = strdup(name)) : NULL;
+}
+
+static size_t put_kernel(const struct activity *a, uint8_t *to)
+{
+    CUpti_ActivityKernel10 k = { .kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL };
+
+    k.registersPerThread = (uint16_t)a->registers;
+    k.start = a->begin_ns;
+    k.end = a->end_ns;
+    k.deviceId = a->device;
+    k.contextId = a->context;
+    k.streamId = a->stream;
+    k.gridX = (int32_t)a->grid[0];
+    k.gridY = (int32_t)a->grid[1];
+    k.gridZ = (int32_t)a->grid[2];
+    k.blockX = (int32_t)a->block[0];
+    k.blockY = (int32_t)a->block[1];
+    k.blockZ = (int32_t)a->block[2];
+    k.staticSharedMemory = (int32_t)a->static_shared;
+    k.dynamicSharedMemory = (int32_t)a->dynamic_shared;
+    k.correlationId = a->correlation;
+    k.name = name_of(a->name);
+    k.graphId = a->graph;
+    k.graphNodeId = a->node;
+    memcpy(to, &k, cupti.layout->kernel < sizeof(k) ? cupti.layout->kernel : sizeof(k));
+    return cupti.layout->kernel;
+}
+
+static size_t put_copy(const struct activity *a, uint8_t *to)
+{
+    CUpti_ActivityMemcpy6 c = { .kind = CUPTI_ACTIVITY_KIND_MEMCPY };
+
+    c.copyKind = (uint8_t)a->how;
+    c.bytes = a->bytes;
+    c.start = a->begin_ns;
+    c.end = a->end_ns;
+    c.deviceId = a->device;
+    c.contextId = a->context;
+    c.streamId = a->stream;
+    c.correlationId = a->correlation;
+    c.graphId = a->graph;
+    c.graphNodeId = a->node;
+    memcpy(to, &c, cupti.layout->copy < sizeof(c) ? cupti.layout->copy : sizeof(c));
+    return cupti.layout->copy;
+}
+
+static size_t put_set(const struct activity *a, uint8_t *to)
+{
+    CUpti_ActivityMemset4 s = { .kind = CUPTI_ACTIVITY_KIND_MEMSET };
+
+    s.bytes = a->bytes;
+    s.start = a->begin_ns;
+    s.end = a->end_ns;
+    s.deviceId = a->device;
+    s.contextId = a->context;
+    s.streamId = a->stream;
+    s.correlationId = a->correlation;
+    s.graphId = a->graph;
+    s.graphNodeId = a->node;
+    memcpy(to, &s, sizeof(s));
+    return cupti.layout->set;
+}
+
+static size_t put(const struct activity *a, uint8_t *to)
+{
+    memset(to, 0, RECORD_BYTES);
+    switch (a->kind) {
+    case ACTIVITY_KERNEL: return put_kernel(a, to);
+    case ACTIVITY_COPY: return put_copy(a, to);
+    default: return put_set(a, to);
+    }
+}
+
+/* Gives the buffer back; the lock is free meanwhile, as callbacks may call. */
+static void give_back(void)
+{
+    uint8_t *buffer = cupti.buffer;
+    size_t size = cupti.size, used = cupti.used;
+    CUpti_BuffersCallbackCompleteFunc complete = cupti.complete;
+
+    cupti.buffer = NULL;
+    pthread_mutex_unlock(&cupti.lock);
+    if (buffer)
+        complete(NULL, 0, buffer, size, used);
+    pthread_mutex_lock(&cupti.lock);
+}
+
+/* Lock held. Return: false: there is none. */
+static bool have_room(size_t n)
+{
+    if (cupti.buffer && (cupti.size - cupti.used < n || (cupti.most && cupti.n >= cupti.most)))
+        give_back();
+    if (cupti.buffer)
+        return true;
+    cupti.size = cupti.used = cupti.most = cupti.n = 0;
+    if (cupti.request)
+        cupti.request(&cupti.buffer, &cupti.size, &cupti.most);
+    return cupti.buffer && cupti.size >= n;
+}
+
+static void observe(const struct activity *activity)
+{
+    struct activity a = *activity;
+    uint8_t record[RECORD_BYTES];
+
+    pthread_mutex_lock(&cupti.lock);
+    if (cupti.kinds & 1ull << a.kind) {
+        uint64_t number = ++cupti.n_records;
+
+        if (cupti.no_time && number % cupti.no_time == 0)
+            a.begin_ns = a.end_ns = 0;
+        size_t n = put(&a, record);
+
+        if ((cupti.drop && number % cupti.drop == 0) || !have_room(n)) {
+            cupti.n_dropped++;
+        } else {
+            memcpy(cupti.buffer + cupti.used, record, n);
+            cupti.used += n;
+            cupti.n++;
+        }
+    }
+    pthread_mutex_unlock(&cupti.lock);
+}
+
+/* ---- the activity API ---- */
+
+EXPORTED CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
+                                                    CUpti_BuffersCallbackCompleteFunc complete)
+{
+    pthread_once(&once, read_environment);
+    if (cupti.taken)
+        return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    pthread_mutex_lock(&cupti.lock);
+    cupti.request = request;
+    cupti.complete = complete;
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
+{
+    void (*start)(void (*fn)(const struct activity *activity));
+
+    *(void **)&start = driver("standin_observe");
+    if (!start)
+        return CUPTI_ERROR_NOT_INITIALIZED;
+    pthread_mutex_lock(&cupti.lock);
+    cupti.kinds |= 1ull << kind;
+    pthread_mutex_unlock(&cupti.lock);
+    start(observe);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
+{
+    pthread_mutex_lock(&cupti.lock);
+    cupti.kinds &= ~(1ull << kind);
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
+{
+    pthread_mutex_lock(&cupti.lock);
+    if (cupti.used && (!cupti.late || flag))
+        give_back();
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream,
+                                                       size_t *dropped)
+{
+    (void)context, (void)stream;
+    pthread_mutex_lock(&cupti.lock);
+    *dropped = cupti.n_dropped;
+    cupti.n_dropped = 0;
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size,
+                                               void *value)
+{
+    return attribute && size && value ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+EXPORTED CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t n, CUpti_Activity **record)
+{
+    uint8_t *at = (uint8_t *)*record;
+    size_t next = 0, bytes = 0;
+
+    for (int ahead = at ? 2 : 1; ahead; ahead--) {
+        next = at && ahead == 2 ? (size_t)(at - buffer) : next + bytes;
+        if (next >= n)
+            return CUPTI_ERROR_MAX_LIMIT_REACHED;
+        switch (((CUpti_Activity *)(void *)(buffer + next))->kind) {
+        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: bytes = cupti.layout->kernel; break;
+        case CUPTI_ACTIVITY_KIND_MEMCPY: bytes = cupti.layout->copy; break;
+        case CUPTI_ACTIVITY_KIND_MEMSET: bytes = cupti.layout->set; break;
+        default: return CUPTI_ERROR_INVALID_KIND;
+        }
+    }
+    if (n - next < bytes)
+        return CUPTI_ERROR_MAX_LIMIT_REACHED;
+    *record = (CUpti_Activity *)(void *)(buffer + next);
+    return CUPTI_SUCCESS;
+}
+
+/* ---- ids ---- */
+
+EXPORTED CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t per_thread,
+                                        uint32_t *id)
+{
+    uint32_t (*ask)(void *stream, int per_thread);
+
+    (void)context;
+    *(void **)&ask = driver("standin_stream_id");
+    *id = ask ? ask(stream, per_thread) : 0;
+    return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_STREAM;
+}
+
+EXPORTED CUptiResult cuptiGetContextId(CUcontext context, uint32_t *id)
+{
+    uint32_t (*ask)(void *context);
+
+    *(void **)&ask = driver("standin_context_id");
+    *id = ask ? ask(context) : 0;
+    return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_CONTEXT;
+}

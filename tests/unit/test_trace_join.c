@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records dealt to steps. A model of an engine launches steps in streams; its device runs them, late and in turn; records come in any order, some
+ * of them never. What is said of a record's step is compared with what the model knows. The correlation id is the place in the model's list.
+ */
+#include "cupti/layouts.h"
+#include "preload/trace/join.h"
+
+#include <dmi/trace.h>
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 65536
+
+struct made {
+    struct records_event event;
+    uint64_t step; /* as it should be said */
+    bool launch;   /* it is counted */
+};
+
+static struct made made[MOST];
+static uint32_t n_made, n_right, n_wrong, n_unknown, n_given;
+static struct join *join;
+static uint64_t now = 1000000000; /* nanoseconds of the host */
+static uint64_t busy[8];          /* until when each stream is */
+static uint64_t open_deal[8];     /* as join_calls.open */
+static uint64_t random_state;
+
+static uint64_t draw(uint64_t below)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (random_state >> 33) % below;
+}
+
+static uint64_t open_of(uint32_t context, uint32_t stream)
+{
+    ck_assert_uint_eq(context, 1);
+    return open_deal[stream];
+}
+
+static void take(const struct records_event *e, uint64_t step)
+{
+    ck_assert_uint_lt(e->correlation, n_made);
+    n_given++;
+    if (step == DMI_RAN_UNKNOWN)
+        n_unknown++;
+    else if (step == made[e->correlation].step)
+        n_right++;
+    else
+        n_wrong++;
+}
+
+static const struct join_calls calls = { .open = open_of, .take = take };
+
+static void set_up(void)
+{
+    join = join_new();
+    n_made = n_right = n_wrong = n_unknown = n_given = 0;
+    memset(busy, 0, sizeof busy);
+    memset(open_deal, 0xff, sizeof open_deal);
+    random_state = 1;
+}
+
+static void tear_down(void)
+{
+    join_free(join);
+}
+
+/* ------------------------------------------------------------------------- the model */
+
+/* Something runs in the stream: after what is there, for a while. A graph's kernels share its correlation id, here its place. */
+static void runs(uint32_t kind, uint32_t stream, const char *name, uint32_t graph, uint64_t step,
+                 bool launch)
+{
+    uint64_t begin = busy[stream] > now ? busy[stream] : now + 500;
+    struct made *m = &made[n_made];
+    *m = (struct made){ .event = { .kind = kind,
+                                   .correlation = n_made,
+                                   .begin_ns = begin,
+                                   .end_ns = begin + 900,
+                                   .context = 1,
+                                   .stream = stream,
+                                   .graph = graph,
+                                   .name = name },
+                        .step = step,
+                        .launch = launch };
+    busy[stream] = begin + 1000;
+    n_made++;
+    now += 100;
+}
+
+struct plan {
+    uint32_t n_kernels; /* first, middle ones alike, last */
+    uint32_t n_graphs;  /* after the kernels */
+    bool copies;
+};
+
+static const char *kernel_name(const struct plan *p, uint32_t i)
+{
+    return !i ? "first" : i + 1 == p->n_kernels ? "last" : "middle";
+}
+
+/* One step's launches in a stream, and the run that says so. */
+static struct join_run launch(const struct plan *p, uint32_t stream, uint64_t deal, uint64_t step)
+{
+    struct join_run run = { .deal = deal,
+                            .context = 1,
+                            .stream = stream,
+                            .kernels = p->n_kernels,
+                            .graphs = p->n_graphs,
+                            .begin_ns = now,
+                            .in_step = step >= DMI_RAN_FIRST,
+                            .idle = now >= busy[stream] };
+    for (uint32_t i = 0; i < p->n_kernels; i++) {
+        runs(LAYOUTS_KERNEL, stream, kernel_name(p, i), 0, step, true);
+        if (p->copies && !draw(3))
+            runs(draw(2) ? LAYOUTS_COPY : LAYOUTS_KERNEL, stream, "dmi_copy_eager", 0, step, false);
+    }
+    for (uint32_t i = 0; i < p->n_graphs; i++)
+        runs(LAYOUTS_KERNEL, stream, "in_graph", 5, step, true);
+    run.first = p->n_kernels ? join_name("first") : JOIN_GRAPH;
+    run.last = p->n_graphs ? JOIN_GRAPH : p->n_kernels > 1 ? join_name("last") : join_name("first");
+    return run;
+}
+
+static void round_of(bool last)
+{
+    join_deal(join, &calls, last);
+}
+
+/* As many as records are waited for. */
+static void wait_long(void)
+{
+    for (int i = 0; i < 50; i++)
+        round_of(false);
+}
+
+/* ------------------------------------------------------------------------- tests */
+
+START_TEST(a_step_gets_what_it_launched)
+{
+    const struct plan plan = { 5, 2, true };
+    for (uint64_t i = 0; i < 3; i++) {
+        struct join_run run = launch(&plan, 1, 10 * i + 5, DMI_RAN_FIRST + i);
+        ck_assert(join_add_run(join, &run));
+        const struct plan between = { 1, 0, false };
+        run = launch(&between, 1, 10 * i + 6, DMI_RAN_OUTSIDE);
+        ck_assert(join_add_run(join, &run));
+        ck_assert(join_step(join, 10 * i + 5, i));
+    }
+    for (uint32_t i = n_made; i-- > 0;)
+        ck_assert(join_add(join, &made[i].event));
+    round_of(false);
+    ck_assert_uint_eq(n_given, 0); /* others might come before them */
+    round_of(false);
+    ck_assert_uint_ge(n_right, n_made - 1); /* of the last launch more might come */
+    ck_assert_uint_eq(n_right, n_given);
+    wait_long();
+    ck_assert_uint_eq(n_right, n_made);
+    round_of(true);
+    ck_assert_uint_eq(n_given, n_made);
+}
+END_TEST
+
+START_TEST(nothing_is_dealt_before_the_step_has_ended)
+{
+    const struct plan plan = { 5, 0, false };
+    struct join_run run = launch(&plan, 1, 5, DMI_RAN_FIRST);
+    join_add_run(join, &run);
+    for (uint32_t i = 0; i < n_made; i++)
+        join_add(join, &made[i].event);
+    for (int i = 0; i < 300; i++)
+        round_of(false);
+    ck_assert_uint_eq(n_given, 0);
+    open_deal[1] = 5; /* another thread may launch for it */
+    join_step(join, 5, 0);
+    for (int i = 0; i < 300; i++)
+        round_of(false);
+    ck_assert_uint_eq(n_given, 0);
+    open_deal[1] = 6;
+    wait_long();
+    ck_assert_uint_eq(n_right, 5);
+}
+END_TEST
+
+/* A kernel too few, at each place in turn: that step is not known, and the next one only where its stream was idle before. */
+START_TEST(a_missing_record_makes_no_other_step_wrong)
+{
+    const struct plan plan = { 4, 0, false };
+    for (uint64_t i = 0; i < 6; i++) {
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        join_add_run(join, &run);
+        join_step(join, i + 1, i);
+        if (i % 2)
+            now = busy[1] + 1000; /* the engine waits after every second step */
+    }
+    for (uint32_t i = 0; i < n_made; i++)
+        if (i != (uint32_t)_i)
+            join_add(join, &made[i].event);
+    for (int i = 0; i < 400; i++)
+        round_of(false);
+    round_of(true);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(n_given, n_made - 1);
+    ck_assert_uint_ge(n_right, 16);
+}
+END_TEST
+
+START_TEST(a_launch_that_is_not_counted_makes_no_other_step_wrong)
+{
+    const struct plan plan = { 4, 0, false };
+    for (uint64_t i = 0; i < 6; i++) {
+        if (i == (uint64_t)_i)
+            runs(LAYOUTS_KERNEL, 1, i % 2 ? "first" : "unseen", 0, DMI_RAN_UNKNOWN, true);
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        join_add_run(join, &run);
+        join_step(join, i + 1, i);
+        if (i % 2)
+            now = busy[1] + 1000;
+    }
+    for (uint32_t i = 0; i < n_made; i++)
+        join_add(join, &made[i].event);
+    for (int i = 0; i < 400; i++)
+        round_of(false);
+    round_of(true);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(n_given, n_made);
+    ck_assert_uint_ge(n_right, 16);
+}
+END_TEST
+
+START_TEST(streams_with_steps_of_several_threads_are_not_known)
+{
+    const struct plan plan = { 2, 0, false };
+    struct join_run run = launch(&plan, 1, 1, DMI_RAN_FIRST);
+    run.shared = true;
+    join_add_run(join, &run);
+    join_step(join, 1, 0);
+    run = launch(&plan, 2, 2, DMI_RAN_FIRST + 1);
+    join_add_run(join, &run);
+    join_step(join, 2, 1);
+    for (uint32_t i = 0; i < n_made; i++)
+        join_add(join, &made[i].event);
+    wait_long();
+    ck_assert(n_unknown == 2 && n_right == 2);
+}
+END_TEST
+
+/* The records of one graph come in two parts, a while apart. */
+START_TEST(a_graph_that_comes_in_parts_is_one_launch)
+{
+    const struct plan plan = { 1, 1, false };
+    struct join_run a = launch(&plan, 1, 1, DMI_RAN_FIRST);
+    uint32_t first = n_made - 1;
+    for (int i = 0; i < 4; i++) {
+        runs(LAYOUTS_KERNEL, 1, "in_graph", 5, DMI_RAN_FIRST, true);
+        made[n_made - 1].event.correlation = made[first].event.correlation;
+    }
+    struct join_run b = launch(&plan, 1, 2, DMI_RAN_FIRST + 1);
+    join_add_run(join, &a);
+    join_add_run(join, &b);
+    join_step(join, 1, 0);
+    join_step(join, 2, 1);
+    for (uint32_t i = 0; i < first + 2; i++)
+        join_add(join, &made[i].event);
+    for (int i = 0; i < 20; i++)
+        round_of(false);
+    for (uint32_t i = first + 2; i < n_made; i++)
+        join_add(join, &made[i].event);
+    wait_long();
+    ck_assert_uint_eq(n_right, n_made);
+}
+END_TEST
+
+/* Several threads launch for a step in one stream: their counts are one. */
+START_TEST(threads_of_one_step_are_counted_together)
+{
+    const struct plan plan = { 3, 1, false };
+    struct join_run a = launch(&plan, 1, 1, DMI_RAN_FIRST), b = launch(&plan, 1, 1, DMI_RAN_FIRST);
+    join_add_run(join, &a);
+    join_add_run(join, &b);
+    join_step(join, 1, 0);
+    for (uint32_t i = 0; i < n_made; i++)
+        join_add(join, &made[i].event);
+    wait_long();
+    ck_assert_uint_eq(n_right, 8);
+}
+END_TEST
+
+/* Random steps, streams, waits, orders and losses. @lossy: records are dropped, which CUPTI says. */
+static void play(uint64_t seed, bool lossy)
+{
+    random_state = seed;
+    uint32_t sent = 0, lost = 0;
+    bool doubt = false;
+    struct join_run late[2];
+    uint32_t n_late = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        struct plan plan = { (uint32_t)draw(6), (uint32_t)draw(3), true };
+        plan.n_kernels += !plan.n_kernels && !plan.n_graphs;
+        bool between = !draw(4);
+        uint64_t step = between ? DMI_RAN_OUTSIDE : DMI_RAN_FIRST + i;
+        for (uint32_t s = 1; s <= 1 + draw(2); s++) {
+            struct join_run run = launch(&plan, s, i + 1, step);
+            if (n_late < 2)
+                late[n_late++] = run;
+            else
+                join_add_run(join, &run);
+        }
+        if (!between)
+            join_step(join, i + 1, i);
+        while (n_late)
+            join_add_run(join, &late[--n_late]);
+        if (!draw(6))
+            now = (busy[1] > busy[2] ? busy[1] : busy[2]) + 100;
+        if (draw(3))
+            continue;
+        /* what is there is sent, later ones first */
+        for (uint32_t k = n_made; k-- > sent;) {
+            bool drop = lossy && !draw(40);
+            lost += drop;
+            doubt |= drop;
+            if (!drop)
+                join_add(join, &made[k].event);
+        }
+        sent = n_made;
+        if (doubt)
+            join_doubt(join);
+        doubt = false;
+        for (uint64_t k = draw(4); k; k--)
+            round_of(false);
+    }
+    for (; sent < n_made; sent++)
+        join_add(join, &made[sent].event);
+    for (int k = 0; k < 300; k++)
+        round_of(false);
+    round_of(true);
+    ck_assert_uint_eq(n_given, n_made - lost);
+    ck_assert_msg(!n_wrong, "seed %u: %u wrong", (unsigned)seed, n_wrong);
+    if (!lossy)
+        ck_assert_msg(n_right == n_made, "seed %u: %u of %u", (unsigned)seed, n_right, n_made);
+    ck_assert_uint_gt(n_right, 0);
+}
+
+START_TEST(whatever_is_said_is_right)
+{
+    play((uint64_t)_i + 1, _i % 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trace_join");
+    TCase *c = tcase_create("join");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, a_step_gets_what_it_launched);
+    tcase_add_test(c, nothing_is_dealt_before_the_step_has_ended);
+    tcase_add_loop_test(c, a_missing_record_makes_no_other_step_wrong, 0, 24);
+    tcase_add_loop_test(c, a_launch_that_is_not_counted_makes_no_other_step_wrong, 0, 6);
+    tcase_add_test(c, streams_with_steps_of_several_threads_are_not_known);
+    tcase_add_test(c, a_graph_that_comes_in_parts_is_one_launch);
+    tcase_add_test(c, threads_of_one_step_are_counted_together);
+    tcase_add_loop_test(c, whatever_is_said_is_right, 0, 200);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
