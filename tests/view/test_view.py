@@ -194,6 +194,8 @@ def test_texts_and_ids(check, run, tmp_path):
     report = Report(tmp_path / "r.html")
     check(np.frombuffer(base64.b64decode(report.said["tokens"][0]["ids"]), "<i4").tolist() == said["tokens"][0]["ids"] and report.said["texts"] == said["texts"], "the page has the same")
     check(not re.search(r"[<>&]", report.data), "no text ends the script")
+    long = as_json(of_tokens(tmp_path / "long", [100, 101] * 9000), "--tokenizer", path, "--max-bytes", "512K")
+    check(len(long["tokens"][0]["ids"]) == 18000 and set(long["texts"]) == {"100", "101"}, "a text counts once, however often its token comes", long["left_out"])
     said = as_json(run, "--request", "b")
     check([entry["id"] for entry in said["tokens"]] == ["b"] and said["texts"] == {}, "without a tokenizer: ids, of the request that was asked for", said["tokens"])
 

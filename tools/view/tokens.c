@@ -15,32 +15,35 @@
 #define HEAD_BYTES 200 /* of a request, beside its ids, at most */
 #define TEXT_BYTES 24  /* of a token, beside its text */
 
+enum met { NOT_MET = 0, MET = 1, MET_NOW = 2 };
+
 struct tokens {
     struct view_report *report;
     const struct vocabulary *vocabulary; /* NULL: none */
     uint64_t room;                       /* bytes of the document that are left for it */
-    bool *met;                           /* one an id of the vocabulary */
+    uint8_t *met;                        /* enum met, one an id of the vocabulary */
     uint64_t n_left_out;                 /* requests */
 };
 
-/* Bytes in the document of the texts that these ids bring. */
-static uint64_t cost_of_texts(const struct tokens *t, const int32_t *ids, int64_t n)
+/* Takes the texts of these ids in. Return: bytes in the document of those that are new. */
+static uint64_t take_texts(const struct tokens *t, const int32_t *ids, int64_t n)
 {
     uint64_t cost = 0;
-    for (int64_t i = 0; t->vocabulary && i < n; i++) {
-        size_t length;
-        if (vocabulary_bytes(t->vocabulary, ids[i], &length) && !t->met[ids[i]])
+    size_t length;
+    for (int64_t i = 0; t->vocabulary && i < n; i++)
+        if (vocabulary_bytes(t->vocabulary, ids[i], &length) && t->met[ids[i]] == NOT_MET) {
             cost += TEXT_BYTES + 6 * length; /* a byte may be written out */
-    }
+            t->met[ids[i]] = MET_NOW;
+        }
     return cost;
 }
 
-static void meet(const struct tokens *t, const int32_t *ids, int64_t n)
+/* Keeps the texts that were taken in last, or leaves them out again. */
+static void settle_texts(const struct tokens *t, const int32_t *ids, int64_t n, enum met as)
 {
-    size_t length;
     for (int64_t i = 0; t->vocabulary && i < n; i++)
-        if (vocabulary_bytes(t->vocabulary, ids[i], &length))
-            t->met[ids[i]] = true;
+        if (ids[i] >= 0 && (uint64_t)ids[i] < t->vocabulary->n && t->met[ids[i]] == MET_NOW)
+            t->met[ids[i]] = (uint8_t)as;
 }
 
 /* Ids as the page has them: -1 where the run has none, or one that no vocabulary has. */
@@ -70,13 +73,13 @@ static int add_request(struct err *err, struct tokens *t, uint64_t index,
     _cleanup_(freep) int32_t *shown = narrow(ids, n);
     if (!shown)
         return err_set_errno(err, ENOMEM, "cannot read the tokens");
-    uint64_t cost = HEAD_BYTES + document_cost(4 * (uint64_t)n) + cost_of_texts(t, shown, n);
+    uint64_t cost = HEAD_BYTES + document_cost(4 * (uint64_t)n) + take_texts(t, shown, n);
+    settle_texts(t, shown, n, cost > t->room ? NOT_MET : MET);
     if (cost > t->room) {
         t->n_left_out++;
         return 0;
     }
     t->room -= cost;
-    meet(t, shown, n);
     document_begin(d, NULL, '{');
     document_add(d, "request", value_u64(index));
     document_add(d, "id", document_bytes(r->id, r->id_bytes));
