@@ -11,7 +11,7 @@ import pytest
 from harness import BUILD, DMI_DUMP, only_run
 from report import HOSTILE, MAKE_SCHEDULE, PREFILL, VIEW, as_json, schedule, small, view
 from test_browser import LAYERS, SHOTS, TOKENS, fixture_page, pytestmark as browser_marks, quiet  # noqa: F401
-from test_diff import ABSENT, EXTRA, LACKING, THERE, pair
+from test_diff import ABSENT, EXTRA, LACKING, THERE, dropping, pair
 from test_dump_diff import Run
 from test_view import hostile
 
@@ -147,6 +147,10 @@ def test_runs_that_have_little_in_common(check, page, tmp_path):
         page.keys("f")
         page.keys("Right")
         quiet(check, page, name)
+    view(dropping(tmp_path / "whole", 0), dropping(tmp_path / "dropped", 7), "-o", out, "--force")
+    page.open(out, "#diff")
+    said = page.text("#diff-dropped")
+    check(said.startswith("Of this site this run dropped none; the other run dropped 7 records (") and said.endswith(" 7) and lost 0."), "what each dropped", said)
     evil = hostile(tmp_path / "hostile")
     for words in ((evil, run), (run, evil), (evil, evil)):
         view(*words, "-o", out, "--force", status=1)

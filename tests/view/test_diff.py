@@ -120,6 +120,19 @@ def test_rows_that_cannot_be_compared(check, tmp_path):
         check(said["unreadable_rows"] == wanted["unreadable_rows"] == damaged > 0, "damaged rows are counted, and no zero", (said["unreadable_rows"], damaged))
 
 
+def dropping(folder, n):
+    """A run of one site that dropped @n records of it, as the ring was full."""
+    return schedule(folder, [f"step 0 3 r:0:3:0:{PREFILL}:3:0", "put 1 0 2 f32 1 2 3 4 5 6", *([f"drop 1 1 {n}"] if n else [])])
+
+
+def test_what_each_run_dropped(check, tmp_path):
+    run, other = dropping(tmp_path / "run", 0), dropping(tmp_path / "other", 7)
+    said = as_json(run, other)
+    ours, theirs = (next(site["account"] for site in sites if site["account"]["rows"]) for sites in (said["sites"], said["diff"]["accounts"]))
+    check((ours["dropped"], theirs["dropped"], sum(theirs["reasons"].values())) == (0, 7, 7), "the accounts of both", (ours, theirs))
+    check(said["diff"]["accounts"] == as_json(other)["sites"] and said["diff"]["total"] == as_json(other)["total"], "those of the other run are those that it has by itself")
+
+
 def test_what_is_left_out_is_said(check, tmp_path):
     n = 6000
     runs = [schedule(tmp_path / name, [f"step 0 {n} long:0:{n}:0:{PREFILL}:{n}:0", *(f"wide {layer} 1 5" for layer in range(3))]) for name in ("x", "y")]

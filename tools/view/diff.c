@@ -344,7 +344,7 @@ static void add_sites(struct document *d, const struct differ *x)
     json_decref(sites);
 }
 
-static int add_diff(const struct diff *x)
+static int add_diff(struct err *err, const struct diff *x)
 {
     struct document *d = &x->report->document;
     const struct differ_totals t = differ_total(&x->differ);
@@ -362,6 +362,7 @@ static int add_diff(const struct diff *x)
     add_first(d, x);
     int r = add_only(d, &x->differ);
     add_sites(d, &x->differ);
+    r = r ? r : view_sites(err, d, x->report->other, "accounts");
     document_begin(d, "maps", '[');
     for (size_t i = 0; i < x->n_maps; i++)
         if (x->maps[i].cells.per)
@@ -395,7 +396,7 @@ int view_diff(struct err *err, struct view_report *report)
 {
     _cleanup_(diff_deinit) struct diff d = { .report = report };
     int r = compare(err, &d);
-    if (!r && add_diff(&d))
+    if (!r && add_diff(err, &d))
         r = err_set_errno(err, ENOMEM, "cannot compare");
     report->n_damaged += d.differ.n_unreadable;
     return r;

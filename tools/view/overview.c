@@ -68,12 +68,13 @@ static json_t *site_value(const struct dmi_site *s, const struct account *a)
                      account_value(a));
 }
 
-static int add_sites(struct err *err, struct document *d, const struct view *view)
+int view_sites(struct err *err, struct document *d, const struct dmi_read *run, const char *key)
 {
+    const struct view *view = &run->view;
     _cleanup_(accounts_deinit) struct accounts accounts = { 0 };
     if (accounts_build(view->reader, &view->sites, &accounts))
         return err_set_errno(err, ENOMEM, "cannot sum up the sites");
-    document_begin(d, "sites", '[');
+    document_begin(d, key, '[');
     for (size_t i = 0; i < view->sites.n; i++)
         if (sites_is_shown(view->reader, &view->sites, i))
             document_add(d, NULL, site_value(reader_site(view->reader, i), &accounts.sites[i]));
@@ -155,7 +156,7 @@ int view_overview(struct err *err, struct view_report *report)
     if (r)
         return err_set(err, r, "%s", dmi_read_error(report->run));
     add_run(&report->document, &run);
-    r = add_sites(err, &report->document, &report->run->view);
+    r = view_sites(err, &report->document, report->run, "sites");
     if (r)
         return r;
     add_requests(report, run.n_requests);

@@ -51,6 +51,9 @@ void view_leave_out(struct view_report *report, const char *fmt, ...)
 /* Members that say where a map's cells are. */
 void view_cells(struct document *document, const struct cells *cells);
 
+/* Members of a run: its sites with their accounts, and "total". Return: 0 or -ENOMEM with a sentence in @err. */
+int view_sites(struct err *err, struct document *document, const struct dmi_read *run,
+               const char *key);
 /* The member "findings" of a run. */
 void view_findings(struct document *document, struct dmi_read *run);
 

@@ -87,6 +87,15 @@ function diffColumn(entry) {
     return table([["layer", true], ["error", true], ["greatest", true], ["norm", true], ["norm in the other", true], [""]], rows, `All layers at ${placeName(entry, diff.cell)}`);
 }
 
+// What each run dropped of a site: a row that one of them lacks may be among these.
+function droppedOf(site) {
+    const said = (sites, name) => {
+        const account = sites.find((s) => s.name === site)?.account, reasons = account ? Object.entries(account.reasons).map(([reason, n]) => `${reason} ${grouped(n)}`).join(", ") : "";
+        return !account ? `${name} has no such site` : account.dropped + account.lost ? `${name} dropped ${counted(account.dropped, "record")}${reasons ? ` (${reasons})` : ""} and lost ${grouped(account.lost)}` : `${name} dropped none`;
+    };
+    return `Of this site ${said(DATA.sites, "this run")}; ${said(DATA.diff.accounts, "the other run")}.`;
+}
+
 // A number of dmi-dump diff; null is what is not finite.
 function maybe(x) {
     return x === null ? "infinite" : exact(x);
@@ -193,7 +202,8 @@ function diffShow() {
         main.append(make("p", {text: "No map of differences is in this report."}));
         return;
     }
-    main.append(diffControls(entry, to), make("div", {id: "diff-legend"}), make("div", {class: "readout", id: "diff-readout", "aria-live": "polite"}), make("div", {class: "readout faint", id: "diff-hover"}));
+    main.append(diffControls(entry, to), make("div", {id: "diff-legend"}), make("div", {class: "readout", id: "diff-readout", "aria-live": "polite"}), make("div", {class: "readout faint", id: "diff-hover"}),
+        make("p", {class: "faint", id: "diff-dropped", text: droppedOf(entry.site)}));
     main.append(diffMap("error", "How far rows are apart", entry, true), make("div", {id: "diff-norms"}),
         diffMap("run", "This run: norms", entry, normsOf(entry)[0]), diffMap("other", "The other run: norms", entry, normsOf(entry)[1]));
     main.append(make("div", {id: "diff-column"}), make("h2", {text: "By layer"}), diffTensors(entry) || make("p", {class: "faint", text: "Numbers of tensors are left out."}), make("h2", {text: "By site"}), diffSites(toSite));
