@@ -10,6 +10,11 @@
 
 #include <stddef.h>
 
+/* Of one row of weights: their sum, the sum of weight * distance, and -(the sum of weight * ln weight). */
+struct kernel_sums {
+    double all, distance, entropy;
+};
+
 #define KERNEL_LANES 8 /* keys of a panel; blocks of keys begin at a multiple of it */
 #define KERNEL_GROUP 4 /* queries that are computed together; rows of room come in such groups */
 
@@ -32,6 +37,8 @@ struct kernel {
      */
     void (*weigh)(const float *weights, size_t stride, size_t n_rows, const float *values,
                   size_t n_keys, size_t dim, float *out);
+    /* Sums of row[0..@n), a multiple of 8, whose query is at position @query; in double, in eight lanes by key modulo 8. */
+    struct kernel_sums (*sum)(const float *row, size_t n, size_t query);
 };
 
 /* The one that this processor is fastest with. */

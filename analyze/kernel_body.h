@@ -127,6 +127,12 @@ static float highest(const float *row, size_t lo, size_t hi, float least)
     return least;
 }
 
+static double sum_of_lanes(const doubles lanes[2])
+{
+    return ((lanes[0][0] + lanes[0][1]) + (lanes[0][2] + lanes[0][3])) +
+           ((lanes[1][0] + lanes[1][1]) + (lanes[1][2] + lanes[1][3]));
+}
+
 /* Scores to exp(score - most). Return: their sum. */
 static double raise(float *row, size_t lo, size_t hi, float most)
 {
@@ -140,8 +146,7 @@ static double raise(float *row, size_t lo, size_t hi, float most)
         for (size_t i = j; i < j + VECTOR; i += 4)
             sums[i / 4 % 2] += __builtin_convertvector(*(const four_at *)(row + i), doubles);
     }
-    return ((sums[0][0] + sums[0][1]) + (sums[0][2] + sums[0][3])) +
-           ((sums[1][0] + sums[1][1]) + (sums[1][2] + sums[1][3]));
+    return sum_of_lanes(sums);
 }
 
 /* As struct kernel has it. */
@@ -213,6 +218,52 @@ static void kernel_weigh(const float *weights, size_t stride, size_t n_rows, con
     }
 }
 
-const struct kernel KERNEL = { KERNEL_NAME, kernel_scores, kernel_softmax, kernel_weigh };
+/*
+ * The logarithm of a weight is exponent * ln 2 + rest, the rest within 4e-8. With s = (m - 1) / (m + 1), |s| < 0.172, ln m is twice the series of
+ * s + s^3 / 3 + ..., whose first term left out is below 7e-10. A weight that is 0, not normal or NaN has 0 for both.
+ */
+INLINE void log_of(const floats *x, floats *exponent, floats *rest)
+{
+    ints normal = *x >= 1.17549435e-38f, bits = (normal & (ints)*x) | (~normal & 0x3f800000);
+    ints e = (bits - 0x3f3504f3) >> 23; /* m is from the root of 1/2 to the root of 2 */
+    floats f = (floats)(bits - e * (1 << 23)) - 1.0f, s = f / (f + 2.0f), z = s * s, y;
+    y = z * (2.0f / 9) + 2.0f / 7;
+    y = y * z + 2.0f / 5;
+    y = y * z + 2.0f / 3;
+    y = y * z + 2.0f;
+    *exponent = __builtin_convertvector(e, floats);
+    *rest = y * s;
+}
+
+/* As struct kernel has it. */
+static struct kernel_sums kernel_sum(const float *row, size_t n, size_t query)
+{
+    doubles all[2] = { 0 }, distance[2] = { 0 }, entropy[2] = { 0 };
+    doubles from = { 0, -1, -2, -3 }, to[2] = { from + (double)query, from + (double)query - 4.0 };
+    for (size_t j = 0; j < n; j += KERNEL_LANES) {
+        float exponents[KERNEL_LANES], rests[KERNEL_LANES];
+        for (size_t i = 0; i < KERNEL_LANES; i += VECTOR) {
+            floats v, exponent, rest;
+            LOAD(v, row + j + i);
+            log_of(&v, &exponent, &rest);
+            STORE(exponents + i, exponent);
+            STORE(rests + i, rest);
+        }
+        UNROLL
+        for (size_t i = 0; i < 2; i++) {
+            doubles w = __builtin_convertvector(*(const four_at *)(row + j + 4 * i), doubles);
+            doubles e = __builtin_convertvector(*(const four_at *)(exponents + 4 * i), doubles);
+            doubles r = __builtin_convertvector(*(const four_at *)(rests + 4 * i), doubles);
+            all[i] += w;
+            distance[i] += w * to[i];
+            entropy[i] -= w * (e * 0.693147180559945309417 + r);
+            to[i] -= (double)KERNEL_LANES;
+        }
+    }
+    return (struct kernel_sums){ sum_of_lanes(all), sum_of_lanes(distance), sum_of_lanes(entropy) };
+}
+
+const struct kernel KERNEL = { KERNEL_NAME, kernel_scores, kernel_softmax, kernel_weigh,
+                               kernel_sum };
 
 #endif

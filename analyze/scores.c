@@ -2,6 +2,7 @@
 #include "analyze/scores.h"
 
 #include "analyze/ids.h"
+#include "analyze/kernel.h"
 
 #include <errno.h>
 #include <math.h>
@@ -80,27 +81,26 @@ static void add_occurrences(struct head_sums *s, const struct repeats *r, uint32
     }
 }
 
-/* What has to be added over all keys of a row. */
-static void add_keys(struct head_sums *s, uint32_t flags, const float *row, int64_t query)
+/* What has to be added over all keys of a row; what mul and abs do not count is taken off. */
+static void add_keys(struct head_sums *s, const struct kernel *kernel, uint32_t flags,
+                     const float *row, int64_t query)
 {
-    double entropy = 0, distance = 0, all = 0;
-    for (int64_t key = 0; key <= query; key++) {
-        double weight = (double)row[key];
-        if (weight != 0)
-            entropy -= weight * log(weight);
-        distance += weight * (double)(query - key);
-        all += counts(flags, query, key) ? weight : 0;
-    }
-    s->entropy += entropy;
-    s->distance += distance;
-    s->all += all;
+    size_t n = ((size_t)query / KERNEL_LANES + 1) * KERNEL_LANES;
+    struct kernel_sums sums = kernel->sum(row, n, (size_t)query);
+    s->entropy += sums.entropy;
+    s->distance += sums.distance;
+    s->all += sums.all;
+    if (!counts(flags, query, 0))
+        s->all -= (double)row[0];
+    if (query && !counts(flags, query, query))
+        s->all -= (double)row[query];
 }
 
-static void add_row(struct head_sums *s, const struct repeats *r, uint32_t flags, const float *row,
-                    int64_t query)
+static void add_row(struct head_sums *s, const struct repeats *r, const struct kernel *kernel,
+                    uint32_t flags, const float *row, int64_t query)
 {
     s->n_rows++;
-    add_keys(s, flags, row, query);
+    add_keys(s, kernel, flags, row, query);
     if (!query)
         return; /* it sees itself alone */
     s->n_queries++;
@@ -118,8 +118,9 @@ static void add_row(struct head_sums *s, const struct repeats *r, uint32_t flags
 void scores_add(struct head_sums *s, const struct repeats *r, uint32_t flags,
                 const struct dmi_analyze_rows *rows)
 {
+    const struct kernel *kernel = kernel_best();
     for (uint32_t i = 0; i < rows->n; i++)
-        add_row(s, r, flags, rows->weights + i * rows->stride, rows->queries[i]);
+        add_row(s, r, kernel, flags, rows->weights + i * rows->stride, rows->queries[i]);
 }
 
 static double mean(double sum, uint64_t n)

@@ -188,8 +188,10 @@ static void convert(const struct source *s, const struct source_piece *p, const 
 static int read_piece(struct err *err, const struct source *s, const struct source_piece *p,
                       int64_t position, uint64_t n, float *out)
 {
+    bool as_is = s->about.dtype == DMI_DTYPE_F32 && p->scale == 1;
     uint64_t n_bytes = n * s->about.row_bytes;
-    _cleanup_(freep) uint8_t *raw = malloc(n_bytes + 1);
+    _cleanup_(freep) void *room = as_is ? NULL : malloc(n_bytes + 1);
+    void *raw = as_is ? out : room;
     if (!raw)
         return err_set(err, -ENOMEM, "no memory for rows of %s", s->about.key);
     int r = dmi_read_rows(s->run, s->tensor, p->row + (uint64_t)(position - p->position), n, raw,
@@ -199,7 +201,8 @@ static int read_piece(struct err *err, const struct source *s, const struct sour
                        s->about.key, position, position + (int64_t)n - 1);
     if (r)
         return err_set(err, r, "%s: %s", s->about.key, dmi_read_error(s->run));
-    convert(s, p, raw, n * s->about.width, out);
+    if (!as_is)
+        convert(s, p, raw, n * s->about.width, out);
     return 0;
 }
 
