@@ -10,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_QUERIES 64   /* that are computed together, where all keys are in memory */
+#define MOST_QUERIES 64 /* that are computed together, where all keys are in memory */
+#define GOOD_QUERIES                                                                               \
+    16 /* fewer of them take longer, as keys and values come to the processor anew for each group */
 #define LEAST_KEYS   64   /* of a block */
 #define MOST_AHEAD   4096 /* queries that are read together: a record may hold many */
+#define USUAL_MEMORY ((size_t)8 << 20)
+#define MOST_UNASKED ((size_t)256 << 20)
 
 /* What is computed at present. */
 struct attention {
@@ -20,18 +24,20 @@ struct attention {
     struct plan *plan;
     const struct kernel *kernel;
     struct plan_layer *layer;
-    uint32_t *heads; /* of the layer that are wanted */
+    uint32_t *heads; /* that are wanted, of the layer and the KV heads of now */
     size_t n_heads;
-    size_t n_keys;          /* of the plan, rounded up: floats of a row */
-    size_t n_block;         /* keys of a block */
-    size_t n_group;         /* queries that are computed together */
-    size_t n_ahead;         /* queries that are read together */
-    size_t value_dim;       /* rounded up */
-    float *q_read, *z_read; /* n_ahead rows as they are read */
-    bool *z_there;          /* n_ahead */
-    float *queries;         /* by head, query */
-    float *rows;            /* by head, query: scores, then weights */
-    float *sums;            /* by head, query: weights times v */
+    uint32_t kv_first, n_kv; /* KV heads whose keys and values are in memory */
+    size_t most_kv;          /* of these at a time */
+    size_t n_keys;           /* of the plan, rounded up: floats of a row */
+    size_t n_block;          /* keys of a block */
+    size_t n_group;          /* queries that are computed together */
+    size_t n_ahead;          /* queries that are read together */
+    size_t value_dim;        /* rounded up */
+    float *q_read, *z_read;  /* n_ahead rows as they are read */
+    bool *z_there;           /* n_ahead */
+    float *queries;          /* by head, query */
+    float *rows;             /* by head, query: scores, then weights */
+    float *sums;             /* by head, query: weights times v */
     struct operand_block keys, values;
     size_t ahead;    /* index of the query that q_read begins with */
     size_t first, n; /* the queries of now, by their index in the plan */
@@ -49,18 +55,32 @@ static size_t between(size_t n, size_t least, size_t most)
     return n < least ? least : n > most ? most : n;
 }
 
-/* Half of the memory is for keys and values, a quarter for rows of weights, a quarter for what is read ahead. */
+/* Of what the caller did not say: what the keys and values of one KV head need, and 8 MiB at least. */
+static size_t memory_of(const struct attention *a)
+{
+    const struct plan *p = a->plan;
+    size_t needed = a->n_keys * (p->dim + a->value_dim) * sizeof(float) / 5 * 8;
+    return p->n_memory ? p->n_memory : between(needed, USUAL_MEMORY, MOST_UNASKED);
+}
+
+/*
+ * Five eighths of the memory are for keys and values, two for rows of weights, one for what is read ahead. Where keys and values of all
+ * heads are more, KV heads come one after the other, as many at a time as fit.
+ */
 static void divide_memory(struct attention *a)
 {
     const struct plan *p = a->plan;
-    size_t quarter = p->n_memory / 4 / sizeof(float);
-    size_t a_key = p->n_kv_heads * (p->dim + a->value_dim);
-    size_t a_query = p->n_heads * (p->dim + p->value_dim);
-    a->n_block = between(2 * quarter / a_key, LEAST_KEYS, a->n_keys) / KERNEL_LANES * KERNEL_LANES;
+    size_t eighth = memory_of(a) / 8 / sizeof(float), share = p->n_heads / p->n_kv_heads;
+    size_t a_key = p->dim + a->value_dim, a_query = p->n_heads * (p->dim + p->value_dim);
+    size_t by_keys = between(5 * eighth / (a_key * a->n_keys), 1, p->n_kv_heads);
+    size_t by_rows = between(2 * eighth / (share * a->n_keys * GOOD_QUERIES), 1, p->n_kv_heads);
+    a->most_kv = by_keys < by_rows ? by_keys : by_rows;
+    a->n_block = between(5 * eighth / (a_key * a->most_kv), LEAST_KEYS, a->n_keys) / KERNEL_LANES *
+                 KERNEL_LANES;
     size_t most = a->n_block == a->n_keys ? MOST_QUERIES : MOST_AHEAD;
-    a->n_group = between(quarter / (p->n_heads * a->n_keys), KERNEL_GROUP, most);
+    a->n_group = between(2 * eighth / (a->most_kv * share * a->n_keys), KERNEL_GROUP, most);
     a->n_group = a->n_group / KERNEL_GROUP * KERNEL_GROUP;
-    a->n_ahead = between(quarter / a_query, a->n_group, MOST_AHEAD) / a->n_group * a->n_group;
+    a->n_ahead = between(eighth / a_query, a->n_group, MOST_AHEAD) / a->n_group * a->n_group;
     if (a->n_ahead > round_up(p->n_queries, a->n_group))
         a->n_ahead = round_up(p->n_queries, a->n_group);
 }
@@ -79,15 +99,16 @@ static int take_memory(struct attention *a)
     a->n_keys = round_up((size_t)p->n_keys, KERNEL_LANES);
     a->value_dim = round_up(p->value_dim, KERNEL_LANES);
     divide_memory(a);
+    size_t n_heads = a->most_kv * (p->n_heads / p->n_kv_heads);
     a->heads = calloc(p->n_heads, sizeof *a->heads);
     a->q_read = floats(a->n_ahead, p->n_heads, p->dim);
     a->z_read = floats(a->n_ahead, p->n_heads, p->value_dim);
     a->z_there = calloc(a->n_ahead + 1, sizeof *a->z_there);
-    a->queries = floats(p->n_heads, a->n_group, p->dim);
-    a->rows = floats(p->n_heads, a->n_group, a->n_keys);
-    a->sums = floats(p->n_heads, a->n_group, a->value_dim);
-    a->keys.data = floats(p->n_kv_heads, a->n_block, p->dim);
-    a->values.data = floats(p->n_kv_heads, a->n_block, a->value_dim);
+    a->queries = floats(n_heads, a->n_group, p->dim);
+    a->rows = floats(n_heads, a->n_group, a->n_keys);
+    a->sums = floats(n_heads, a->n_group, a->value_dim);
+    a->keys.data = floats(a->most_kv, a->n_block, p->dim);
+    a->values.data = floats(a->most_kv, a->n_block, a->value_dim);
     bool all = a->heads && a->q_read && a->z_read && a->z_there && a->queries && a->rows &&
                a->sums && a->keys.data && a->values.data;
     return all ? 0 : err_set(a->err, -ENOMEM, "no memory for attention over %zu keys", a->n_keys);
@@ -138,36 +159,42 @@ static float *row_of(const struct attention *a, size_t number, size_t i)
     return a->rows + (number * a->n_group + i) * a->n_keys;
 }
 
-/* Which KV head a head reads: consecutive heads share one. */
+/* Which KV head a head reads, of those in memory: consecutive heads share one. */
 static size_t kv_head_of(const struct attention *a, size_t number)
 {
-    return a->heads[number] / (a->plan->n_heads / a->plan->n_kv_heads);
+    return a->heads[number] / (a->plan->n_heads / a->plan->n_kv_heads) - a->kv_first;
+}
+
+/* A task is of KERNEL_GROUP queries of a head. */
+static size_t tasks_of_head(const struct attention *a)
+{
+    return round_up(a->n, KERNEL_GROUP) / KERNEL_GROUP;
 }
 
 /* Scores of the block of keys that is in memory. Queries ascend, so the first of a group sees the first key. */
-static void score(void *arg, size_t number)
+static void score(void *arg, size_t task)
 {
     const struct attention *a = arg;
     const struct plan *p = a->plan;
+    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
     const float *panels = a->keys.data + kv_head_of(a, number) * a->n_block * p->dim;
     size_t begin = (size_t)a->keys.first, after = begin + a->keys.n;
-    for (size_t i = 0; i < a->n; i += KERNEL_GROUP) {
-        size_t lo = max_of(first_key(a, i), begin) / KERNEL_LANES * KERNEL_LANES;
-        size_t hi = min_of(end_key(a, min_of(i + KERNEL_GROUP, a->n) - 1), after);
-        if (lo < hi)
-            a->kernel->scores(a->queries + (number * a->n_group + i) * p->dim,
-                              panels + (lo - begin) * p->dim,
-                              round_up(hi - lo, KERNEL_LANES) / KERNEL_LANES, p->dim,
-                              (float)p->multiplier, row_of(a, number, i) + lo, a->n_keys);
-    }
+    size_t lo = max_of(first_key(a, i), begin) / KERNEL_LANES * KERNEL_LANES;
+    size_t hi = min_of(end_key(a, min_of(i + KERNEL_GROUP, a->n) - 1), after);
+    if (lo < hi)
+        a->kernel->scores(a->queries + (number * a->n_group + i) * p->dim,
+                          panels + (lo - begin) * p->dim,
+                          round_up(hi - lo, KERNEL_LANES) / KERNEL_LANES, p->dim,
+                          (float)p->multiplier, row_of(a, number, i) + lo, a->n_keys);
 }
 
-static void soften(void *arg, size_t number)
+static void soften(void *arg, size_t task)
 {
     const struct attention *a = arg;
     const double *sinks = a->layer->about.sinks;
+    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
     float sink = sinks ? (float)sinks[a->heads[number]] : -INFINITY;
-    for (size_t i = 0; i < a->n; i++)
+    for (size_t end = min_of(i + KERNEL_GROUP, a->n); i < end; i++)
         a->kernel->softmax(row_of(a, number, i), first_key(a, i), end_key(a, i), a->n_keys,
                            (float)a->plan->cap, sink);
 }
@@ -201,14 +228,15 @@ static void weigh_group(const struct attention *a, size_t number, size_t i)
         weigh_keys(a, number, k, 1, hi, end_key(a, k));
 }
 
-static void weigh(void *arg, size_t number)
+static void weigh(void *arg, size_t task)
 {
     const struct attention *a = arg;
-    size_t i = 0;
-    for (; i + KERNEL_GROUP <= a->n; i += KERNEL_GROUP)
+    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
+    if (i + KERNEL_GROUP <= a->n)
         weigh_group(a, number, i);
-    for (; i < a->n; i++)
-        weigh_keys(a, number, i, 1, first_key(a, i), end_key(a, i));
+    else
+        for (; i < a->n; i++)
+            weigh_keys(a, number, i, 1, first_key(a, i), end_key(a, i));
 }
 
 /* One row: what was computed against what was captured. */
@@ -298,28 +326,33 @@ static void spread_queries(struct attention *a)
                    p->dim * sizeof(float));
 }
 
-typedef int read_block(struct attention *a, int64_t first, size_t n);
+typedef int read_block(struct attention *a, const struct operand_block *wanted);
 
-static int read_keys(struct attention *a, int64_t first, size_t n)
+static int read_keys(struct attention *a, const struct operand_block *wanted)
 {
-    return operand_keys(a->err, a->plan, a->layer, first, n, a->n_block, &a->keys);
+    return operand_keys(a->err, a->plan, wanted, a->n_block, &a->keys);
 }
 
-static int read_values(struct attention *a, int64_t first, size_t n)
+static int read_values(struct attention *a, const struct operand_block *wanted)
 {
-    return operand_values(a->err, a->plan, a->layer, first, n, a->n_block, a->value_dim,
-                          &a->values);
+    return operand_values(a->err, a->plan, wanted, a->n_block, a->value_dim, &a->values);
 }
 
-/* Does a task for each head and block of keys that the queries see. */
+/* Does the tasks of each head, for each block of keys that the queries see. */
 static int over_blocks(struct attention *a, read_block *read, void (*task)(void *, size_t))
 {
     size_t end = end_key(a, a->n - 1);
     for (size_t at = first_key(a, 0) / a->n_block * a->n_block; at < end; at += a->n_block) {
-        int r = read(a, (int64_t)at, min_of(a->n_block, (size_t)a->plan->n_keys - at));
+        const struct operand_block wanted = { a->layer,
+                                              a->kv_first,
+                                              a->n_kv,
+                                              (int64_t)at,
+                                              min_of(a->n_block, (size_t)a->plan->n_keys - at),
+                                              NULL };
+        int r = read(a, &wanted);
         if (r)
             return r;
-        parallel(a->plan->n_threads, a->n_heads, task, a);
+        parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), task, a);
     }
     return 0;
 }
@@ -347,7 +380,7 @@ static int compute_group(struct attention *a)
     int r = over_blocks(a, read_keys, score);
     if (r)
         return r;
-    parallel(a->plan->n_threads, a->n_heads, soften, a);
+    parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), soften, a);
     if (!a->layer->is_checked)
         return 0;
     memset(a->sums, 0, a->n_heads * a->n_group * a->value_dim * sizeof *a->sums);
@@ -357,21 +390,47 @@ static int compute_group(struct attention *a)
     return r;
 }
 
-static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
+static int run_heads(struct attention *a, dmi_analyze_take *take, void *arg)
 {
     const struct plan *p = a->plan;
-    a->n_heads = 0;
-    for (uint32_t h = 0; h < p->n_heads; h++)
-        if (a->layer->wanted[h])
-            a->heads[a->n_heads++] = h;
-    memset(a->layer->proofs, 0, p->n_heads * sizeof *a->layer->proofs);
-    for (a->first = 0; a->n_heads && a->first < p->n_queries; a->first += a->n) {
+    for (a->first = 0; a->first < p->n_queries; a->first += a->n) {
         int r = a->first % a->n_ahead ? 0 : read_ahead(a, a->first);
         a->n = min_of(a->n_group, p->n_queries - a->first);
         if (!r)
             r = compute_group(a);
         if (!r)
             r = hand_out(a, take, arg);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+/* Takes the wanted heads from head @from on, as far as their KV heads fit. Return: the head after them; @from: none is wanted. */
+static uint32_t take_heads(struct attention *a, uint32_t from)
+{
+    const struct plan *p = a->plan;
+    uint32_t share = p->n_heads / p->n_kv_heads, h = from;
+    a->n_heads = 0;
+    for (; h < p->n_heads; h++) {
+        if (!a->layer->wanted[h])
+            continue;
+        if (!a->n_heads)
+            a->kv_first = h / share;
+        if (h / share - a->kv_first == a->most_kv)
+            break;
+        a->n_kv = h / share - a->kv_first + 1;
+        a->heads[a->n_heads++] = h;
+    }
+    return a->n_heads ? h : from;
+}
+
+static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
+{
+    uint32_t from = 0, next;
+    memset(a->layer->proofs, 0, a->plan->n_heads * sizeof *a->layer->proofs);
+    for (; (next = take_heads(a, from)) != from; from = next) {
+        int r = run_heads(a, take, arg);
         if (r)
             return r;
     }

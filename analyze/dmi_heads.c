@@ -178,29 +178,51 @@ int64_t dmi_analyze_focus(struct dmi_analyze *a, const struct dmi_analyze_span s
 
 /* ------------------------------------------------------------------------- documents */
 
+/* Heads may come side by side. Each has its own sums, which are added up in order, so that no bit depends on memory. */
 struct adding {
     const struct plan *plan;
+    int32_t layer;
+    double *by_head; /* of @layer: by head, key */
     double *out;
 };
+
+static void end_layer(struct adding *t)
+{
+    size_t n_keys = (size_t)t->plan->n_keys;
+    for (size_t h = 0; h < t->plan->n_heads; h++)
+        for (size_t key = 0; key < n_keys; key++)
+            t->out[key] += t->by_head[h * n_keys + key];
+    memset(t->by_head, 0, t->plan->n_heads * n_keys * sizeof *t->by_head);
+}
 
 static int take_tokens(void *arg, const struct dmi_analyze_rows *rows)
 {
     struct adding *t = arg;
+    double *to = t->by_head + rows->head * (size_t)t->plan->n_keys;
+    if (rows->layer != t->layer)
+        end_layer(t);
+    t->layer = rows->layer;
     for (uint32_t i = 0; i < rows->n; i++)
         for (int64_t key = 0; key <= rows->queries[i]; key++)
-            t->out[key] +=
+            to[key] +=
                 (double)rows->weights[i * rows->stride + (size_t)key] / (double)t->plan->n_queries;
     return 0;
 }
 
 int dmi_analyze_tokens(struct dmi_analyze *a, double *out, uint64_t n_room)
 {
-    struct adding t = { &a->plan, out };
+    _cleanup_(freep) double *by_head =
+        calloc((size_t)a->plan.n_keys + 1, a->plan.n_heads * sizeof *by_head);
+    struct adding t = { &a->plan, -1, by_head, out };
     a->err = (struct err){ 0 };
     if (n_room < (uint64_t)a->plan.n_keys)
         return answer_fail(a, -EINVAL, "there is no room for a number a key");
+    if (!by_head)
+        return answer_fail(a, -ENOMEM, "no memory for scores of tokens");
     memset(out, 0, (size_t)a->plan.n_keys * sizeof *out);
-    return attention_run(&a->err, &a->plan, take_tokens, &t);
+    int r = attention_run(&a->err, &a->plan, take_tokens, &t);
+    end_layer(&t);
+    return r;
 }
 
 int dmi_analyze_rerank(const double *query, const double *null, uint64_t n_keys,

@@ -127,6 +127,7 @@ static float highest(const float *row, size_t lo, size_t hi, float least)
     return least;
 }
 
+/* Eight lanes in one fixed order. */
 static double sum_of_lanes(const doubles lanes[2])
 {
     return ((lanes[0][0] + lanes[0][1]) + (lanes[0][2] + lanes[0][3])) +

@@ -40,69 +40,74 @@ int operand_read(struct err *err, const struct plan_layer *l, const struct sourc
     return 0;
 }
 
-static bool has(const struct operand_block *b, const struct plan_layer *l, int64_t first, size_t n)
+static bool has(const struct operand_block *b, const struct operand_block *wanted)
 {
-    return b->layer == l && b->first == first && b->n == n;
+    return b->layer == wanted->layer && b->first_head == wanted->first_head &&
+           b->n_heads == wanted->n_heads && b->first == wanted->first && b->n == wanted->n;
 }
 
-/* Rows of all KV heads, as they are read, into panels of each. @at: of the first row, in the block */
-static void pack_keys(const struct plan *p, const float *rows, size_t at, size_t n, size_t room,
-                      float *data)
+/* What copies rows of all KV heads, as they are read, into a block. @at: of the first row, in the block */
+typedef void pack_rows(const struct plan *p, const struct operand_block *wanted, const float *rows,
+                       size_t at, size_t n, size_t room, size_t dim, float *data);
+
+static void pack_keys(const struct plan *p, const struct operand_block *wanted, const float *rows,
+                      size_t at, size_t n, size_t room, size_t dim, float *data)
 {
-    for (size_t h = 0; h < p->n_kv_heads; h++)
+    for (size_t h = 0; h < wanted->n_heads; h++)
         for (size_t j = 0; j < n; j++) {
-            const float *row = rows + (j * p->n_kv_heads + h) * p->dim;
+            const float *row = rows + (j * p->n_kv_heads + wanted->first_head + h) * dim;
             size_t key = at + j;
             float *to =
-                data + (h * room + key / KERNEL_LANES * KERNEL_LANES) * p->dim + key % KERNEL_LANES;
-            for (size_t i = 0; i < p->dim; i++)
+                data + (h * room + key / KERNEL_LANES * KERNEL_LANES) * dim + key % KERNEL_LANES;
+            for (size_t i = 0; i < dim; i++)
                 to[i * KERNEL_LANES] = row[i];
         }
 }
 
-int operand_keys(struct err *err, const struct plan *p, const struct plan_layer *l, int64_t first,
-                 size_t n, size_t room, struct operand_block *b)
+static void pack_values(const struct plan *p, const struct operand_block *wanted, const float *rows,
+                        size_t at, size_t n, size_t room, size_t dim, float *data)
 {
-    size_t width = (size_t)p->n_kv_heads * p->dim;
-    if (has(b, l, first, n))
+    for (size_t h = 0; h < wanted->n_heads; h++)
+        for (size_t j = 0; j < n; j++)
+            memcpy(data + (h * room + at + j) * dim,
+                   rows + (j * p->n_kv_heads + wanted->first_head + h) * p->value_dim,
+                   p->value_dim * sizeof *rows);
+}
+
+/* @dim: of a row of the source; @room_dim: of one in the block */
+static int fill(struct err *err, const struct plan *p, const struct operand_block *wanted,
+                const struct sources *sources, size_t dim, size_t room, size_t room_dim,
+                pack_rows *pack, struct operand_block *b)
+{
+    size_t width = (size_t)p->n_kv_heads * dim;
+    if (has(b, wanted))
         return 0;
     _cleanup_(freep) float *rows = malloc(ROWS_AT_ONCE * width * sizeof *rows);
     if (!rows)
-        return err_set(err, -ENOMEM, "no memory for keys");
+        return err_set(err, -ENOMEM, "no memory for keys and values");
     b->layer = NULL;
-    memset(b->data, 0, room * width * sizeof *b->data);
-    for (size_t at = 0; at < n; at += ROWS_AT_ONCE) {
-        size_t some = n - at < ROWS_AT_ONCE ? n - at : ROWS_AT_ONCE;
-        int r = operand_read(err, l, &l->k, first + (int64_t)at, some, width, p->dim, rows);
+    for (size_t at = 0; at < wanted->n; at += ROWS_AT_ONCE) {
+        size_t some = wanted->n - at < ROWS_AT_ONCE ? wanted->n - at : ROWS_AT_ONCE;
+        int r = operand_read(err, wanted->layer, sources, wanted->first + (int64_t)at, some, width,
+                             dim, rows);
         if (r)
             return r;
-        pack_keys(p, rows, at, some, room, b->data);
+        pack(p, wanted, rows, at, some, room, room_dim, b->data);
     }
-    b->layer = l, b->first = first, b->n = n;
+    float *data = b->data;
+    *b = *wanted;
+    b->data = data;
     return 0;
 }
 
-int operand_values(struct err *err, const struct plan *p, const struct plan_layer *l, int64_t first,
-                   size_t n, size_t room, size_t value_dim, struct operand_block *b)
+int operand_keys(struct err *err, const struct plan *p, const struct operand_block *wanted,
+                 size_t room, struct operand_block *b)
 {
-    size_t width = (size_t)p->n_kv_heads * p->value_dim;
-    if (has(b, l, first, n))
-        return 0;
-    _cleanup_(freep) float *rows = malloc(ROWS_AT_ONCE * width * sizeof *rows);
-    if (!rows)
-        return err_set(err, -ENOMEM, "no memory for values");
-    b->layer = NULL;
-    memset(b->data, 0, room * p->n_kv_heads * value_dim * sizeof *b->data);
-    for (size_t at = 0; at < n; at += ROWS_AT_ONCE) {
-        size_t some = n - at < ROWS_AT_ONCE ? n - at : ROWS_AT_ONCE;
-        int r = operand_read(err, l, &l->v, first + (int64_t)at, some, width, p->value_dim, rows);
-        if (r)
-            return r;
-        for (size_t h = 0; h < p->n_kv_heads; h++)
-            for (size_t j = 0; j < some; j++)
-                memcpy(b->data + (h * room + at + j) * value_dim,
-                       rows + (j * p->n_kv_heads + h) * p->value_dim, p->value_dim * sizeof *rows);
-    }
-    b->layer = l, b->first = first, b->n = n;
-    return 0;
+    return fill(err, p, wanted, &wanted->layer->k, p->dim, room, p->dim, pack_keys, b);
+}
+
+int operand_values(struct err *err, const struct plan *p, const struct operand_block *wanted,
+                   size_t room, size_t value_dim, struct operand_block *b)
+{
+    return fill(err, p, wanted, &wanted->layer->v, p->value_dim, room, value_dim, pack_values, b);
 }

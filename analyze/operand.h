@@ -5,9 +5,10 @@
 
 #include "analyze/plan.h"
 
-/* Consecutive keys or values of one layer. */
+/* Consecutive keys or values of one layer, of some KV heads. */
 struct operand_block {
     const struct plan_layer *layer; /* NULL: nothing was read yet */
+    uint32_t first_head, n_heads;   /* KV heads */
     int64_t first;                  /* a multiple of KERNEL_LANES */
     size_t n;
     float *data; /* owned */
@@ -24,15 +25,15 @@ int operand_read(struct err *err, const struct plan_layer *layer, const struct s
 
 /**
  * operand_keys() - keys as panels (kernel.h), those of a KV head after those of the one before
- * @block: has room for @room keys of all KV heads, a multiple of KERNEL_LANES; it stays as it is where it has these already
- * @n: at most @room. Return: as operand_read().
+ * @wanted: layer, heads, first and n of it are asked for; n is at most @room
+ * @room: keys of a KV head that @block has room for, a multiple of KERNEL_LANES. The last panel's lanes after n hold any numbers
+ * @block: stays as it is where it has what is wanted already. Return: as operand_read().
  */
-int operand_keys(struct err *err, const struct plan *plan, const struct plan_layer *layer,
-                 int64_t first, size_t n, size_t room, struct operand_block *block);
+int operand_keys(struct err *err, const struct plan *plan, const struct operand_block *wanted,
+                 size_t room, struct operand_block *block);
 
 /* The same of values: @room rows of @value_dim floats a KV head, of which the last ones may be padding. */
-int operand_values(struct err *err, const struct plan *plan, const struct plan_layer *layer,
-                   int64_t first, size_t n, size_t room, size_t value_dim,
-                   struct operand_block *block);
+int operand_values(struct err *err, const struct plan *plan, const struct operand_block *wanted,
+                   size_t room, size_t value_dim, struct operand_block *block);
 
 #endif

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY_AT_FIRST (256u << 20)
-
 int64_t plan_first_key(const struct plan_layer *l, int64_t query)
 {
     return l->about.window && query >= l->about.window ? query - l->about.window + 1 : 0;
@@ -407,7 +405,7 @@ int plan_make(struct err *err, struct dmi_read *run, const struct model *model,
                         .sites = o->sites,
                         .rope_order = o->rope_order,
                         .n_threads = o->n_threads ? o->n_threads : 1,
-                        .n_memory = o->n_memory ? o->n_memory : MEMORY_AT_FIRST };
+                        .n_memory = o->n_memory };
     int r = find_tensors(err, p, o);
     if (!r)
         r = take_prefix(err, p, o);

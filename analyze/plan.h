@@ -47,7 +47,7 @@ struct plan {
     double multiplier, cap;
     uint64_t n_borrowed;
     size_t n_threads;
-    uint64_t n_memory;
+    uint64_t n_memory; /* 0: not said */
 };
 
 /* As dmi_analyze_open(). @out: zeroed; to be given to plan_deinit() in any case. */

@@ -82,7 +82,7 @@ def main():
             rows = {"dmi-dump verify": (opt.dump, "verify", run), "attention, one head": (opt.analyze, "attention", run, "--heads", "4"),
                     "attention, 9 heads": (opt.analyze, "attention", run), "heads, 9 heads": (opt.analyze, "heads", run),
                     "the last query, 9 heads": (opt.analyze, "attention", run, "--tokens", "last"),
-                    "attention, 9 heads, 8 MiB": (opt.analyze, "attention", run, "--memory", "8M")}
+                    "attention, 9 heads, 64 MiB": (opt.analyze, "attention", run, "--memory", "64M")}
             for name, command in rows.items():
                 seconds, peak = cost(*command)
                 print(f"{n:6} tokens  {name:28} {seconds:8.3f} s  {peak:7.1f} MB", flush=True)

@@ -269,6 +269,7 @@ def test_rerank(tmp_path):
         assert [d["number"] for d in found] == sorted(range(4), key=lambda i: -wanted[i])
         assert all(abs(d["score"] - wanted[d["number"]]) < 1e-5 for d in found)
         assert {d["document"] for d in found} == {"0", "second", "2", "3"}
+        assert json.loads(tool(*words, *more, "--memory", "1").stdout)["documents"] == found  # KV heads one after the other: no bit changes
     for change, why in (({"documents": []}, "expected"), ({"query": [3, 9]}, 'ends after "query" begins'), ({"null": 4}, '"null" has no span'),
                         ({"documents": [[5, 4]]}, "document 0 has no span"), ({"query": [24, 99]}, "no row of")):
         (tmp_path / "bad.json").write_text(json.dumps(json.loads((tmp_path / "p.json").read_text()) | change))

@@ -16,9 +16,16 @@ void pairs_deinit(struct pairs *p)
     *p = (struct pairs){ 0 };
 }
 
+/* Of equal weights the one of the first layer, head, query and key is the strongest. */
 static bool is_weaker(const struct pair *a, const struct pair *b)
 {
-    return a->weight != b->weight ? a->weight < b->weight : a->number > b->number;
+    if (a->weight != b->weight)
+        return a->weight < b->weight;
+    if (a->layer != b->layer)
+        return a->layer > b->layer;
+    if (a->head != b->head)
+        return a->head > b->head;
+    return a->query != b->query ? a->query > b->query : a->key > b->key;
 }
 
 static void exchange(struct pair *a, struct pair *b)
@@ -62,8 +69,9 @@ void pairs_add(struct pairs *p, const struct dmi_analyze_rows *rows, bool skip_f
         if (!rows->queries[i])
             continue; /* it sees itself alone */
         for (int64_t key = skip_first; key <= rows->queries[i]; key++) {
-            const struct pair pair = { row[key],         rows->layer, rows->head,
-                                       rows->queries[i], key,         p->n_seen++ };
+            if (p->n == p->most && row[key] < p->all[0].weight)
+                continue;
+            const struct pair pair = { row[key], rows->layer, rows->head, rows->queries[i], key };
             if (p->n < p->most || is_weaker(&p->all[0], &pair))
                 put(p, &pair);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The strongest pairs of query and key among all that were seen; of equal ones the first. A program of one thread. */
+/* The strongest pairs of query and key among all that were seen; of equal ones the first by layer, head, query and key. A program of one thread. */
 #ifndef TOOLS_COMMON_PAIRS_H
 #define TOOLS_COMMON_PAIRS_H
 
@@ -14,13 +14,11 @@ struct pair {
     int32_t layer;
     uint32_t head;
     int64_t query, key;
-    uint64_t number; /* in the order in which they came */
 };
 
 struct pairs {
     struct pair *all; /* a heap, the weakest first; after pairs_sort() the strongest first */
     size_t n, most;
-    uint64_t n_seen;
 };
 
 /* Return: 0 or -ENOMEM; pairs_deinit() accepts a zeroed struct. */
