@@ -3,10 +3,12 @@
 
 #include <stddef.h>
 
-/* From version @first on, up to the next row of the kind. */
-static const struct {
+struct layout {
     uint32_t kind, first, n_bytes;
-} layouts[] = {
+};
+
+/* From version @first on, up to the next row of the kind. */
+static const struct layout layouts[] = {
     { LAYOUTS_KERNEL, 18, 200 },     /* CUpti_ActivityKernel8 */
     { LAYOUTS_KERNEL, 19, 208 },     /* 9: 12.0 */
     { LAYOUTS_KERNEL, 130000, 216 }, /* 10 */

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/static"))
 from tree import tracked  # noqa: E402
 
-FOLDERS = ("core", "include", "kernels", "policy", "storage", "read", "analyze", "preload", "tools", "python")
+FOLDERS = ("core", "include", "kernels", "policy", "storage", "cupti", "read", "analyze", "preload", "tools", "python")
 # In C, a definition reaches from one line that begins with a word to the next; labels and `#if` are inside of it.
 BEGINS_IN_C = re.compile(r"^(?:#define|(?!\w+:$)[A-Za-z_])", re.M)
 

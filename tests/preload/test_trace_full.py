@@ -71,6 +71,10 @@ def test_dmi_trace_kernels(bench):
     bench.check([k["sum_ns"] for k in told["kernels"]] == sorted((k["sum_ns"] for k in told["kernels"]), reverse=True), "the dearest first")
     one = json.loads(subprocess.run([DMI_TRACE, "kernels", "--json", "--steps", "1:2", result.folders[0]], text=True, capture_output=True, check=True).stdout)
     bench.check({k["name"]: k["n"] for k in one["kernels"] if k["kind"] == "kernel"} == {"first": 1, "block": 2, "last": 1}, "of one step", one)
+    shown = subprocess.run([DMI_TRACE, "show", "--step", "1", result.folders[0]], text=True, capture_output=True, check=True).stdout
+    bench.check(shown.splitlines()[-5].split()[:1] == ["on"] and {line.split()[-1] for line in shown.splitlines()[-3:]} == {"first", "block", "last"}, "dmi-trace show", shown)
+    said = json.loads(subprocess.run([DMI_TRACE, "show", "--json", "--step", "1", result.folders[0]], text=True, capture_output=True, check=True).stdout)
+    bench.check(said["kernels"] == one["kernels"], "as JSON", said)
     text = subprocess.run([DMI_TRACE, "kernels", result.folders[0]], text=True, capture_output=True, check=True).stdout
     bench.check("of no known step" in text and "block" in text and "registers" in text, "as text", text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmi-trace export: a file that Perfetto's own classes read with no field unknown to them, and that holds each step and each range once."""
+"""dmi-trace export: a file that Perfetto's own classes read with no field unknown to them, and that holds each step, each range and each kernel once."""
 import collections
 import importlib.util
 import pathlib
@@ -94,6 +94,38 @@ def test_each_step_and_each_range_is_there_once(check, tmp_path):
     check(len(processes) == 2 and all(t.parent_uuid in processes for u, t in read.tracks.items() if u not in processes), "a process a run", read.tracks)
 
 
+def hashed(data, kind):
+    """A segment whose chunk of the type @kind was changed, with the hashes that it needs now."""
+    format_reader = pytest.importorskip("format_reader")
+    chunk = data.index(b"DMIc\x02\x00" + bytes([kind, 0]))
+    n_meta, = format_reader.struct.unpack_from("<Q", data, chunk + 16)
+    data[chunk + 40:chunk + 48] = format_reader.xxh3(bytes(data[chunk + 64:chunk + 64 + n_meta])).to_bytes(8, "little")
+    data[chunk + 56:chunk + 64] = format_reader.xxh3(bytes(data[chunk:chunk + 56])).to_bytes(8, "little")
+    return data
+
+
+def test_what_ran_lies_in_its_stream(check, tmp_path):
+    done = export(tmp_path / "x", GOLDEN / "ran")
+    read = Read(tmp_path / "x")
+    check(done.returncode == 0 and not read.unknown and not read.wrong, "Perfetto's classes know each field, and slices nest", (done.stderr, read.wrong))
+    times = [(1000 + 10 * i - 25 * (i % 2), 1000 + 11 * i) for i in range(6)]
+    name = "stream {} of context 1 on device {}{}".format
+    check([s[:3] for s in read.slices[name(7, 0, "")]] == [(*times[0], "_Z4gemmPf"), (*times[3], "_Z4gemmPf")], "kernels", read.slices)
+    check([s[2] for s in read.slices[name(8, 1, "")]] == ["copy to the device"] * 2 and read.slices[name(8, 1, "")][0][3] == {"bytes": 100}, "copies", read.slices)
+    check([s[2] for s in read.slices[name(9, 2, "")]] == ["fill"] * 2 and len(read.slices) == 3, "fills", read.slices)
+    _, _, _, facts = read.slices[name(7, 0, "")][1]
+    check((facts["grid"], facts["block"], facts["registers"], facts["step"], facts["graph"]) == ("0,2,1", "32,0,1", 40, 1, 9), "what is said of a kernel", facts)
+    done = export(tmp_path / "y", "--steps", "1:2", GOLDEN / "ran")
+    check([len(slices) for slices in Read(tmp_path / "y").slices.values()] == [1], "--steps", done.stdout)
+    data = bytearray((GOLDEN / "ran" / "seg-000000.dmi").read_bytes())
+    at = data.index(bytes([0, 26, 2, 28, 4, 30]))  # how long each takes: the first now outlasts the begin of the next in its stream
+    data[at] = 60
+    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 7))
+    export(tmp_path / "z", tmp_path / "seg-000000.dmi")
+    read = Read(tmp_path / "z")
+    check([[s[:2] for s in read.slices[name(7, 0, more)]] for more in ("", ", overlapping")] == [[(1000, 1060)], [times[3]]] and not read.wrong, "what overlaps", read.slices)
+
+
 def test_some_steps_and_what_is_refused(check, tmp_path):
     done = export(tmp_path / "x", "--steps", "1:2", GOLDEN / "trace")
     check("1 steps of 1 run" in done.stdout and [s[3]["number"] for s in Read(tmp_path / "x").slices["steps"]] == [1], "--steps", done.stdout)
@@ -108,15 +140,11 @@ def test_some_steps_and_what_is_refused(check, tmp_path):
 
 def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     """A file as it may come: the name of a range is no UTF-8, with a control in it."""
-    format_reader = pytest.importorskip("format_reader")
     data = bytearray((GOLDEN / "ranges" / "seg-000000.dmi").read_bytes())
     chunk = data.index(b"DMIc\x02\x00\x0a\x00")
     name = data.index(b"Forward", chunk)
     data[name:name + 7] = b"a\xff\x1bb\xe2\x82c"
-    n_meta, = format_reader.struct.unpack_from("<Q", data, chunk + 16)
-    data[chunk + 40:chunk + 48] = format_reader.xxh3(bytes(data[chunk + 64:chunk + 64 + n_meta])).to_bytes(8, "little")
-    data[chunk + 56:chunk + 64] = format_reader.xxh3(bytes(data[chunk:chunk + 56])).to_bytes(8, "little")
-    (tmp_path / "seg-000000.dmi").write_bytes(data)
+    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 10))
     done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
     names = [s[2] for s in Read(tmp_path / "x").slices["thread 7"]]
     check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))
@@ -159,7 +187,7 @@ def ask(trace, *queries):
 
 @pytest.mark.long
 def test_perfettos_own_trace_processor_reads_it(check, tmp_path):
-    export(tmp_path / "x", GOLDEN / "trace", GOLDEN / "ranges")
+    export(tmp_path / "x", GOLDEN / "trace", GOLDEN / "ranges", GOLDEN / "ran")
     read = Read(tmp_path / "x")
     errors, by_track, names = ask(
         (tmp_path / "x").read_bytes(), "select name, value from stats where severity in ('error', 'data_loss') and value != 0",

@@ -4,7 +4,7 @@
 #include "tools/common/say.h"
 #include "tools/trace/export.h"
 
-int trace_export(char **paths, const char *file, const struct export_steps *steps)
+int trace_export(char **paths, const char *file, const struct runs_steps *steps)
 {
     (void)paths, (void)file, (void)steps;
     complain("export: this dmi-trace was built without protobuf-c (Debian: libprotobuf-c-dev, "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What goes where on Perfetto's time line: a process a run; in it the steps on the host, the steps on each device, a track a thread with ranges, a
- * counter of rows, and marks.
+ * counter of rows, and streams with what ran in them.
  *
  * Host times and device times have no clock in common, so steps on a device are laid out by their gaps: one follows the one before it, and none begins
  * before its first launch. Where no gap is known a step begins at its first launch.
@@ -14,6 +14,7 @@
 #include "core/words.h"
 #include "read/utf8.h"
 #include "tools/common/report.h"
+#include "tools/trace/export_ran.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/runs.h"
 
@@ -28,7 +29,7 @@
 
 struct asked {
     struct perfetto out;
-    const struct export_steps *steps;
+    const struct runs_steps *steps;
     size_t n_runs, n_steps;
 };
 
@@ -299,7 +300,8 @@ static int export_run(const struct trace_run *t, void *ctx)
         a->out.error = ENOMEM;
     uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, printable ? printable : "");
     put_steps(a, t, process);
-    return export_ranges(a, t, process);
+    int r = export_ranges(a, t, process);
+    return r ? r : export_ran(&a->out, t, process, a->steps);
 }
 
 /* Return: NULL, which is said. */
@@ -324,7 +326,7 @@ static int close_file(struct asked *a, const char *file, int r)
     return r ? r : REPORT_IMPOSSIBLE;
 }
 
-int trace_export(char **paths, const char *file, const struct export_steps *steps)
+int trace_export(char **paths, const char *file, const struct runs_steps *steps)
 {
     struct asked a = { .steps = steps };
     int r = 0;

@@ -20,8 +20,7 @@ struct line {
 };
 
 struct asked {
-    const struct export_steps *steps;
-    struct report report;
+    const struct runs_steps *steps;
     struct line *all;
     size_t n, room;
     uint64_t n_records, n_unknown, sum_ns;
@@ -29,18 +28,7 @@ struct asked {
     bool failed;
 };
 
-static bool is_all(const struct export_steps *steps)
-{
-    return !steps->first && steps->end == UINT64_MAX;
-}
-
-static bool is_asked(const struct export_steps *steps, uint64_t step)
-{
-    return is_all(steps) || (step >= DMI_RAN_FIRST && step - DMI_RAN_FIRST >= steps->first &&
-                             step - DMI_RAN_FIRST < steps->end);
-}
-
-static const char *word_of(const struct ran *ran)
+const char *kernels_word(const struct ran *ran)
 {
     static const char *const copies[] = { [1] = "copy to the device",
                                           [2] = "copy to the host",
@@ -62,7 +50,7 @@ static bool is_of(const struct line *line, uint32_t kind, const char *name, size
 static struct line *line_of(struct asked *a, const struct ran *ran)
 {
     bool kernel = ran->shape.kind == DMI_RAN_KERNEL;
-    const char *name = kernel ? ran->name : word_of(ran);
+    const char *name = kernel ? ran->name : kernels_word(ran);
     size_t n = kernel ? ran->shape.name_bytes : strlen(name);
     for (size_t i = 0; i < a->n; i++) { /* steps repeat: it is soon after the one before, mostly */
         a->last = a->last + 1 < a->n ? a->last + 1 : 0;
@@ -79,7 +67,7 @@ static struct line *line_of(struct asked *a, const struct ran *ran)
 static void take_ran(void *ctx, const struct ran *ran)
 {
     struct asked *a = ctx;
-    if (!is_asked(a->steps, ran->step))
+    if (!runs_asked(a->steps, ran->step))
         return;
     struct line *line = line_of(a, ran);
     if (!line) {
@@ -156,23 +144,28 @@ static json_t *row_of(const struct asked *a, const struct line *l)
                      value_u64(l->shared), "bytes", value_u64(l->bytes));
 }
 
-static void print(struct asked *a, const struct trace_run *t)
+static void put_table(struct report *report, struct asked *a)
 {
-    report_line(&a->report, "%s: %" PRIu64 " records, %" PRIu64 " of no known step", t->run->path,
-                a->n_records, a->n_unknown);
-    report_member(&a->report, "run", value_text(t->run->path));
-    report_member(&a->report, "records", value_u64(a->n_records));
-    report_member(&a->report, "unknown", value_u64(a->n_unknown));
-    if (*t->alone)
-        report_line(&a->report, "steps alone were traced: %s", t->alone);
-    if (!a->n && !*t->alone)
-        report_line(&a->report,
-                    "nothing ran, or it was not asked for: dmi-run --trace=full stores it");
     SORT(a->all, a->n, by_time);
-    report_table(&a->report, "kernels", columns, sizeof columns / sizeof *columns);
+    report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < a->n; i++)
-        report_row(&a->report, row_of(a, &a->all[i]));
-    report_table_end(&a->report);
+        report_row(report, row_of(a, &a->all[i]));
+    report_table_end(report);
+    report->failed |= a->failed;
+}
+
+static void print(struct report *report, struct asked *a, const struct trace_run *t)
+{
+    report_line(report, "%s: %" PRIu64 " records, %" PRIu64 " of no known step", t->run->path,
+                a->n_records, a->n_unknown);
+    report_member(report, "run", value_text(t->run->path));
+    report_member(report, "records", value_u64(a->n_records));
+    report_member(report, "unknown", value_u64(a->n_unknown));
+    if (*t->alone)
+        report_line(report, "steps alone were traced: %s", t->alone);
+    if (!a->n && !*t->alone)
+        report_line(report, "nothing ran, or it was not asked for: dmi-run --trace=full stores it");
+    put_table(report, a);
 }
 
 static void forget(struct asked *a)
@@ -182,26 +175,51 @@ static void forget(struct asked *a)
     free(a->all);
 }
 
-static int kernels_of(const struct trace_run *t, void *ctx)
+/* Return: 0; REPORT_IMPOSSIBLE, which is said. forget() follows. */
+static int collect(struct asked *a, const struct trace_run *t)
 {
     struct err err = { 0 };
-    const struct asked *of = ctx;
-    struct asked a = { .steps = of->steps, .report.json = of->report.json };
-    int r = reader_each_ran(&err, t->reader, take_ran, &a);
-    if (r)
-        complain("%s", err.msg);
-    else
-        print(&a, t);
-    a.report.failed |= a.failed;
-    forget(&a);
-    return r ? REPORT_IMPOSSIBLE : report_end(&a.report, 0);
+    if (!reader_each_ran(&err, t->reader, take_ran, a))
+        return 0;
+    complain("%s", err.msg);
+    return REPORT_IMPOSSIBLE;
 }
 
-int trace_kernels(char **paths, bool json, const struct export_steps *steps)
+int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
 {
-    struct asked a = { .steps = steps, .report.json = json };
+    const struct runs_steps step = { number, number + 1 };
+    struct asked a = { .steps = &step };
+    int r = collect(&a, t);
+    if (!r && a.n)
+        report_line(report, "on the device");
+    if (!r && (a.n || report->json))
+        put_table(report, &a);
+    forget(&a);
+    return r;
+}
+
+struct all_runs {
+    const struct runs_steps *steps;
+    bool json;
+};
+
+static int kernels_of(const struct trace_run *t, void *ctx)
+{
+    const struct all_runs *of = ctx;
+    struct report report = { .json = of->json };
+    struct asked a = { .steps = of->steps };
+    int r = collect(&a, t);
+    if (!r)
+        print(&report, &a, t);
+    forget(&a);
+    return r ? r : report_end(&report, 0);
+}
+
+int trace_kernels(char **paths, bool json, const struct runs_steps *steps)
+{
+    struct all_runs of = { steps, json };
     int r = 0;
     for (size_t i = 0; !r && paths[i]; i++)
-        r = runs_each(paths[i], kernels_of, &a);
+        r = runs_each(paths[i], kernels_of, &of);
     return r;
 }

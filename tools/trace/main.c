@@ -23,14 +23,15 @@ static const char usage[] =
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
-    "  show             all that is known of a step: its times, and the ranges of threads in it\n"
+    "  show             all that is known of a step: times, ranges of threads, what the device "
+    "ran\n"
     "  kernels          kernels, copies and fills by name, those with the most time first; of "
     "runs\n"
     "                   with --trace=full\n"
     "  check            whether the trace is complete: steps stored + released + lost = ended, "
     "and\n"
     "                   records of what ran stored + lost = delivered\n"
-    "  export           steps and ranges of all runs as one time line for Perfetto\n"
+    "  export           steps, ranges and kernels of all runs as one time line for Perfetto\n"
     "\n"
     "  --each           steps: a line a step\n"
     "  --step N         show: the step's number, as steps --each has it\n"
@@ -98,7 +99,7 @@ static int show(const struct options *o, char **paths)
 }
 
 /* "A:B"; what is left out is the first or the last one. */
-static bool read_steps(const char *text, struct export_steps *out)
+static bool read_steps(const char *text, struct runs_steps *out)
 {
     char first[32];
     int64_t a = 0, b = INT64_MAX;
@@ -109,14 +110,14 @@ static bool read_steps(const char *text, struct export_steps *out)
     if ((*first && !parse_integer(first, &a)) || (colon[1] && !parse_integer(colon + 1, &b)) ||
         a < 0 || b <= a)
         return false;
-    *out = (struct export_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
+    *out = (struct runs_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
     return true;
 }
 
 /* All of them where none are named. Return: false, which is said. */
-static bool steps_asked(const struct options *o, struct export_steps *steps)
+static bool steps_asked(const struct options *o, struct runs_steps *steps)
 {
-    *steps = (struct export_steps){ 0, UINT64_MAX };
+    *steps = (struct runs_steps){ 0, UINT64_MAX };
     if (!o->steps || read_steps(o->steps, steps))
         return true;
     refuse("--steps: expected A:B, the numbers of the first step and of the one after the last, "
@@ -126,7 +127,7 @@ static bool steps_asked(const struct options *o, struct export_steps *steps)
 
 static int export(const struct options *o, char **paths)
 {
-    struct export_steps steps;
+    struct runs_steps steps;
     if (o->each || o->json || o->step)
         return refuse("export takes --perfetto and --steps alone");
     if (!o->perfetto)
@@ -138,7 +139,7 @@ static int export(const struct options *o, char **paths)
 
 static int kernels(const struct options *o, char **paths)
 {
-    struct export_steps steps;
+    struct runs_steps steps;
     if (o->each || o->step || o->perfetto)
         return refuse("kernels takes --steps and --json alone");
     return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;

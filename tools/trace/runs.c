@@ -54,6 +54,12 @@ static void take_range(void *ctx, const struct reader_range *range)
     ((struct trace_run *)ctx)->traced = true;
 }
 
+static void take_ran(void *ctx, const struct ran *ran)
+{
+    (void)ran;
+    ((struct trace_run *)ctx)->traced = true;
+}
+
 static size_t say_damage(const struct reader *reader)
 {
     size_t n = 0;
@@ -75,6 +81,8 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
         r = reader_each_mark(&err, reader, take_mark, &t);
     if (!r && !t.traced) /* its marks may be lost */
         r = reader_each_range(&err, reader, take_range, &t);
+    if (!r && !t.traced)
+        r = reader_each_ran(&err, reader, take_ran, &t);
     if (!r && t.failed)
         r = err_set_errno(&err, ENOMEM, "cannot read %s", t.run->path);
     t.n_damage = say_damage(reader);
@@ -121,6 +129,17 @@ const char *runs_reason(const struct dmi_step_times *at)
         if (at->flags & reasons[i].flag)
             return reasons[i].words;
     return "no reason is said";
+}
+
+static bool is_all(const struct runs_steps *steps)
+{
+    return !steps->first && steps->end == UINT64_MAX;
+}
+
+bool runs_asked(const struct runs_steps *steps, uint64_t step)
+{
+    return is_all(steps) || (step >= DMI_RAN_FIRST && step - DMI_RAN_FIRST >= steps->first &&
+                             step - DMI_RAN_FIRST < steps->end);
 }
 
 const char *runs_source(uint32_t source)

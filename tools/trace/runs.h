@@ -38,6 +38,14 @@ struct trace_run {
  */
 int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx), void *ctx);
 
+/* Which steps, by number: @first to before @end. */
+struct runs_steps {
+    uint64_t first, end;
+};
+
+/* Is a record of what ran among the steps that are asked for? @step: as a record has it. */
+bool runs_asked(const struct runs_steps *steps, uint64_t step);
+
 /* Why a step has no device time, in a few words; NULL: it has one. */
 const char *runs_reason(const struct dmi_step_times *at);
 

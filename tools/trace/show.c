@@ -4,6 +4,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "tools/common/report.h"
+#include "tools/trace/kernels.h"
 #include "tools/trace/runs.h"
 
 #include <inttypes.h>
@@ -148,6 +149,8 @@ static int show_run(const struct trace_run *t, void *ctx)
         show_ranges(a);
     }
     a->report.failed |= a->failed;
+    if (kernels_of_step(&a->report, t, a->number))
+        return REPORT_IMPOSSIBLE;
     return report_end(&a->report, 0);
 }
 
