@@ -356,7 +356,7 @@ static double bound_of(const struct plan_layer *l)
             else if (dtype == DMI_DTYPE_F16)
                 bound = fmax(bound, 4e-3);
             else if (dtype == DMI_DTYPE_F8E4M3 || dtype == DMI_DTYPE_F8E5M2)
-                bound = fmax(bound, 2e-1);
+                bound = fmax(bound, 6e-2);
         }
     return bound;
 }

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from hostile_run import STEPS, RECORDS, chunk, records, segment, site, sites_chunk, step, write
 
-DTYPES = {"f32": (1, 4), "f16": (2, 2), "bf16": (3, 2)}
+DTYPES = {"f32": (1, 4), "f16": (2, 2), "bf16": (3, 2), "f8e4m3": (14, 1)}
+# Values of the codes 0 to 126: three bits of mantissa, a bias of 7.
+F8E4M3 = np.array([(8 + code % 8) * 2.0 ** (code // 8 - 10) if code >= 8 else code * 2.0 ** -9 for code in range(127)], np.float32)
 
 
 def to_bf16(x):
@@ -23,6 +25,9 @@ def stored(x, dtype):
     if dtype == "bf16":
         bits = to_bf16(x)
         return bits.tobytes(), (bits.astype(np.uint32) << 16).view(np.float32)
+    if dtype == "f8e4m3":
+        codes = np.searchsorted((F8E4M3[1:] + F8E4M3[:-1]) / 2, np.abs(x)).astype(np.uint8)
+        return (codes | np.signbit(x).astype(np.uint8) << 7).tobytes(), np.copysign(F8E4M3[codes], x)
     kept = np.ascontiguousarray(x, {"f32": "<f4", "f16": "<f2"}[dtype])
     return kept.tobytes(), kept.astype(np.float32)
 

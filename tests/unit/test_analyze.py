@@ -107,7 +107,7 @@ def test_a_part_of_it(tmp_path):
             attention(run, "r1", queries=[4, 3])
 
 
-@pytest.mark.parametrize("dtype, bound", [("bf16", 3e-2), ("f16", 4e-3)])
+@pytest.mark.parametrize("dtype, bound", [("bf16", 3e-2), ("f16", 4e-3), ("f8e4m3", 6e-2)])
 def test_types(tmp_path, dtype, bound):
     captured = Captured(MODELS["grouped"], 64, dtype=dtype)
     with dmi.open(write_run(tmp_path / "run", {"r1": captured}, ROTATED)) as run:
