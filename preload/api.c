@@ -302,6 +302,16 @@ EXPORT int dmi_range_begin(const char *name)
     return range_status(range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name)));
 }
 
+EXPORT int dmi_range_begin_at(const char *name, uint64_t begin_ns, uint32_t flags)
+{
+    if (flags & ~(uint32_t)DMI_RANGE_FLAG_OVERLAPS || begin_ns > clock_mono_ns())
+        return -EINVAL;
+    int r = dmi_range_begin(name);
+    if (!r)
+        range_ring_since(begin_ns, flags ? DMI_RANGE_OVERLAPS : DMI_RANGE_SAID);
+    return r;
+}
+
 EXPORT int dmi_range_fact(const char *key, int64_t value)
 {
     return key ? range_status(range_ring_fact(&said_ranges, key, value)) : -EINVAL;

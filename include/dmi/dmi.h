@@ -266,6 +266,22 @@ int64_t dmi_edits_missed(const char *request_id);
  */
 int dmi_range_begin(const char *name);
 
+enum dmi_range_flags {
+    DMI_RANGE_FLAG_OVERLAPS =
+        1 << 0, /* the thread's ranges may overlap it, as those of several requests do */
+};
+
+/**
+ * dmi_range_begin_at() - as dmi_range_begin(), for what began before
+ * @begin_ns: when, by CLOCK_MONOTONIC; in the past
+ * @flags: enum dmi_range_flags
+ *
+ * A program calls it once it knows that something is worth a range, and then dmi_range_fact() and dmi_range_end().
+ *
+ * Thread: any. Return: as dmi_range_begin(); -EINVAL also for a begin that is yet to come, and unknown flags.
+ */
+int dmi_range_begin_at(const char *name, uint64_t begin_ns, uint32_t flags);
+
 /**
  * dmi_range_fact() - a number of the innermost range that the calling thread has open, as how many requests were scheduled
  * @key: of more than 23 bytes the first ones

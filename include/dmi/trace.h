@@ -89,8 +89,9 @@ struct dmi_mark {
 };
 
 enum dmi_range_source {
-    DMI_RANGE_SAID = 1, /* dmi_range_begin() */
-    DMI_RANGE_NVTX = 2, /* an NVTX range that a thread pushed and popped */
+    DMI_RANGE_SAID = 1,     /* dmi_range_begin() */
+    DMI_RANGE_NVTX = 2,     /* an NVTX range that a thread pushed and popped */
+    DMI_RANGE_OVERLAPS = 3, /* dmi_range_begin_at(): ranges of its thread may overlap it */
 };
 
 /* 6.6. An entry of a RANGES chunk. */

@@ -133,6 +133,13 @@ int range_ring_begin(const void *owner, enum dmi_range_source source, const char
     return 0;
 }
 
+void range_ring_since(uint64_t begin_ns, enum dmi_range_source source)
+{
+    struct range_entry *e = &self->open[self->depth - 1];
+    e->begin_ns = begin_ns;
+    e->source = (uint8_t)source;
+}
+
 int range_ring_end(const void *owner)
 {
     struct range_ring *r = self;

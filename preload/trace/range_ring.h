@@ -47,6 +47,9 @@ void range_ring_use(bool on);
  */
 int range_ring_begin(const void *owner, enum dmi_range_source source, const char *name, size_t n);
 
+/* The calling thread's innermost open range, which range_ring_begin() has just opened, began at @begin_ns. */
+void range_ring_since(uint64_t begin_ns, enum dmi_range_source source);
+
 /* It closes the innermost one of @owner. Return: 0; -ENOENT: none is open; -ENOSPC: it is lost; 1, no trace is on. */
 int range_ring_end(const void *owner);
 

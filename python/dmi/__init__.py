@@ -91,6 +91,7 @@ _flush = _function("dmi_flush", ctypes.c_uint64)
 _edits_missed = _function("dmi_edits_missed", ctypes.c_char_p)
 # These take less time than to let go of the interpreter's lock and to take it again.
 _range_begin = _function("dmi_range_begin", ctypes.c_char_p, library=ctypes.PyDLL)
+_range_begin_at = _function("dmi_range_begin_at", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32, library=ctypes.PyDLL)
 _range_fact = _function("dmi_range_fact", ctypes.c_char_p, ctypes.c_int64, library=ctypes.PyDLL)
 _range_end = _function("dmi_range_end", library=ctypes.PyDLL)
 if _edits_missed is not None:
@@ -242,8 +243,9 @@ class range:  # pylint: disable=redefined-builtin,invalid-name
     name   as "EngineCore::Schedule"
     facts  up to four numbers of it, as requests=3
 
-        with dmi.range("EngineCore::Schedule", requests=len(requests)):
-            ...
+        with dmi.range("EngineCore::Schedule") as schedule:
+            requests = ...
+            schedule.say(requests=len(requests))
     """
     __slots__ = ("name", "facts")
 
@@ -252,9 +254,33 @@ class range:  # pylint: disable=redefined-builtin,invalid-name
 
     def __enter__(self):
         if _range_begin is not None and _range_begin(self.name.encode()) == OK and self.facts:
-            for key, value in self.facts.items():
+            self.say(**self.facts)
+        return self
+
+    def say(self, **facts):
+        """More facts, while no other range of the thread has begun in this one and is open."""
+        if _range_fact is not None:
+            for key, value in facts.items():
                 _range_fact(key.encode(), value)
 
     def __exit__(self, *error):
         if _range_end is not None:
             _range_end()
+
+
+class range_since(range):  # pylint: disable=invalid-name
+    """A range that began before: dmi_range_begin_at().
+
+    begin_ns  when, by time.monotonic_ns()
+    overlaps  may the thread's other ranges overlap it, as requests do?
+    """
+    __slots__ = ("begin_ns", "overlaps")
+
+    def __init__(self, name, begin_ns, overlaps=False, **facts):
+        super().__init__(name, **facts)
+        self.begin_ns, self.overlaps = begin_ns, overlaps
+
+    def __enter__(self):
+        if _range_begin_at is not None and _range_begin_at(self.name.encode(), self.begin_ns, self.overlaps) == OK:
+            self.say(**self.facts)
+        return self

@@ -171,31 +171,39 @@ def _contents(one):
 _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
+_waiting = {}  # {module: what is called once it is imported, in this order}
+
+
 def when_imported(name, then):
     """Call @then(module) once the module @name is imported: now, if it is. Imports nothing by itself."""
     if name in sys.modules:
         then(sys.modules[name])
+    elif name in _waiting:
+        _waiting[name].append(then)
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        _waiting[name] = [then]
+        sys.meta_path.insert(0, _Finder(name))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets @then see the module @name once its code has run."""
+    """Lets those that wait for the module @name see it once its code has run."""
 
-    def __init__(self, name, then):
-        self.name, self.then = name, then
+    def __init__(self, name):
+        self.name = name
 
     def find_spec(self, name, path, target=None):
         if name != self.name:
             return None
         sys.meta_path.remove(self)
+        waiting = _waiting.pop(name)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
             run = spec.loader.exec_module
 
             def exec_module(module):
                 run(module)
-                self.then(module)
+                for then in waiting:
+                    then(module)
             spec.loader.exec_module = exec_module
         return spec
 

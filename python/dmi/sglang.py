@@ -13,7 +13,7 @@ import functools
 import weakref
 
 import dmi
-from dmi import adapters
+from dmi import adapters, sglang_ranges
 
 TRIED = ("0.5.22", "0.5.23")
 RUNNER, BATCH = "sglang.srt.model_executor.model_runner", "sglang.srt.model_executor.forward_batch_info"
@@ -29,6 +29,7 @@ def register():
         _registered.append(True)
         adapters.when_imported(BATCH, functools.partial(_change, "ForwardBatch", "init_new", _around_init))
         adapters.when_imported(RUNNER, functools.partial(_change, "ModelRunner", "forward", _around_forward))
+        sglang_ranges.use(_adapter)
 
 
 class _State:

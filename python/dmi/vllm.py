@@ -20,7 +20,7 @@ import re
 import weakref
 
 import dmi
-from dmi import adapters
+from dmi import adapters, vllm_ranges
 
 TRIED = ("0.27.1", "0.33.0")
 V1, V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
@@ -36,6 +36,7 @@ def register():
         _registered.append(True)
         adapters.when_imported(V1, functools.partial(_change, _V1_METHODS))
         adapters.when_imported(V2, functools.partial(_change, _V2_METHODS))
+        vllm_ranges.use(_adapter)
 
 
 _registered = []

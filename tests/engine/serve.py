@@ -29,6 +29,7 @@ def arguments():
     add("--dump", metavar="DIR", help="every tensor of every step, by synchronous copies; nothing is replayed then")
     add("--steps", action="store_true", help="tell DMI whose rows a step computes")
     add("--nvtx", nargs="?", metavar="LIBRARY", const="libnvtx3interop.so.1", help="push a range for each module, by this library of NVTX")
+    add("--spans", action="store_true", help="tell DMI what the engine does when, for dmi-run --trace")
     add("--taps", action="store_true", help="point every tensor out to DMI where it lies")
     add("--mode", choices=("eager", "graph", "piecewise"), default="eager")
     add("--chunk", type=int, default=0, help="tokens of a prompt a step; 0: as many as fit")

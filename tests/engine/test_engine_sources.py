@@ -47,6 +47,10 @@ TEXT = [("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.num_computed_to
         ("sglang/srt/model_executor/runner/prefill_cuda_graph_runner.py", "self.capture_num_tokens")]
 
 
+# {version: {range of a trace: methods that it has not}}; None: the newest of both engines
+LACKING = {None: {}, "vllm-0.27.1": {}, "sglang-0.5.22": {}}
+
+
 @pytest.fixture(name="sources", scope="module", params=[None, "vllm-0.27.1", "sglang-0.5.22"])
 def fixture_sources(long, request):
     """The folder of the newest engines, or of another version of one of them."""
@@ -81,6 +85,35 @@ def test_names(check, sources):
             declared = {node.target.id for node in ast.walk(found[kind]) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)} \
                 if kind in found else set()
             check(kind in found and not wrong and set(fields) <= declared, f"{file}: {kind}", (wrong, set(fields) - declared))
+
+
+def methods_of(package):
+    """(module, class, method, range, parameters that are used) of what a trace puts ranges around."""
+    from dmi import ranges, sglang_ranges, vllm_ranges
+    of = {"vllm": vllm_ranges, "sglang": sglang_ranges}[package]
+    entries = [(*entry[:4], ()) for entry in of.METHODS]
+    if package == "vllm":
+        entries += [(of.OUTPUTS, "OutputProcessor", name, ranges.REQUEST, words) for name, words in of.REQUESTS.items()]
+        entries += [(of.FACTORY, "KVConnectorFactory", "create_connector", name, ()) for name in sorted(set(of.CONNECTORS.values()))]
+        return entries + [("vllm.distributed.kv_transfer.kv_connector.v1.base", "KVConnectorBase_V1", method, name, ()) for method, name in of.CONNECTORS.items()]
+    entries += [(of.REQUESTS, "TokenizerManager", name, ranges.REQUEST, words) for name, words in of.STATES.items()]
+    return entries + [(of.SCHEDULER, "Scheduler", method, name, ()) for method in of.TURNS for name in (of.STEP, of.SCHEDULE)]
+
+
+def test_ranges(check, sources, request):
+    """Each method that a trace looks for is there; what a version has not is listed in LACKING."""
+    lacking = {}
+    for package in ("vllm", "sglang"):
+        for module, kind, method, name, words in methods_of(package) if (sources / package).is_dir() else ():
+            path = sources / (module.replace(".", "/") + ".py")
+            found = {node.name: functions(node) for node in parsed(path).body if isinstance(node, ast.ClassDef)} if path.exists() else {}
+            if method not in found.get(kind, ()) or not set(words) <= names_of(found[kind][method]):
+                lacking.setdefault(name, []).append(f"{kind}.{method}()")
+    check(lacking == LACKING[request.node.callspec.params["sources"]], "methods for ranges", lacking)
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in [sources / "vllm/v1/worker/gpu_model_runner.py"] if path.exists())
+    if texts:
+        from dmi.vllm_ranges import SCOPES
+        check(all(f'record_function_or_nullcontext("{text}")' in texts for text in SCOPES), "scopes of vLLM's V1 runner", list(SCOPES))
 
 
 def test_calls(check, sources):

@@ -3,6 +3,7 @@
 
 With the tier full each kernel is under its step. In graphs, beside a capture, with two ranks, with no step from the engine, and with a kill at a random moment.
 """
+import collections
 import json
 import pathlib
 import random
@@ -30,6 +31,9 @@ DMI_TRACE = BUILD / "tools" / "dmi-trace"
 CUPTI = STANDIN / "cupti" / "libcupti.so.13"
 pytestmark = pytest.mark.built(DMI_RUN, DMI_TRACE, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
 DEVICE, GAP, ENDED = 1, 2, 5
+OVERLAPS = 3
+CATALOGUE = ["LLMEngine::Request", *(f"EngineCore::{word}" for word in ("Step", "Schedule", "Execute", "Output", "CollectiveRpc")), "Worker::Response",
+             *(f"ModelRunner::{word}" for word in ("Preprocess", "Forward", "Sample", "Draft", "Bookkeep")), "CacheEngine::Load", "CacheEngine::Save"]
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +95,33 @@ def test_two_ranks_and_no_step_from_the_engine(check, server):
     run, = traced(server.folder / "graphs-run")
     n = sum(bool(step["replayed"]) for step in served.trace)
     check([t["graph_launches"] for t in run.step_times] == [1] * n and all(t["source"] == 1 for t in run.step_times), "DMI_TRACE_STEP=graph", run.step_times)
+
+
+def test_ranges_of_the_catalogue_lie_under_their_steps(check, server):
+    """--spans, in two ranks that speculate: all that this engine has of StriaTrace's catalogue."""
+    options = ["--mode", "graph", "--ranks", "2", "--speculate", "2", "--steps", "--spans"]
+    served = server.serve("spans", serving.some("france", "one", tokens=5), *options, **by_preload(server, "spans", DMI_JOB="spans"))
+    runs = [run for run in traced(server.folder / "spans-run") if run.step_times]
+    check(len(runs) == 2, "each rank has its own", runs)
+    for run in runs:
+        check({r[6].split()[0] for r in run.ranges} == set(CATALOGUE), "each name comes", {r[6] for r in run.ranges} ^ set(CATALOGUE))
+        forwards = [r[2] for r in run.ranges if r[6] == "ModelRunner::Forward" and r[4] == 2]
+        check(forwards == [t["step"] for t in run.step_times], "each step has one forward of the model, beside the draft's", forwards)
+        times = {r[6].split()[1]: r for r in run.ranges if r[5] == OVERLAPS}
+        check({name: r[7]["generated"] for name, r in times.items()} == {r["id"]: len(r["tokens"]) for r in served.results}, "requests, with their tokens", times)
+        ends = [run.step_times[0]["begin_ns"], run.step_times[-1]["begin_ns"]]
+        check(all(r[0] <= ends[0] for r in times.values()) and max(r[1] for r in times.values()) >= ends[1], "from before the first step into the last", (times, ends))
+        check_shown(check, run, len(run.step_times) // 2)
+
+
+def check_shown(check, run, number):
+    """dmi-trace show has the parts of a step under it, and none of another step's but its neighbour's, whose schedule lies before it says its step."""
+    said = json.loads(harness.run([DMI_TRACE, "show", "--json", "--step", number, run.folder]).stdout)
+    names = collections.Counter(r["name"] for r in said["ranges"] if not r["overlaps"])
+    numbers = [r["facts"]["number"] for r in said["ranges"] if r["name"] == "EngineCore::Step"]
+    check(numbers == [number, number + 1], "the step, and the beginning of the next one", numbers)
+    wanted = {"EngineCore::Execute": 2, "EngineCore::Schedule": 1, "EngineCore::Output": 1, "ModelRunner::Draft": 1, "ModelRunner::Bookkeep": 1, "CacheEngine::Save": 1}
+    check({name: names[name] for name in wanted} == wanted, "and what it did; the next step's draft lies before it says its step, too", names)
 
 
 def test_a_kill_leaves_complete_chunks(check, server, seeds):

@@ -4,12 +4,21 @@
 Each row that is captured holds the token and the position that SGLang computed there, so a row that is said to be another
 request's, or at another position, is seen. sglang_client.py says what is SGLang's there and what is not.
 """
+import collections
+import json
+import sys
+
 import pytest
 
 import adapter_runs
 import engine_env
 import harness
-from adapter_runs import MARKS
+from adapter_runs import HERE, MARKS
+from harness import DMI_RUN, ROOT, STANDIN
+
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+import format_reader  # noqa: E402
 
 pytestmark = MARKS
 
@@ -75,6 +84,23 @@ def test_a_version_that_nobody_tried(check, tmp_path, engines):
                 check(rows == [[tokens[p], p] for p in tensor.positions], f"{tensor.key}: tokens", rows)
                 n += len(rows)
     check(n > 200, "records have ids after the trial", n)
+
+
+def test_ranges_of_a_trace(check, tmp_path, engines):
+    """SGLang's processes without a HookSpec: the one that takes requests has theirs, the one that serves has its steps."""
+    python, env = engines
+    engine_env.write_site(tmp_path, "TappedForCausalLM")
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{tmp_path / 'site'}:{env['PYTHONPATH']}", "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
+    done = harness.run([DMI_RUN, "--trace", "--out", tmp_path / "RUN", "--", python, HERE / "sglang_client.py", "5", tmp_path], env=env, timeout=600)
+    told = json.loads(done.stdout.splitlines()[-1])
+    ranges = [one for run in harness.runs_of(tmp_path / "RUN") for one in format_reader.Run(run).ranges]
+    requests = {name.split()[1]: facts for *_, name, facts in ranges if name.startswith("LLMEngine::Request")}
+    check({name: (facts["prompt"], facts["prompt"] + facts["generated"]) for name, facts in requests.items()} ==
+          {name: (about["n_prompt"], len(about["tokens"])) for name, about in told.items()}, "each request with its tokens", (requests, done.stderr[-800:]))
+    names = collections.Counter(one[6] for one in ranges)
+    steps = names["EngineCore::Step"]
+    check(steps > 20 and all(names[name] >= steps - 1 for name in ("EngineCore::Schedule", "EngineCore::Execute", "EngineCore::Output", "ModelRunner::Preprocess",
+                                                                   "ModelRunner::Forward", "ModelRunner::Sample", "Worker::Response")), "each step's parts", names)
 
 
 def test_capture_on_request(check, tmp_path, engines):

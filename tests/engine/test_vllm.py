@@ -4,7 +4,9 @@
 Each row that is captured holds the token and the position that vLLM computed there, so a row that is said to be another request's,
 or at another position, is seen. vllm_client.py says what is vLLM's there and what is not.
 """
+import collections
 import json
+import sys
 
 import pytest
 
@@ -14,6 +16,10 @@ import harness
 import versions
 from adapter_runs import HERE, MARKS
 from harness import DMI_RUN, ROOT, STANDIN
+
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+import format_reader  # noqa: E402
 
 pytestmark = MARKS
 
@@ -77,6 +83,23 @@ def test_vllm(check, tmp_path, engines, kind, options, version):
     # a process of vLLM's own that looks at the model's class leaves a run, too
     steps = sorted((counters.steps, counters.steps_refused) for counters in map(harness.Counters, harness.runs_of(tmp_path / "RUN")))
     check(steps[-1] == (told["steps"], 0) and not any(map(sum, steps[:-1])), "each step is taken, none refused", (steps, told["steps"]))
+
+
+RUNNERS = {"v1": {"Preprocess", "Forward", "Postprocess", "Sample", "Bookkeep", "EpLB", "Output", "Draft"},
+           "v2": {"Preprocess", "Forward", "Sample", "Postprocess", "Output", "EpLB"}}
+
+
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_ranges_of_a_trace(check, tmp_path, engines, kind):
+    """vLLM's scheduler and runners beside a capture: each range of the catalogue comes as often as its method is called."""
+    python, env = engines
+    told, said = serve((python, env | {"DMI_TRACE": "steps"}), tmp_path, kind, *(["speculate"] if kind == "v1" else []))
+    names = collections.Counter(name for run in harness.runs_of(tmp_path / "RUN") for *_, name, _ in format_reader.Run(run).ranges)
+    wanted = {f"ModelRunner::{word}" for word in RUNNERS[kind]} | {"EngineCore::Schedule", "EngineCore::Output"}
+    check(set(names) == wanted, "the names", names)
+    check(names["EngineCore::Schedule"] >= told["steps"] and names["ModelRunner::Preprocess"] >= told["steps"], "in each step", (names, told["steps"]))
+    lines = [line for line in said.splitlines() if "dmi.vllm: " in line]
+    check(all("no range" in line for line in lines), "the adapter names what did not come, and complains of nothing else", lines)
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2"])

@@ -483,6 +483,19 @@ static int end_request(char **w)
     return end ? end(w[1], number(w[2])) : DMI_STATUS_OFF;
 }
 
+/* overlaps NAME MS: a range that began so many milliseconds ago, and ends */
+static int overlapping_range(char **w)
+{
+    int (*begin)(const char *, uint64_t, uint32_t) = dlsym(RTLD_DEFAULT, "dmi_range_begin_at");
+    int (*end)(void) = dlsym(RTLD_DEFAULT, "dmi_range_end");
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    int r =
+        begin ? begin(w[1], ns - value(w[2]) * 1000000u, DMI_RANGE_FLAG_OVERLAPS) : DMI_STATUS_OFF;
+    return r || !end ? r : end();
+}
+
 /* range NAME; rangefact KEY VALUE; rangeend */
 static int range(const char *op, char **w)
 {
@@ -793,6 +806,8 @@ static int dmi_line(const char *op, char **w)
         return dmi_end();
     if (!strncmp(op, "range", 5))
         return range(op, w);
+    if (!strcmp(op, "overlaps"))
+        return overlapping_range(w);
     if (!strcmp(op, "flush"))
         return dmi_wait(w[1]);
     return -100;

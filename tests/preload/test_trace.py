@@ -33,7 +33,7 @@ def alike(bench, what, script, text, **env):
     """The program says the same, and computes the same, with and without the library; but whether a step was taken."""
     def told(result):
         lines = (line.split() for line in result.stdout.splitlines())
-        return result.code, [line[:1] if line[0] in ("step", "stepend", "range", "rangeend") else line for line in lines]
+        return result.code, [line[:1] if line[0] in ("step", "stepend", "range", "rangeend", "overlaps") else line for line in lines]
     command = {"command": env.pop("command")} if "command" in env else {}
     without, result = bench.run(script, preload=False, **command), bench.run(script, text, **command, **env)
     bench.check(told(result) == told(without), f"{what}: the program says the same without the library", (result.stderr[-800:], told(result), told(without)))
@@ -158,6 +158,17 @@ def test_ranges_of_threads(bench):
     lost = sum(value for _, value, kind, _ in run.marks if kind == 6)
     bench.check(len(run.ranges) + lost == 5040 and lost >= 8 and max(r[4] for r in run.ranges) == 31, "what is too deep or too fast is lost, and counted",
                 (len(run.ranges), lost))
+
+
+def test_ranges_that_began_before(bench):
+    """dmi_range_begin_at(): ranges that overlap one another, as requests do, stand as they are."""
+    script = [*START, *step(7, "range Step", *FORWARD, "overlaps a 5000", "overlaps b 3000", "rangeend"), "overlaps c -9000"]
+    result = bench.run(script, None, DMI_TRACE="steps")
+    ranges = traced(result).ranges
+    bench.check([(name, source, depth) for *_, depth, source, name, _ in ranges] == [("a", 3, 1), ("b", 3, 1), ("Step", 1, 0)], "those that began before", (ranges, result.stderr))
+    a, b = (r[0] for r in ranges[:2])
+    bench.check(1.9e9 < b - a < 2.1e9 and 4.9e9 < ranges[0][1] - a < 8e9, "begin when they are said to", ranges)
+    bench.check([line.split()[1] for line in result.stdout.splitlines() if line.startswith("overlaps")] == ["0", "0", "-22"], "not ahead of time", result.stdout)
 
 
 @pytest.mark.built(NVTX, MODULE)

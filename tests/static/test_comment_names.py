@@ -21,6 +21,7 @@ FOREIGN = {
     "ask_NAME": "the form of the questions' names (tests/gpu/facts/questions.def)",
     "__cudaRegisterFatBinary": "the CUDA runtime's",
     "this_grid": "CUDA's cooperative groups'",
+    "wait_for_layer_load": "vLLM's", "save_kv_layer": "vLLM's", "postprocess_sampled": "vLLM's",
     "llama_model_default_params": "llama.cpp's",
     "llama_context_default_params": "llama.cpp's",
 }

@@ -7,6 +7,7 @@ import statistics
 import time
 
 from .batch import Layout, Rows
+from .catalogue import Catalogue, Unsaid
 from .device import Device
 from .drafts import Drafter
 from .dtypes import DTYPES
@@ -62,6 +63,9 @@ class Timing:
 class Engine:
     def __init__(self, opt, part, group):
         self.opt, self.part, self.ranks = opt, part, join(part, group)
+        self.says = Catalogue() if opt.spans else Unsaid()
+        if self.ranks:
+            self.ranks.says = self.says
         self.dtype, gguf = DTYPES[opt.dtype], Gguf(opt.model or packaged_model())
         self.device = Device(part.number)
         self.load_kernels()
@@ -82,7 +86,7 @@ class Engine:
         self.steps = Steps(part, not opt.no_prefix_cache) if opt.steps else Silent()
         self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
         self.scheduler = Scheduler(batch=opt.batch, chunk=opt.chunk, n_blocks=opt.blocks, block_size=BLOCK, max_rows=MAX_ROWS,
-                                   speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule())
+                                   speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule(), says=self.says)
         self.timing = Timing()
         self.trace = open(opt.trace, "w", encoding="utf-8") if opt.trace and part.number == 0 else None
 
@@ -95,7 +99,7 @@ class Engine:
         """Of a model of @shape with these weights; its kernels have run once."""
         model = Model(self.device, self.weights, shape, self.part, self.dtype, self.layout, n_slots=(self.opt.blocks + 1) * BLOCK,
                       block_size=BLOCK, n_positions=POSITIONS, **more)
-        runner = Runner(model, self.opt.mode, self.ranks, ranges=Ranges(self.opt.nvtx) if self.opt.nvtx else None)
+        runner = Runner(model, self.opt.mode, self.ranks, ranges=Ranges(self.opt.nvtx) if self.opt.nvtx else None, says=self.says)
         runner.warm_up()
         return runner
 
@@ -128,7 +132,8 @@ class Engine:
             n_alive = sum(map(len, (self.scheduler.coming, self.scheduler.waiting, self.scheduler.running)))
             for name, which, limit in self.scheduler.choice.more(step, n_alive):
                 self.add(self.given[which], name, limit)
-            self.timing.step(self.step, step)
+            with self.says.range("EngineCore::Step", number=step):
+                self.timing.step(self.step, step)
             step += 1
         self.steps.idle()
         left = [*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.coming]
@@ -141,31 +146,47 @@ class Engine:
             self.timing.report(self.opt)
 
     def step(self, number):
-        plan = self.scheduler.schedule(number)
+        with self.says.range("EngineCore::Schedule") as said:
+            plan = self.scheduler.schedule(number)
+            said.say(requests=len(plan.items), tokens=sum(item.n_rows for item in plan.items), preempted=len(plan.preempted))
         self.steps.ended([(request, "aborted") for request in plan.aborted])
         if not plan.items:
             return
-        if self.drafter:
-            self.drafter.propose(plan)
-        rows = Rows.of(plan, BLOCK)
-        n_padded, replayed = self.runner.padded(rows, len(rows.last) == rows.n)
-        self.steps.begin(plan, n_padded)
-        self.timing.kind = f"{n_padded} rows, {'replayed' if replayed else 'launched'}"
-        self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
-        best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
-        self.record(plan, rows, n_padded, replayed)
-        best = iter(best)
-        verified, ended = self.scheduler.commit(plan, [[next(best) for _ in range(item.n_drafts + 1)] for item in plan.items])
-        if self.dump:
-            self.dump.write(plan, rows, verified)
-        self.steps.verified(number, verified)
-        self.steps.ended(ended)
+        with self.says.range("EngineCore::Execute"):
+            rows, best = self.execute(plan)
+        with self.says.range("EngineCore::Output"):
+            best = iter(best)
+            verified, ended = self.scheduler.commit(plan, [[next(best) for _ in range(item.n_drafts + 1)] for item in plan.items])
+            if self.dump:
+                self.dump.write(plan, rows, verified)
+            self.steps.verified(number, verified)
+            self.steps.ended(ended)
         if self.opt.check:
             self.scheduler.check()
 
+    def execute(self, plan):
+        """(its rows, the tokens that were sampled)"""
+        if self.drafter:
+            with self.says.range("ModelRunner::Draft"):
+                self.drafter.propose(plan)
+        with self.says.range("ModelRunner::Preprocess"):
+            rows = Rows.of(plan, BLOCK)
+            n_padded, replayed = self.runner.padded(rows, len(rows.last) == rows.n)
+            self.steps.begin(plan, n_padded)
+        self.timing.kind = f"{n_padded} rows, {'replayed' if replayed else 'launched'}"
+        self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
+        best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
+        with self.says.range("ModelRunner::Bookkeep"):
+            self.record(plan, rows, n_padded, replayed)
+        return rows, best
+
     def merged(self, best, n):
         """The likeliest tokens over all ranks' parts of the vocabulary, known to every process."""
-        return best["at"].tolist() if self.ranks is None else self.ranks.tokens(best, n, self.first_tokens)
+        if self.ranks is None:
+            with self.says.range("ModelRunner::Output"):
+                return best["at"].tolist()
+        with self.says.range("EngineCore::CollectiveRpc"):
+            return self.ranks.tokens(best, n, self.first_tokens)
 
     # ---- results
 

@@ -17,6 +17,7 @@ import time
 import numpy as np
 
 from .batch import BEST
+from .catalogue import Unsaid
 from .model import Part
 
 # A process that is in the n-th round has seen all others begin it, so nobody still reads what it wrote two rounds before.
@@ -45,7 +46,7 @@ def start_all(opt):
 class Ranks:
     def __init__(self, part, folder):
         self.part, self.n, self.me = part, part.ranks * part.stages, part.number
-        self.written, self.sockets = 0, {}
+        self.written, self.sockets, self.says = 0, {}, Unsaid()
         fd = os.open(folder / "memory", os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(fd, self.n * SLOTS * SLOT_BYTES)
         self.memory = mmap.mmap(fd, self.n * SLOTS * SLOT_BYTES)
@@ -128,7 +129,8 @@ class Ranks:
         @first_token: of each rank's part."""
         last = self.peers(self.part.stages - 1)
         if best is not None:
-            self.post(best.tobytes(), [p for p in range(self.n) if p != self.me])
+            with self.says.range("Worker::Response"):
+                self.post(best.tobytes(), [p for p in range(self.n) if p != self.me])
         every = [best if p == self.me else np.frombuffer(self.wait(p, n * BEST.itemsize), BEST) for p in last]
         values = np.stack([part["value"] for part in every])
         winner = values.argmax(axis=0)  # of equal ones the first rank, which has the lower tokens

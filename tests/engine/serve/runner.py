@@ -3,6 +3,7 @@
 import numpy as np
 
 from .batch import BEST, Rows
+from .catalogue import Unsaid
 from .program import Builder
 from .ranges import NoRanges
 
@@ -48,11 +49,11 @@ class Model:
 
 
 class Runner:
-    def __init__(self, model, mode, ranks=None, tap=None, ranges=None):
+    def __init__(self, model, mode, ranks=None, tap=None, ranges=None, says=Unsaid()):
         """@mode: eager, graph or piecewise; @ranks: where sums and hand-overs go through, None: there are none; @tap: called with
-        each launch and its rows, right after it; @ranges: of modules."""
+        each launch and its rows, right after it; @ranges: of modules; @says: what the engine does when."""
         self.model, self.mode, self.ranks, self.device = model, mode, ranks, model.device
-        self.tap, self.ranges = tap, ranges or NoRanges()
+        self.tap, self.ranges, self.says = tap, ranges or NoRanges(), says
         self.graphs = {}
 
     # ---- how a step is padded
@@ -77,6 +78,10 @@ class Runner:
 
     def run(self, rows, n_padded, replayed, dump=None):
         """Queue a forward. @dump: called with each launch's views and rows right after it; then nothing is replayed."""
+        with self.says.range("ModelRunner::Forward", rows=n_padded, replayed=int(replayed)):
+            self.queue(rows, n_padded, replayed, dump)
+
+    def queue(self, rows, n_padded, replayed, dump):
         model = self.model
         self.device.upload(model.layout.pack(rows), model.inputs)
         for key, kind, pieces in self.parts(n_padded, replayed):
@@ -141,7 +146,8 @@ class Runner:
 
     def sampled(self, n):
         """The likeliest tokens of the first @n rows that sample, and how likely: waits for the step."""
-        return self.device.download(self.model.best, n, BEST)
+        with self.says.range("ModelRunner::Sample"):
+            return self.device.download(self.model.best, n, BEST)
 
     def warm_up(self):
         """Run every kernel once, as engines do before they capture: first uses load code."""

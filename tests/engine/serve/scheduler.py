@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from .blocks import BlockPool, chain
+from .catalogue import Unsaid
 
 
 @dataclass(eq=False)
@@ -95,12 +96,12 @@ class Plan:
 
 
 class Scheduler:
-    def __init__(self, *, batch, chunk, n_blocks, block_size=16, max_rows=128, speculate=0, share=True, schedule=None):
+    def __init__(self, *, batch, chunk, n_blocks, block_size=16, max_rows=128, speculate=0, share=True, schedule=None, says=Unsaid()):
         """@batch: requests at a time; @chunk: tokens of a request a step, 0: any number; @max_rows: of a step."""
         from .schedule import Schedule
         self.batch, self.chunk, self.block_size = batch, chunk or max_rows, block_size
         self.max_rows, self.speculate, self.share = max_rows, speculate, share
-        self.choice = schedule or Schedule()
+        self.choice, self.says = schedule or Schedule(), says
         self.pool = BlockPool(n_blocks)
         self.coming, self.waiting, self.running, self.finished = [], deque(), [], []
 
@@ -111,6 +112,7 @@ class Scheduler:
         if n_blocks > len(self.pool.holders) - 1:
             raise SystemExit(f"request {request.id} needs {n_blocks} blocks, there are {len(self.pool.holders) - 1}")
         self.coming.append(request)
+        self.says.request_began(request)
 
     @property
     def has_work(self):
@@ -123,6 +125,7 @@ class Scheduler:
                 of.remove(request)
         request.reason = reason
         self.finished.append(request)
+        self.says.request_ended(request)
 
     def release(self, request):
         # The last ones first: of what is cached, a prompt's beginning is kept longest.
@@ -212,7 +215,9 @@ class Scheduler:
             request = self.waiting[0]
             if id(request) in forced_out:
                 return
-            self.take_cached(request)
+            with self.says.range("CacheEngine::Load") as said:
+                self.take_cached(request)
+                said.say(tokens=request.n_computed)
             n, drafts = self.wanted(plan, request, budget)
             if not self.reserve(request, request.n_computed + n + drafts):
                 self.release(request)
@@ -247,7 +252,9 @@ class Scheduler:
                 if reason:
                     ended.append((request, reason))
             request.known = max(request.known, request.n_computed)
-            self.publish(request)
+        with self.says.range("CacheEngine::Save"):
+            for item in plan.items:
+                self.publish(item.request)
         for request, reason in ended:
             self.finish(request, reason)
         return verified, ended
