@@ -26,14 +26,24 @@ void weight_map_deinit(struct weight_map *m)
     *m = (struct weight_map){ 0 };
 }
 
+static float largest(const float *weights, int64_t first, int64_t end, float most)
+{
+    for (int64_t key = first; key < end; key++)
+        most = weights[key] > most || isnan(weights[key]) ? weights[key] : most;
+    return most;
+}
+
 void weight_map_add(struct weight_map *m, const struct dmi_analyze_rows *rows, bool skip_first)
 {
+    int64_t n_columns = (int64_t)m->n_columns;
     for (uint32_t i = 0; i < rows->n; i++) {
         float *cells = m->cells + (rows->first_query + i) * m->n_rows / m->n_queries * m->n_columns;
-        for (int64_t key = skip_first; key <= rows->queries[i]; key++) {
-            float *cell = &cells[(size_t)key * m->n_columns / (size_t)m->n_keys];
-            float weight = rows->weights[i * rows->stride + (size_t)key];
-            *cell = weight > *cell || isnan(weight) ? weight : *cell;
+        int64_t end = rows->queries[i] + 1;
+        for (int64_t column = 0, key = 0, next; key < end; column++, key = next) {
+            next =
+                ((column + 1) * m->n_keys + n_columns - 1) / n_columns; /* the next one's first */
+            cells[column] = largest(rows->weights + i * rows->stride, key ? key : skip_first,
+                                    next < end ? next : end, cells[column]);
         }
     }
 }

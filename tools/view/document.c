@@ -4,8 +4,11 @@
 #include "core/cleanup.h"
 #include "core/utf8.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+
+#define AT_A_TIME (64 << 10) /* bytes that are handed out together, at least */
 
 /* ------------------------------------------------------------------------- text */
 
@@ -37,6 +40,25 @@ json_t *document_text(const char *s)
     return s ? document_bytes(s, strlen(s)) : json_null();
 }
 
+/* ------------------------------------------------------------------------- the file */
+
+uint64_t document_bytes_so_far(const struct document *d)
+{
+    return d->n_written + d->out.n;
+}
+
+int document_finish(struct document *d)
+{
+    if (d->out.failed)
+        return -ENOMEM;
+    if (!d->write || d->failure)
+        return d->failure;
+    d->failure = d->write(d->arg, d->out.data, d->out.n, d->n_written);
+    d->n_written += d->out.n;
+    d->out.n = 0;
+    return d->failure;
+}
+
 /* ------------------------------------------------------------------------- JSON in a script */
 
 /* Characters that could end a script or begin a comment there stand in strings alone, where JSON may escape them. */
@@ -52,8 +74,16 @@ static int add_escaped(const char *data, size_t n, void *to)
     return 0;
 }
 
+/* Hands out what is in memory, if that is much; a failure is there at the end. */
+static void settle(struct document *d)
+{
+    if (d->write && d->out.n > AT_A_TIME)
+        (void)document_finish(d);
+}
+
 static void put_key(struct document *d, const char *key)
 {
+    settle(d);
     text_add(&d->out, d->comma ? ",\n" : "", d->comma ? 2 : 0);
     if (key)
         text_printf(&d->out, "\"%s\":", key);
@@ -101,7 +131,12 @@ static void add_base64(struct text *to, const uint8_t *data, size_t n)
 static void put_base64(struct document *d, const void *data, size_t n)
 {
     text_add(&d->out, "\"", 1);
-    add_base64(&d->out, data, n);
+    for (size_t i = 0; i < n; i += AT_A_TIME / 4 * 3) {
+        size_t left = n - i;
+        add_base64(&d->out, (const uint8_t *)data + i,
+                   left < AT_A_TIME / 4 * 3 ? left : AT_A_TIME / 4 * 3);
+        settle(d);
+    }
     text_add(&d->out, "\"", 1);
 }
 

@@ -17,8 +17,19 @@ struct document {
     struct text out;
     bool
         in_page; /* for a page: nothing in it ends a script, and arrays are base64 of little-endian elements */
-    bool comma; /* private */
+    int (*write)(void *arg, const void *data, size_t n, uint64_t at); /* takes what is there, from
+                       time to time: 0 or -errno; NULL: all of it stays in memory */
+    void *arg;
+    uint64_t n_written; /* private: bytes that it took */
+    int failure;        /* private: of it */
+    bool comma;         /* private */
 };
+
+/* Bytes of all that was added so far. */
+uint64_t document_bytes_so_far(const struct document *d);
+
+/* Hands out what is still in memory. Return: 0 or -errno, also of what was handed out before. */
+int document_finish(struct document *d);
 
 /* A string as people see it, as a new value; NULL: null. A byte that is no UTF-8 is `\xNN`, what is not printable `\u{N}`. */
 json_t *document_text(const char *s);

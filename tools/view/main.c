@@ -198,8 +198,8 @@ static void options_deinit(struct options *o)
 
 uint64_t view_room(const struct view_report *report)
 {
-    uint64_t used =
-        report->n_around + report->document.out.n + 4096; /* what is left out is said, too */
+    uint64_t used = report->n_around + document_bytes_so_far(&report->document) +
+                    4096; /* what is left out is said, too */
     return used < report->max_bytes ? report->max_bytes - used : 0;
 }
 
@@ -320,41 +320,56 @@ static int build(struct err *err, struct view_report *report, const struct optio
     document_add(d, "damaged_rows", value_u64(report->n_damaged));
     document_add(d, "left_out", json_incref(report->left_out));
     document_end(d, '}');
-    if (!r && d->out.failed)
-        r = err_set_errno(err, ENOMEM, "cannot build the report");
+    int e = r ? 0 : document_finish(d);
+    return e ? err_set_errno(err, -e, "cannot write the report") : r;
+}
+
+static uint64_t bytes_of(const char *begin, const char *end)
+{
+    return (uint64_t)(end - begin);
+}
+
+static int write_document(void *arg, const void *data, size_t n, uint64_t at)
+{
+    const struct place *place = arg;
+    return place_write(place->fd, data, n, bytes_of(view_page_before, view_page_before_end) + at);
+}
+
+/* The page's own pieces lie around the document, which is written as it is built. */
+static int keep(struct err *err, struct view_report *report, const struct options *o,
+                struct place *place)
+{
+    struct document *d = &report->document;
+    uint64_t n_before = bytes_of(view_page_before, view_page_before_end),
+             n_after = bytes_of(view_page_after, view_page_after_end);
+    char size[24];
+    int r = place_open(err, place);
+    if (r)
+        return r;
+    d->write = write_document;
+    d->arg = place;
+    int e = place_write(place->fd, view_page_before, n_before, 0);
+    if (!e && (r = build(err, report, o)))
+        return r;
+    if (!e)
+        e = place_write(place->fd, view_page_after, n_after, n_before + document_bytes_so_far(d));
+    if (e)
+        return err_set_errno(err, -e, "cannot write the report");
+    ticker_stop();
+    r = place_keep(err, place);
+    if (!r)
+        printf("report   %s, %s\n", place->path,
+               bytes_text((double)(report->n_around + document_bytes_so_far(d)), size));
     return r;
 }
 
-static int write_page(struct err *err, const struct view_report *report, int fd)
+/* As JSON, once all of it is there. */
+static int print(struct err *err, struct view_report *report, const struct options *o)
 {
-    const struct text *data = &report->document.out;
-    const struct {
-        const char *at;
-        size_t n;
-    } pieces[] = { { view_page_before, (size_t)(view_page_before_end - view_page_before) },
-                   { data->data, data->n },
-                   { view_page_after, (size_t)(view_page_after_end - view_page_after) } };
-    uint64_t at = 0;
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-        int r = place_write(fd, pieces[i].at, pieces[i].n, at);
-        if (r)
-            return err_set_errno(err, -r, "cannot write the report");
-        at += pieces[i].n;
-    }
-    return 0;
-}
-
-static int keep(struct err *err, const struct view_report *report, struct place *place)
-{
-    int r = place_open(err, place);
+    int r = build(err, report, o);
+    ticker_stop();
     if (!r)
-        r = write_page(err, report, place->fd);
-    if (!r)
-        r = place_keep(err, place);
-    char size[24];
-    if (!r)
-        printf("report   %s, %s\n", place->path,
-               bytes_text((double)(report->n_around + report->document.out.n), size));
+        printf("%s\n", report->document.out.data);
     return r;
 }
 
@@ -393,12 +408,7 @@ static int report_of(struct err *err, struct view_report *report, struct options
     report->pairs = o->pairs.all;
     report->n_pairs = o->pairs.n;
     if (!r)
-        r = build(err, report, o);
-    ticker_stop();
-    if (!r && o->json)
-        printf("%s\n", report->document.out.data);
-    else if (!r)
-        r = keep(err, report, &place);
+        r = o->json ? print(err, report, o) : keep(err, report, o, &place);
     return r;
 }
 
@@ -417,8 +427,8 @@ static int view(struct options *o)
                                   .other_path = o->other,
                                   .max_bytes = o->max_bytes,
                                   .document = { .in_page = !o->json } };
-    report.n_around = (uint64_t)(view_page_before_end - view_page_before) +
-                      (uint64_t)(view_page_after_end - view_page_after);
+    report.n_around = bytes_of(view_page_before, view_page_before_end) +
+                      bytes_of(view_page_after, view_page_after_end);
     if ((o->config && dmi_analyze_model_open(o->config, &report.model, why, sizeof why)) ||
         dmi_read_open(o->run, &report.run, why, sizeof why)) {
         complain("%s", why);

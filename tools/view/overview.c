@@ -104,9 +104,11 @@ static void add_requests(struct view_report *report, uint64_t n)
 {
     struct document *d = &report->document;
     struct dmi_read_request r = { .size = sizeof r };
-    uint64_t i = 0, room = view_room(report) / 4 + d->out.n;
+    uint64_t i = 0, room = view_room(report) / 4 + document_bytes_so_far(d);
     document_begin(d, "requests", '[');
-    for (; d->out.n + BYTES_A_REQUEST < room && !dmi_read_request(report->run, i, &r); i++)
+    for (;
+         document_bytes_so_far(d) + BYTES_A_REQUEST < room && !dmi_read_request(report->run, i, &r);
+         i++)
         document_add(d, NULL, request_value(&r));
     document_end(d, ']');
     if (n > i)
