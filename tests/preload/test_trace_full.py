@@ -91,6 +91,7 @@ def test_beside_a_capture(bench):
     bench.check(own == [sum(r.name.startswith("dmi_") and r.step == t["number"] + FIRST for r in run.ran) for t in run.step_times] and any(own), "own kernels", own)
 
 
+@pytest.mark.since(12030, "names of functions")
 def test_steps_that_kernels_begin_in_several_threads(bench):
     script = [*START, *forward(0), *forward(1), "sync", *forward(2), "digest p 256"]
     result, run, log = full(bench, "named", script, DMI_TRACE_STEP="kernel:^first$")

@@ -351,8 +351,10 @@ START_TEST(whatever_is_said_is_right)
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int seeds = argc > 1 ? atoi(argv[1]) : 200;
+
     Suite *suite = suite_create("trace_join");
     TCase *c = tcase_create("join");
     tcase_add_checked_fixture(c, set_up, tear_down);
@@ -363,7 +365,7 @@ int main(void)
     tcase_add_test(c, streams_with_steps_of_several_threads_are_not_known);
     tcase_add_test(c, a_graph_that_comes_in_parts_is_one_launch);
     tcase_add_test(c, threads_of_one_step_are_counted_together);
-    tcase_add_loop_test(c, whatever_is_said_is_right, 0, 200);
+    tcase_add_loop_test(c, whatever_is_said_is_right, 0, seeds);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
