@@ -4,6 +4,7 @@
 #include "analyze/kernel.h"
 #include "analyze/operand.h"
 #include "analyze/parallel.h"
+#include "analyze/spill.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,8 +40,9 @@ struct attention {
     float *rows;             /* by head, query: scores, then weights */
     float *sums;             /* by head, query: weights times v */
     struct operand_block keys, values;
-    size_t ahead;    /* index of the query that q_read begins with */
-    size_t first, n; /* the queries of now, by their index in the plan */
+    struct spill kept; /* where they are blocks: of keys and of values in turn */
+    size_t ahead;      /* index of the query that q_read begins with */
+    size_t first, n;   /* the queries of now, by their index in the plan */
 };
 
 static size_t round_up(size_t n, size_t to)
@@ -63,6 +65,19 @@ static size_t memory_of(const struct attention *a)
     return p->n_memory ? p->n_memory : between(needed, USUAL_MEMORY, MOST_UNASKED);
 }
 
+/* Of the heads that share a KV head, how many are wanted at most. */
+static size_t most_wanted(const struct plan *p)
+{
+    uint32_t share = p->n_heads / p->n_kv_heads, n = 0;
+    size_t most = 1;
+    for (size_t i = 0; i < p->n_layers; i++)
+        for (uint32_t h = 0; h < p->n_heads; h++) {
+            n = (h % share ? n : 0) + p->layers[i].wanted[h];
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
 /*
  * Five eighths of the memory are for keys and values, two for rows of weights, one for what is read ahead. Where keys and values of all
  * heads are more, KV heads come one after the other, as many at a time as fit.
@@ -70,7 +85,7 @@ static size_t memory_of(const struct attention *a)
 static void divide_memory(struct attention *a)
 {
     const struct plan *p = a->plan;
-    size_t eighth = memory_of(a) / 8 / sizeof(float), share = p->n_heads / p->n_kv_heads;
+    size_t eighth = memory_of(a) / 8 / sizeof(float), share = most_wanted(p);
     size_t a_key = p->dim + a->value_dim, a_query = p->n_heads * (p->dim + p->value_dim);
     size_t by_keys = between(5 * eighth / (a_key * a->n_keys), 1, p->n_kv_heads);
     size_t by_rows = between(2 * eighth / (share * a->n_keys * GOOD_QUERIES), 1, p->n_kv_heads);
@@ -99,7 +114,9 @@ static int take_memory(struct attention *a)
     a->n_keys = round_up((size_t)p->n_keys, KERNEL_LANES);
     a->value_dim = round_up(p->value_dim, KERNEL_LANES);
     divide_memory(a);
-    size_t n_heads = a->most_kv * (p->n_heads / p->n_kv_heads);
+    size_t n_heads = a->most_kv * most_wanted(p);
+    size_t n_blocks = a->n_block < a->n_keys ? 2 * (a->n_keys / a->n_block + 1) : 0;
+    size_t dim = p->dim > a->value_dim ? p->dim : a->value_dim;
     a->heads = calloc(p->n_heads, sizeof *a->heads);
     a->q_read = floats(a->n_ahead, p->n_heads, p->dim);
     a->z_read = floats(a->n_ahead, p->n_heads, p->value_dim);
@@ -110,7 +127,8 @@ static int take_memory(struct attention *a)
     a->keys.data = floats(a->most_kv, a->n_block, p->dim);
     a->values.data = floats(a->most_kv, a->n_block, a->value_dim);
     bool all = a->heads && a->q_read && a->z_read && a->z_there && a->queries && a->rows &&
-               a->sums && a->keys.data && a->values.data;
+               a->sums && a->keys.data && a->values.data &&
+               !spill_init(&a->kept, a->most_kv * a->n_block * dim * sizeof(float), n_blocks);
     return all ? 0 : err_set(a->err, -ENOMEM, "no memory for attention over %zu keys", a->n_keys);
 }
 
@@ -125,6 +143,7 @@ static void give_back_memory(struct attention *a)
     free(a->sums);
     free(a->keys.data);
     free(a->values.data);
+    spill_deinit(&a->kept);
 }
 
 /* ------------------------------------------------------------------------- one head's part */
@@ -326,30 +345,35 @@ static void spread_queries(struct attention *a)
                    p->dim * sizeof(float));
 }
 
-typedef int read_block(struct attention *a, const struct operand_block *wanted);
-
-static int read_keys(struct attention *a, const struct operand_block *wanted)
+/* The block of keys, or of values, that begins at @at: it is in memory, kept in the file, or decoded and kept. */
+static int have_block(struct attention *a, bool values, size_t at)
 {
-    return operand_keys(a->err, a->plan, wanted, a->n_block, &a->keys);
-}
-
-static int read_values(struct attention *a, const struct operand_block *wanted)
-{
-    return operand_values(a->err, a->plan, wanted, a->n_block, a->value_dim, &a->values);
+    const struct plan *p = a->plan;
+    const size_t n = min_of(a->n_block, (size_t)p->n_keys - at);
+    const struct operand_block wanted = { a->layer, a->kv_first, a->n_kv, (int64_t)at, n, NULL };
+    struct operand_block *b = values ? &a->values : &a->keys;
+    size_t n_bytes = a->n_kv * a->n_block * (values ? a->value_dim : p->dim) * sizeof(float);
+    size_t number = 2 * (at / a->n_block) + values;
+    if (operand_has(b, &wanted))
+        return 0;
+    b->layer = NULL;
+    if (spill_load(&a->kept, number, b->data, n_bytes)) {
+        operand_becomes(b, &wanted);
+        return 0;
+    }
+    int r = values ? operand_values(a->err, p, &wanted, a->n_block, a->value_dim, b)
+                   : operand_keys(a->err, p, &wanted, a->n_block, b);
+    if (!r)
+        spill_store(&a->kept, number, b->data, n_bytes);
+    return r;
 }
 
 /* Does the tasks of each head, for each block of keys that the queries see. */
-static int over_blocks(struct attention *a, read_block *read, void (*task)(void *, size_t))
+static int over_blocks(struct attention *a, bool values, void (*task)(void *, size_t))
 {
     size_t end = end_key(a, a->n - 1);
     for (size_t at = first_key(a, 0) / a->n_block * a->n_block; at < end; at += a->n_block) {
-        const struct operand_block wanted = { a->layer,
-                                              a->kv_first,
-                                              a->n_kv,
-                                              (int64_t)at,
-                                              min_of(a->n_block, (size_t)a->plan->n_keys - at),
-                                              NULL };
-        int r = read(a, &wanted);
+        int r = have_block(a, values, at);
         if (r)
             return r;
         parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), task, a);
@@ -377,14 +401,14 @@ static int hand_out(struct attention *a, dmi_analyze_take *take, void *arg)
 static int compute_group(struct attention *a)
 {
     spread_queries(a);
-    int r = over_blocks(a, read_keys, score);
+    int r = over_blocks(a, false, score);
     if (r)
         return r;
     parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), soften, a);
     if (!a->layer->is_checked)
         return 0;
     memset(a->sums, 0, a->n_heads * a->n_group * a->value_dim * sizeof *a->sums);
-    r = over_blocks(a, read_values, weigh);
+    r = over_blocks(a, true, weigh);
     if (!r)
         parallel(a->plan->n_threads, a->n_heads, compare, a);
     return r;
@@ -393,6 +417,7 @@ static int compute_group(struct attention *a)
 static int run_heads(struct attention *a, dmi_analyze_take *take, void *arg)
 {
     const struct plan *p = a->plan;
+    spill_clear(&a->kept);
     for (a->first = 0; a->first < p->n_queries; a->first += a->n) {
         int r = a->first % a->n_ahead ? 0 : read_ahead(a, a->first);
         a->n = min_of(a->n_group, p->n_queries - a->first);
@@ -439,7 +464,9 @@ static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
 
 int attention_run(struct err *err, struct plan *plan, dmi_analyze_take *take, void *arg)
 {
-    struct attention a = { .err = err, .plan = plan, .kernel = kernel_best() };
+    struct attention a = {
+        .err = err, .plan = plan, .kernel = kernel_best(), .kept = { .fd = -1 }
+    };
     int r = take_memory(&a);
     for (size_t i = 0; i < plan->n_layers && !r; i++) {
         a.layer = &plan->layers[i];

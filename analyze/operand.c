@@ -40,10 +40,17 @@ int operand_read(struct err *err, const struct plan_layer *l, const struct sourc
     return 0;
 }
 
-static bool has(const struct operand_block *b, const struct operand_block *wanted)
+bool operand_has(const struct operand_block *b, const struct operand_block *wanted)
 {
     return b->layer == wanted->layer && b->first_head == wanted->first_head &&
            b->n_heads == wanted->n_heads && b->first == wanted->first && b->n == wanted->n;
+}
+
+void operand_becomes(struct operand_block *b, const struct operand_block *wanted)
+{
+    float *data = b->data;
+    *b = *wanted;
+    b->data = data;
 }
 
 /* What copies rows of all KV heads, as they are read, into a block. @at: of the first row, in the block */
@@ -80,8 +87,6 @@ static int fill(struct err *err, const struct plan *p, const struct operand_bloc
                 pack_rows *pack, struct operand_block *b)
 {
     size_t width = (size_t)p->n_kv_heads * dim;
-    if (has(b, wanted))
-        return 0;
     _cleanup_(freep) float *rows = malloc(ROWS_AT_ONCE * width * sizeof *rows);
     if (!rows)
         return err_set(err, -ENOMEM, "no memory for keys and values");
@@ -94,9 +99,7 @@ static int fill(struct err *err, const struct plan *p, const struct operand_bloc
             return r;
         pack(p, wanted, rows, at, some, room, room_dim, b->data);
     }
-    float *data = b->data;
-    *b = *wanted;
-    b->data = data;
+    operand_becomes(b, wanted);
     return 0;
 }
 

@@ -23,11 +23,17 @@ struct operand_block {
 int operand_read(struct err *err, const struct plan_layer *layer, const struct sources *sources,
                  int64_t position, size_t n, size_t width, size_t dim, float *out);
 
+/* Does a block have what @wanted names: layer, heads, first and n? Its data is not looked at. */
+bool operand_has(const struct operand_block *block, const struct operand_block *wanted);
+
+/* A block's data is now that of @wanted, whose own data is not looked at. */
+void operand_becomes(struct operand_block *block, const struct operand_block *wanted);
+
 /**
  * operand_keys() - keys as panels (kernel.h), those of a KV head after those of the one before
  * @wanted: layer, heads, first and n of it are asked for; n is at most @room
  * @room: keys of a KV head that @block has room for, a multiple of KERNEL_LANES. The last panel's lanes after n hold any numbers
- * @block: stays as it is where it has what is wanted already. Return: as operand_read().
+ * @block: where it fails, it has nothing. Return: as operand_read().
  */
 int operand_keys(struct err *err, const struct plan *plan, const struct operand_block *wanted,
                  size_t room, struct operand_block *block);

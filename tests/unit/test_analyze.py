@@ -5,6 +5,7 @@ The runs hold random q, k, v and the z that follows from them, so that everythin
 """
 import ctypes
 import json
+import os
 import struct
 import subprocess
 
@@ -30,8 +31,8 @@ def fixture_libraries(monkeypatch):
     monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(BUILD / "analyze" / "libdmi_analyze.so.1"))
 
 
-def tool(*words, status=0):
-    done = subprocess.run([TOOL, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+def tool(*words, status=0, **env):
+    done = subprocess.run([TOOL, *map(str, words)], env=os.environ | env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == status, (done.returncode, done.stderr, done.stdout)
     return done
 
@@ -360,17 +361,19 @@ def test_the_header_of_a_gguf(tmp_path):
 
 
 def test_files_of_answers(tmp_path):
-    captured = Captured(Model(), 25)
+    captured = Captured(Model(), 80)
     run, out = write_run(tmp_path / "run", {"r1": captured}, ROTATED, chunks=(9,)), tmp_path / "a.safetensors"
     tool("attention", run, "-o", out, "--heads", "1,3", "--tokens", "4:", "--memory", "1")
     found = load_file(out)
+    tool("attention", run, "-o", tmp_path / "no.npy", "--heads", "1,3", "--tokens", "4:", "--memory", "1", TMPDIR="/nowhere")  # where no block can be kept
+    assert np.array_equal(np.load(tmp_path / "no.npy"), found["weights"])
     assert np.abs(found["weights"] - np.stack(captured.weights)[:, [1, 3], 4:]).max() < 2e-6
-    assert found["layers"].tolist() == [0, 1] and found["heads"].tolist() == [1, 3] and found["queries"].tolist() == list(range(4, 25))
+    assert found["layers"].tolist() == [0, 1] and found["heads"].tolist() == [1, 3] and found["queries"].tolist() == list(range(4, 80))
     with safe_open(out, "np") as file:
         said = file.metadata()
     assert said["what"] == "attention" and said["request"] == "r1" and said["run"] and json.loads(said["parameters"])["tokens"] == "4:"
     check = json.loads(said["checks"])[0]
-    assert check["name"] == "A v = z" and check["error"] < check["bound"] == 1e-3 and check["rows"] == 2 * 2 * 21
+    assert check["name"] == "A v = z" and check["error"] < check["bound"] == 1e-3 and check["rows"] == 2 * 2 * 76
     assert out.stat().st_mode & 0o777 == 0o600
     assert "there already" in tool("attention", run, "-o", out, status=2).stderr
     tool("attention", run, "-o", tmp_path / "a.npy")

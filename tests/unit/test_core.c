@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors, log lines, scope-bound owners, sockets and sorted arrays of core/. */
+/* Errors, log lines, scope-bound owners, sockets, sorted arrays and files without a name of core/. */
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/log.h"
 #include "core/socket.h"
 #include "core/sorted.h"
+#include "core/unnamed.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -254,6 +255,29 @@ START_TEST(the_first_field_that_differs_decides_an_order)
 }
 END_TEST
 
+/* What is beyond its end, and a folder that is not there, are errors. */
+START_TEST(a_file_without_a_name_lies_in_the_folder_that_is_said)
+{
+    char got[8] = { 0 }, was[PATH_MAX] = "/tmp";
+    const char *folder = getenv("TMPDIR");
+    if (folder)
+        snprintf(was, sizeof was, "%s", folder);
+    int fd = unnamed_open();
+    struct stat about;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fstat(fd, &about), 0);
+    ck_assert_uint_eq(about.st_nlink, 0);
+    ck_assert_int_eq(unnamed_write(fd, "somewhere", 9, 5), 0);
+    ck_assert_int_eq(unnamed_read(fd, got, 4, 9), 0);
+    ck_assert_str_eq(got, "wher");
+    ck_assert_int_eq(unnamed_read(fd, got, 8, 9), -EIO);
+    close(fd);
+    setenv("TMPDIR", "/nowhere/at/all", 1);
+    ck_assert_int_eq(unnamed_open(), -ENOENT);
+    setenv("TMPDIR", was, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core");
@@ -269,6 +293,7 @@ int main(void)
     tcase_add_test(tests, a_socket_is_not_seen_before_it_listens);
     tcase_add_test(tests, a_search_finds_the_first_that_is_not_before);
     tcase_add_test(tests, the_first_field_that_differs_decides_an_order);
+    tcase_add_test(tests, a_file_without_a_name_lies_in_the_folder_that_is_said);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

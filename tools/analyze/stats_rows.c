@@ -2,18 +2,11 @@
 #include "tools/analyze/stats_rows.h"
 
 #include "core/cleanup.h"
-#include "tools/common/place.h"
+#include "core/unnamed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static int open_unnamed(void)
-{
-    const char *folder = getenv("TMPDIR");
-    return open(folder && *folder ? folder : "/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-}
 
 int stats_rows_init(struct err *err, struct stats_rows *rows, struct dmi_read *run)
 {
@@ -21,9 +14,9 @@ int stats_rows_init(struct err *err, struct stats_rows *rows, struct dmi_read *r
     struct dmi_read_tensor t = { .size = sizeof t };
     uint64_t n = 0;
     dmi_read_run(run, &about);
-    *rows = (struct stats_rows){ .fd = open_unnamed() };
+    *rows = (struct stats_rows){ .fd = unnamed_open() };
     if (rows->fd < 0)
-        return err_set_errno(err, errno, "cannot keep what rows hold in TMPDIR");
+        return err_set_errno(err, -rows->fd, "cannot keep what rows hold in TMPDIR");
     rows->first = calloc(about.n_tensors + 1, sizeof *rows->first);
     if (!rows->first)
         return err_set_errno(err, ENOMEM, "cannot keep what rows hold");
@@ -52,24 +45,12 @@ int stats_rows_take(void *arg, uint64_t tensor, uint64_t first, const struct dmi
                     uint64_t n)
 {
     const struct stats_rows *rows = arg;
-    return place_write(rows->fd, all, n * sizeof *all, offset_of(rows, tensor, first));
+    return unnamed_write(rows->fd, all, n * sizeof *all, offset_of(rows, tensor, first));
 }
 
 int stats_rows_read(struct err *err, const struct stats_rows *rows, uint64_t tensor, uint64_t first,
                     struct dmi_stats_row *out, uint64_t n)
 {
-    uint64_t at = offset_of(rows, tensor, first);
-    size_t left = n * sizeof *out;
-    char *to = (char *)out;
-    while (left) {
-        ssize_t got = pread(rows->fd, to, left, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return err_set_errno(err, got ? errno : EIO, "cannot read what rows hold");
-        to += got;
-        at += (uint64_t)got;
-        left -= (size_t)got;
-    }
-    return 0;
+    int r = unnamed_read(rows->fd, out, n * sizeof *out, offset_of(rows, tensor, first));
+    return r ? err_set_errno(err, -r, "cannot read what rows hold") : 0;
 }

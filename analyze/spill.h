@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of a layer's keys and values as attention multiplies them, in a file without a name, where memory has room for one of each alone: to
+ * read one there takes a tenth of the time of decoding it again. Without such a file nothing is kept, and blocks are decoded. One thread.
+ */
+#ifndef ANALYZE_SPILL_H
+#define ANALYZE_SPILL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct spill {
+    int fd;         /* -errno: nothing is kept */
+    size_t n_bytes; /* of a block, at most */
+    size_t n_blocks;
+    bool *there; /* by block */
+};
+
+/* @n_blocks: 0: nothing is to be kept. Return: 0 or -ENOMEM. spill_deinit() accepts a zeroed struct with fd -1. */
+int spill_init(struct spill *spill, size_t n_bytes, size_t n_blocks);
+void spill_deinit(struct spill *spill);
+
+/* What is kept is of another layer, or of other heads, than what comes. */
+void spill_clear(struct spill *spill);
+
+/* Reads a block. Return: false: it is not there. */
+bool spill_load(struct spill *spill, size_t number, void *data, size_t n_bytes);
+
+/* Keeps a block; one that cannot be written is decoded again. */
+void spill_store(struct spill *spill, size_t number, const void *data, size_t n_bytes);
+
+#endif
