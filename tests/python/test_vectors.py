@@ -237,7 +237,7 @@ def test_features(tmp_path, name, site, layer):
     said = yaml.safe_load(vectors.convert(FILES / name, tmp_path / "f.safetensors", features=(3, 0, 1)))
     found, about = stored(tmp_path / "f.safetensors")
     rows, (edit,) = np.array(SAID["rows"]), said["edits"]
-    assert (edit["site"], edit["layers"], about["dmi.layer_is"], about["dmi.model"]) == (site, str(layer), site, "llama")
+    assert (edit["site"], edit["layers"], about["dmi.layer_is"], about["dmi.checkpoint"]) == (site, str(layer), site, "llama")
     active = 0
     for feature, one in zip((3, 0, 1), edit["do"]):
         decoder, encoder = (found[said["vectors"][one[key]]["tensor"].replace("{layer}", str(layer))] for key in ("feature", "encoder"))
@@ -251,6 +251,25 @@ def test_features(tmp_path, name, site, layer):
     (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", site))
     done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--edits", tmp_path / "f.json", "--check"], env=environment(), check=False)
     assert done.returncode == 0 and "1 edit, 6 vectors: no error" in done.stdout, done.stderr
+
+
+def said_of_features(tmp_path, spec="", site="resid_pre", width=6):
+    """(accepted, what is said) by dmi-run --check of two features of an autoencoder of "gpt2-small"."""
+    (tmp_path / "f.safetensors").unlink(missing_ok=True)
+    (tmp_path / "f.yaml").write_text(vectors.convert(dictionary(tmp_path, "relu", model_name="gpt2-small"), tmp_path / "f.safetensors", features=(0, 3)))
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", site).replace("{count: 6}", f"{{count: {width}}}").replace("sites:", f"{spec}\nsites:"))
+    done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--edits", tmp_path / "f.yaml", "--check"], env=environment(), check=False)
+    return done.returncode == 0, done.stderr
+
+
+def test_the_name_of_a_checkpoint_contradicts_no_type_of_model(tmp_path):
+    """It is said once a file. What can be compared still is: widths and sites."""
+    accepted, said = said_of_features(tmp_path, "convention: {model: gpt2}")
+    assert accepted and said.count("it is of the model gpt2-small. The HookSpec's convention says the model_type gpt2, with") == said.count("\n") == 1, said
+    assert said_of_features(tmp_path) == (True, "") and said_of_features(tmp_path, "convention: {model: gpt2-small}") == (True, "")
+    for options, why in [({"width": 7}, WIDE.partition('"')[0]), ({"site": "resid_post"}, 'found "resid_pre"; expected a site')]:
+        accepted, said = said_of_features(tmp_path, "convention: {model: gpt2}", **options)
+        assert not accepted and why in said, said
 
 
 NOT_ALONE = {

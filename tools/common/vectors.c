@@ -26,7 +26,7 @@
 struct reading {
     struct edits *edits;
     const struct spec *spec;
-    struct report *report;
+    struct report *report, *notes; /* what is wrong, and what could not be compared */
     uint32_t vector;
     const char *path; /* of its file */
     uint64_t n_left;  /* bytes of the file that no tensor has taken: each has bytes of its own */
@@ -183,11 +183,28 @@ static const char *metadata(const struct safetensors *st, const char *key)
     return json_string_value(json_object_get(st->metadata, key));
 }
 
+/* @checkpoint: the name of a model, as SAELens has it, which says nothing of the model_type @wanted. Said once a file. */
+static void note_checkpoint(struct reading *r, const char *checkpoint, const char *wanted)
+{
+    const struct edit_vector *v = vector_of(r);
+    for (uint32_t i = 0; i < r->vector; i++) {
+        const char *other = r->edits->vectors[i].file;
+        if (other && !strcmp(other, v->file))
+            return;
+    }
+    report_add(r->notes, v->line, 1,
+               "note: the vector \"%s\", %s: it is of the model %s. The HookSpec's convention says "
+               "the model_type %s, with which such a name is not compared; site, widths and layers "
+               "are",
+               v->name, r->path, checkpoint, wanted);
+}
+
 /* Whose layers the numbers are, and of which model: the edits, or the HookSpec, may say it, too. */
 static int take_origin(struct reading *r, const struct safetensors *st)
 {
     struct edit_vector *v = &r->edits->vectors[r->vector];
     const char *layer_is = metadata(st, "dmi.layer_is"), *model = metadata(st, "dmi.model");
+    const char *checkpoint = metadata(st, "dmi.checkpoint");
     const char *wanted = spec_convention(r->spec, "model");
     char why[256];
     if (layer_is && v->layer_is && edits_sites_differ(layer_is, v->layer_is)) {
@@ -200,6 +217,8 @@ static int take_origin(struct reading *r, const struct safetensors *st)
                  model, wanted);
         return complain(r, why);
     }
+    if (checkpoint && wanted && strcmp(checkpoint, wanted))
+        note_checkpoint(r, checkpoint, wanted);
     if (layer_is && !v->layer_is && !(v->layer_is = strdup(layer_is)))
         return -ENOMEM;
     return 0;
@@ -337,20 +356,27 @@ static char *path_of(const struct edits *edits, const char *file)
                                                                                          : path;
 }
 
-int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors)
+int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors,
+                 struct spec_errors *notes)
 {
-    struct report report = { .path = edits->path };
+    struct report report = { .path = edits->path },
+                  noted = { .path = edits->path, .what = "notes" };
     int rc = 0;
-    *errors = (struct spec_errors){ 0 };
+    *errors = *notes = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {
         _cleanup_(freep) char *path =
             path_of(edits, edits->vectors[i].run ? edits->vectors[i].run : edits->vectors[i].file);
-        struct reading r = {
-            .edits = edits, .spec = spec, .report = &report, .vector = i, .path = path
-        };
+        struct reading r = { .edits = edits,
+                             .spec = spec,
+                             .report = &report,
+                             .notes = &noted,
+                             .vector = i,
+                             .path = path };
         rc = path ? read_vector(&r) : -ENOMEM;
     }
     int finished = report_finish(&report, &errors->lines, &errors->n_lines);
+    rc = rc ? rc : finished;
+    finished = report_finish(&noted, &notes->lines, &notes->n_lines);
     rc = rc ? rc : finished;
     if (!rc && errors->n_lines)
         rc = SPEC_E_INVALID;
@@ -359,10 +385,15 @@ int vectors_read(struct edits *edits, const struct spec *spec, struct spec_error
     return rc ? rc : edits_check_layers(edits, errors);
 }
 
+static void say_lines(const struct spec_errors *lines)
+{
+    for (size_t i = 0; i < lines->n_lines; i++)
+        fprintf(stderr, "%s\n", lines->lines[i]);
+}
+
 static void say_errors(const char *path, int rc, struct spec_errors *errors)
 {
-    for (size_t i = 0; i < errors->n_lines; i++)
-        fprintf(stderr, "%s\n", errors->lines[i]);
+    say_lines(errors);
     if (rc && !errors->n_lines)
         fprintf(stderr, "%s: %s\n", path, rc < 0 ? strerror(-rc) : "no edits");
     spec_errors_deinit(errors);
@@ -371,11 +402,13 @@ static void say_errors(const char *path, int rc, struct spec_errors *errors)
 struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
                                const struct spec *spec)
 {
-    struct spec_errors errors = { 0 };
+    struct spec_errors errors = { 0 }, notes = { 0 };
     struct edits *edits = NULL;
     int rc = edits_parse(name, text, n_text, spec, &errors, &edits);
     if (!rc)
-        rc = vectors_read(edits, spec, &errors);
+        rc = vectors_read(edits, spec, &errors, &notes);
+    say_lines(&notes);
+    spec_errors_deinit(&notes);
     say_errors(name, rc, &errors);
     if (!rc)
         return edits;

@@ -11,10 +11,12 @@
 /**
  * vectors_read() - the numbers of all vectors of @edits
  * Files are named from the folder in which the edits' own file lies. What a file says of its vectors is compared with @spec.
- * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; free with spec_errors_deinit()
+ * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; @notes: for each file of which something could not be
+ * compared; free both with spec_errors_deinit()
  * Return: 0, SPEC_E_INVALID, -ENOMEM.
  */
-int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors);
+int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors,
+                 struct spec_errors *notes);
 
 /**
  * vectors_edits() - the edits of a file, with the numbers of their vectors

@@ -124,6 +124,6 @@ def read(folder: pathlib.Path) -> Dictionary:
     sizes = config.get("d_in"), config.get("d_sae")
     if not all(type(n) is int and 0 < n < 1 << 32 for n in sizes):
         raise VectorError(f"{CONFIG} says no sizes (d_in, d_sae)")
-    model = config.get("model_name")
+    model = config.get("model_name")  # a checkpoint's, as TransformerLens or the Hugging Face Hub has it: no model_type
     return Dictionary(folder / WEIGHTS, site, layer, *sizes, config.get("architecture") == JUMP, config.get("apply_b_dec_to_input", True) is not False,
-                      {"dmi.model": model} if isinstance(model, str) else {})
+                      {"dmi.checkpoint": model} if isinstance(model, str) else {})
