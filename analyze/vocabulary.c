@@ -135,7 +135,13 @@ static int reserve(struct vocabulary *v, uint64_t id)
     return 0;
 }
 
-/* Decodes a token and keeps its bytes. */
+static int too_long(struct err *err, int64_t id)
+{
+    return err_set(err, -EINVAL, "its token %lld is longer than %u bytes, or all are than 256 MiB",
+                   (long long)id, TOKEN_MOST_BYTES);
+}
+
+/* Decodes a token and keeps its bytes: a step may replace a byte by many. */
 static int add(struct reading *r, int64_t id, const char *token, size_t n)
 {
     struct vocabulary *v = r->to;
@@ -144,18 +150,18 @@ static int add(struct reading *r, int64_t id, const char *token, size_t n)
         return err_set(r->err, -EINVAL, "it has a token number %lld: ids are below %u",
                        (long long)id, VOCABULARY_MOST);
     if (n > TOKEN_MOST_BYTES || v->bytes.n > ALL_MOST_BYTES)
-        return err_set(r->err, -EINVAL,
-                       "its token %lld is longer than %u bytes, or all are than 256 MiB",
-                       (long long)id, TOKEN_MOST_BYTES);
+        return too_long(r->err, id);
     from->n = 0;
     text_add(from, token, n);
-    for (size_t i = 0; i < r->decoder.n; i++) {
+    for (size_t i = 0; i < r->decoder.n && from->n <= TOKEN_MOST_BYTES; i++) {
         to->n = 0;
         take_step(&r->decoder.steps[i], from, to);
         struct text *taken = from;
         from = to;
         to = taken;
     }
+    if (from->n > TOKEN_MOST_BYTES)
+        return too_long(r->err, id);
     if (from->failed || to->failed || reserve(v, (uint64_t)id))
         return err_set(r->err, -ENOMEM, "no memory for its tokens");
     v->pieces[id] = (struct vocabulary_piece){ v->bytes.n, (uint32_t)from->n, true };

@@ -204,8 +204,9 @@ def test_texts_and_ids(check, run, tmp_path):
     ("", "is no file, or an empty one"), ("{", "line 1, column 1"), ("[" * 3000, "maximum parsing depth"), ("{}", "it has no model.vocab"), ('{"model": {"vocab": {}}}', "its vocabulary is empty"),
     ({"model": {"vocab": {"a": -1}}}, "it has a token number -1"), ({"model": {"vocab": {"a": 1 << 40}}}, "ids are below 4194304"), ({"model": {"vocab": {"a": "b"}}}, "an id that is no number"),
     ({"model": {"vocab": [[7, 0]]}}, "a token that is no text"), ({"model": {"vocab": {"a" * 5000: 0}}}, "longer than 4096 bytes"),
+    ({"model": {"vocab": {"aa": 0}}, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 15}] * 8}}, "longer than 4096 bytes"),
     ({"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}, "its decoder WordPiece is none of ByteLevel"), ("GGUF\x02", "no GGUF of version 2 or 3"),
-], ids=range(12))
+], ids=range(13))
 def test_tokenizers_that_are_refused(check, run, tmp_path, content, wrong):
     path = tmp_path / "tokenizer.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -248,6 +249,16 @@ def test_positions_share_cells_where_a_map_does_not_fit(check, tmp_path):
     blocks = np.arange(n).reshape(-1, per)
     check(np.allclose(entry["norm"][:cells], blocks.mean(1)) and np.allclose(entry["max"][2 * cells:], blocks.max(1)), "the mean of norms, the largest of all", entry["norm"][:5])
     check("in 1 of 1 maps several positions share a cell" in said["left_out"], "it is said", said["left_out"])
+
+
+def test_positions_that_are_far_apart(check, tmp_path):
+    """So many cells that 64 bits do not count their bytes."""
+    far = (1 << 61) + 1000
+    run = schedule(tmp_path / "run", [line for step, at in enumerate((0, far)) for line in (f"step {step} 1 a:0:1:{at}:{PREFILL}:1:0", *(f"put 1 {layer} 2 f32 3 4" for layer in range(8)))])
+    said = as_json(run, run)
+    for entry in (*said["maps"], *said["diff"]["maps"]):
+        rows = [i for i, state in enumerate(entry["state"]) if state]
+        check(entry["positions"] == far + 1 and entry["per"] > 1 and len(rows) == 16 and rows[1] == entry["cells"] - 1, "the first cell of each layer, and the last", (entry["per"], entry["cells"], rows[:4]))
 
 
 # ------------------------------------------------------------------------- what a run may be

@@ -7,6 +7,7 @@
 #define HEAD_BYTES                                                                                 \
     400 /* of a map in the document, beside its arrays, at most; and for each layer */
 #define LAYER_BYTES 12
+#define MOST_CELLS  (UINT64_MAX / 64) /* whose bytes can be counted */
 
 void cells_widen(struct cells *c, int64_t position)
 {
@@ -30,7 +31,9 @@ static uint64_t cells_of(const struct cells *c, uint64_t per)
 
 static uint64_t cost_of(const struct cells *c, uint32_t n_floats, uint64_t per)
 {
-    uint64_t n = c->n_layers * cells_of(c, per);
+    uint64_t n;
+    if (__builtin_mul_overflow(c->n_layers, cells_of(c, per), &n) || n > MOST_CELLS)
+        return UINT64_MAX; /* positions are what a file says */
     return HEAD_BYTES + LAYER_BYTES * c->n_layers + n_floats * document_cost(4 * n) +
            document_cost(n);
 }
