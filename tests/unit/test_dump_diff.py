@@ -146,6 +146,10 @@ def test_what_is_no_number(one, tmp_path, check):
     said = facts(one, nan, "--tolerance", "1e9", status=1)
     tensor = next(t for t in said["tensors"] if not t["passes"])
     check(tensor["key"] == "a/q.0" and tensor["greatest"] is None and tensor["error"] is None, "on one side it is infinitely far", tensor)
+    infinite = Run(TOGETHER, {("a", 1, 0): [math.inf, 1, 1, 2]}).write(tmp_path / "infinite")
+    for words in ((one, infinite), (infinite, one)):
+        site = facts(*words, status=1)["sites"][0]
+        check(site["error"] is None and site["least_cosine"] == 0, "so is what is infinite on either side", site)
 
 
 def test_requests_with_other_names(one, tmp_path, check):

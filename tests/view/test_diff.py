@@ -120,6 +120,15 @@ def test_rows_that_cannot_be_compared(check, tmp_path):
         check(said["unreadable_rows"] == wanted["unreadable_rows"] == damaged > 0, "damaged rows are counted, and no zero", (said["unreadable_rows"], damaged))
 
 
+def test_a_row_that_is_infinite_in_the_run(check, tmp_path):
+    """It is infinitely far from one that is not."""
+    run = only_run(Run([[("a", 0, 3)]], layers=1, changed={("a", 1, 0): [math.inf, 1.0, 1.0, 1.0]}).write(tmp_path / "run"))
+    other = only_run(Run([[("a", 0, 3)]], layers=1).write(tmp_path / "other"))
+    view(run, other, "-o", tmp_path / "r.html")
+    entry, = Report(tmp_path / "r.html").said["diff"]["maps"]
+    check(floats(entry["error"]).tolist() == floats(entry["greatest"]).tolist() == [0, math.inf, 0], "by both numbers", floats(entry["error"]))
+
+
 def dropping(folder, n):
     """A run of one site that dropped @n records of it, as the ring was full."""
     return schedule(folder, [f"step 0 3 r:0:3:0:{PREFILL}:3:0", "put 1 0 2 f32 1 2 3 4 5 6", *([f"drop 1 1 {n}"] if n else [])])

@@ -55,13 +55,15 @@ void sums_add(struct sums *to, const struct sums *more)
 
 double sums_error(double err2, double base2)
 {
-    if (isnan(err2))
-        return INFINITY; /* NaN on one side is a difference, not a comparison that fails */
+    if (!isfinite(err2))
+        return INFINITY; /* NaN or infinity on one side is a difference, not a comparison that fails */
     return err2 > 0 ? sqrt(err2 / base2) : 0;
 }
 
 double sums_cosine(const struct sums *s)
 {
     double n = sqrt(s->cap2) * sqrt(s->ref2);
+    if (!isfinite(s->err2) || !isfinite(n))
+        return 0;
     return n > 0 ? s->dot / n : s->err2 > 0 ? 0 : 1;
 }

@@ -27,9 +27,9 @@ void row_pair_deinit(struct row_pair *pair);
 struct sums sums_of(const double *captured, const double *reference, uint64_t n);
 void sums_add(struct sums *to, const struct sums *more);
 
-/* Norm of the difference / norm of the base; infinite where only the base is 0. */
+/* Norm of the difference / norm of the base; infinite where only the base is 0, and where the difference is not finite. */
 double sums_error(double err2, double base2);
-/* 1 where all is 0 on both sides. */
+/* 1 where all is 0 on both sides; 0 where the difference is not finite. */
 double sums_cosine(const struct sums *sums);
 
 #endif
