@@ -94,6 +94,17 @@ def test_heads_by_the_tool(tmp_path, captured):
     assert json.loads(tool("heads", without, "--json").stdout)["scores"][0]["induction"] is None
 
 
+def test_a_head_that_is_nan_comes_last(tmp_path, captured):
+    """Its scores are not defined, and those of the others are in order."""
+    captured.values["q_rot"][0][:, 0] = np.nan
+    run = write_run(tmp_path / "run", {"r1": captured}, ROTATED, ids=IDS)
+    said = {(s["layer"], s["head"]): s["sink"] for s in json.loads(tool("heads", run, "--json", "--unchecked").stdout)["scores"]}
+    assert said.pop((0, 0)) is None
+    text = tool("heads", run, "--top", 8, "--unchecked").stdout.splitlines()
+    at = text.index("sink: mean weight of the first token")
+    assert [line.split()[0] for line in text[at + 1:at + 9]] == [f"{layer}.{head}" for layer, head in sorted(said, key=lambda k: -said[k])] + ["0.0"]
+
+
 def test_probe_tokens():
     found = attention.probe_tokens(25, 40000, first=1)
     assert found[0] == 1 and found[1:26] == found[26:] and min(found[1:]) >= 1000 and max(found) < 40000 and found == attention.probe_tokens(25, 40000, first=1)
@@ -290,6 +301,7 @@ def test_documents_by_text(tmp_path):
     assert rerank(by_text, "--tokenizer", tmp_path).stdout == rerank({"documents": [{"name": "a", "span": [3, 4]}, [9, 11]], "query": [12, 13], "null": [12, 13]}).stdout
     assert "document 1: a text or a role needs --tokenizer" in rerank({**by_text, "documents": [[3, 4], {"role": "user"}]}, status=2).stderr
     assert "document 0 has no span" in rerank({**by_text, "documents": [{"name": "a"}]}, status=2).stderr
+    assert "request x: the run has no such request" in rerank(by_text, "--tokenizer", tmp_path, "--query", "x", status=2).stderr
 
 
 def test_documents_at_different_places(tmp_path):

@@ -22,12 +22,12 @@ static void list_kind(struct report *r, size_t kind, struct dmi_analyze_score *s
 {
     report_line(r, "%s", "");
     report_line(r, "%s: %s", head_scores[kind].name, head_scores[kind].what);
+    head_scores_sort(scores, n, kind);
     if (n && isnan(head_score_of(&scores[0], kind))) {
         report_line(
             r, "    not defined: no token of the queries came before, or the run has no token_ids");
         return;
     }
-    head_scores_sort(scores, n, kind);
     for (size_t i = 0; i < n && i < n_top; i++)
         report_line(r, "%5d.%-4u %.4f", scores[i].layer, scores[i].head,
                     head_score_of(&scores[i], kind));

@@ -107,9 +107,9 @@ static int find_documents(struct reranking *r, int which, const struct prompt *p
         struct dmi_analyze_span span;
         snprintf(what, sizeof what, "document %zu", i);
         status = find_passage(passage_of(json_array_get(list, i)), what, prompt, &span);
-        if (status || !which) {
+        if (!status && !which) {
             r->spans[i] = span;
-        } else if (span.first != r->spans[i].first || span.end != r->spans[i].end) {
+        } else if (!status && (span.first != r->spans[i].first || span.end != r->spans[i].end)) {
             complain("--passages: document %zu lies at %lld to %lld in --query, and at %lld to "
                      "%lld in --null: both prompts begin with the same documents",
                      i, (long long)r->spans[i].first, (long long)r->spans[i].end,
@@ -163,7 +163,11 @@ static int find_passages(struct reranking *r, int which, const char *request, co
     _cleanup_(freep) int64_t *ids = NULL;
     _cleanup_(prompt_deinit) struct prompt prompt = { 0 };
     int64_t n = 0;
-    if (looks(r, key) && !asked_request(a, request, strlen(request), &q)) {
+    if (looks(r, key)) {
+        if (asked_request(a, request, strlen(request), &q)) {
+            complain("request %s: the run has no such request", request);
+            return ANALYZE_USAGE;
+        }
         n = q.n_prompt > 0 ? q.n_prompt : q.end_position;
         ids = asked_ids(a, request, strlen(request), n);
     }

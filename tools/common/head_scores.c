@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/head_scores.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,9 @@ static _Thread_local size_t sorted_kind; /* for by_value() */
 static int by_value(const void *a, const void *b)
 {
     double x = head_score_of(a, sorted_kind), y = head_score_of(b, sorted_kind);
-    return x != y ? (x < y ? 1 : -1) : 0;
+    if (isnan(x) || isnan(y))
+        return isnan(x) - isnan(y);
+    return (x < y) - (x > y);
 }
 
 void head_scores_sort(struct dmi_analyze_score *scores, size_t n, size_t kind)

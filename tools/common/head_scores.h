@@ -20,7 +20,7 @@ extern const struct head_score head_scores[HEAD_SCORES];
 /* NaN: no query has what it needs. @kind: index in head_scores */
 double head_score_of(const struct dmi_analyze_score *score, size_t kind);
 
-/* Those with the largest number first; where it is NaN for all the order is any. */
+/* Those with the largest number first, those with NaN last. */
 void head_scores_sort(struct dmi_analyze_score *scores, size_t n, size_t kind);
 
 #endif

@@ -49,11 +49,14 @@ static size_t list_best(struct dmi_analyze_score *scores, size_t n,
 {
     size_t n_lists = 0;
     for (size_t kind = 0; kind < HEAD_SCORES; kind++) {
-        if (!head_scores[kind].what || !n || isnan(head_score_of(&scores[0], kind)))
+        if (!head_scores[kind].what || !n)
             continue;
         head_scores_sort(scores, n, kind);
+        if (isnan(head_score_of(&scores[0], kind)))
+            continue;
         for (size_t i = 0; i < PATTERNS_OF_A_KIND; i++) {
-            const struct dmi_analyze_score *s = &scores[i < n ? i : n - 1];
+            bool there = i < n && !isnan(head_score_of(&scores[i], kind));
+            const struct dmi_analyze_score *s = &scores[there ? i : 0];
             best[n_lists][i] = (struct dmi_analyze_head){ s->layer, s->head };
         }
         n_lists++;
