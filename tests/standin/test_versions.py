@@ -45,7 +45,7 @@ def test_it_says_its_version(version):
 
 def test_it_exports_what_was_there_then(version):
     listed = subprocess.run(["nm", "-D", "--defined-only", library(version)], capture_output=True, text=True, check=True).stdout
-    exported = {line.split()[-1].split("@")[0] for line in listed.splitlines()} - {"standin_seed", "standin_own", "standin_forbid"}
+    exported = {name for name in (line.split()[-1].split("@")[0] for line in listed.splitlines()) if not name.startswith("standin_")}
     assert exported == {symbol for symbol, _, since, _ in ENTRIES if since <= version}
 
 
