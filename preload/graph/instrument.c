@@ -75,10 +75,11 @@ static CUresult add_node(const struct graph_plan *plan, const struct graph_kerne
                       k.blocks, k.threads, k.param);
 }
 
-/* The clone's nodes at @n positions. Return: NULL where one is missing, or without memory; free() them. */
-static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, uint32_t n)
+/* The clone's nodes at @n positions, with room for @n_more. Return: NULL where one is missing, or without memory; free() them. */
+static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, uint32_t n,
+                             size_t n_more)
 {
-    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + n_more + 1, sizeof *nodes);
     for (uint32_t i = 0; i < n && nodes; i++) {
         const struct node_pair *pair = node_map_at(&plan->map, at[i]);
         if (!pair)
@@ -88,22 +89,19 @@ static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, 
     return steal_ptr(nodes);
 }
 
+/* What is added under a number. */
+struct numbered {
+    struct graph_kernel *kernel; /* NULL: nothing is */
+    const struct graph_action *action;
+};
+
 /*
  * All nodes of ours with one anchor, a kernel or the place of a tap, form a chain in the order of the spec: each one reads what
  * the one before it wrote, and no two race. They are added in the order of their numbers, which is that of the spec. A node
- * after a kernel, or at a tap, comes after the latest one there. A node before a kernel comes after all that the kernel
- * depends on then, so after the earlier ones.
+ * after a kernel comes after the latest one there. A node before a kernel comes after all that the kernel
+ * depends on then, so after the earlier ones. A node at a tap comes after those of all taps that were noted before it, and came after no other nodes of
+ * the application than it: what is tapped may be the same memory.
  */
-
-/* The latest of ours at the same place of a tap, NULL: there is none. */
-static CUgraphNode latest_at(const struct graph_plan *plan, const struct graph_kernel *tap)
-{
-    CUgraphNode latest = tap->latest;
-    for (const struct graph_kernel *k = tap; !latest && k-- > plan->kernels;)
-        if (k->is_tap && k->tap && k->graph == tap->graph && tap_place_same(k->tap, tap->tap, 0))
-            latest = k->latest;
-    return latest;
-}
 
 /* The latest of ours after the kernel node @node; the node itself where there is none. */
 static CUgraphNode latest_after(const struct graph_plan *plan, CUgraphNode node)
@@ -114,33 +112,59 @@ static CUgraphNode latest_after(const struct graph_plan *plan, CUgraphNode node)
     return node;
 }
 
-/* What an action of a tap comes after: ours at the same place, or the nodes that the tap came after, with ours after them. */
-static uint32_t tap_dependencies(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                                 CUgraphNode *after)
+/* Does the action of tap @later have to come after that of @earlier? */
+static bool follows(const struct graph_kernel *later, const struct graph_kernel *earlier)
 {
-    CUgraphNode latest = latest_at(plan, kernel);
-    for (uint32_t i = 0; i < kernel->tap->n_after; i++)
+    return earlier && earlier->is_tap && earlier->graph == later->graph &&
+           tap_place_covers(later->tap, earlier->tap);
+}
+
+/* Does an action between those of number @m and @n, which follows the first, come before the second? */
+static bool is_between(const struct numbered *all, uint32_t m, uint32_t n)
+{
+    for (uint32_t k = m + 1; k < n; k++)
+        if (follows(all[n].kernel, all[k].kernel) && follows(all[k].kernel, all[m].kernel))
+            return true;
+    return false;
+}
+
+/*
+ * What the action of number @n, a tap's, comes after: the nodes that the tap came after, with ours after them, and the last actions of taps before
+ * it. @after has the former, and room for @n more.
+ */
+static size_t tap_dependencies(const struct graph_plan *plan, const struct numbered *all,
+                               uint32_t n, CUgraphNode *after)
+{
+    const struct tap_place *place = all[n].kernel->tap;
+    size_t n_all = place->n_after;
+    bool same = false;
+    for (size_t i = 0; i < n_all; i++)
         after[i] = latest_after(plan, after[i]);
-    if (latest)
-        after[0] = latest;
-    return latest ? 1 : kernel->tap->n_after;
+    for (uint32_t m = n; m-- > 0 && !same;) {
+        if (!follows(all[n].kernel, all[m].kernel) || is_between(all, m, n))
+            continue;
+        after[n_all++] = plan->nodes[m].node;
+        same = tap_place_covers(all[m].kernel->tap, place); /* so it follows all the others */
+    }
+    return n_all;
 }
 
 /* After all that the tap came after, before all that came after the tap. The edges between those stay. */
-static int add_at_tap(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
-                      const struct graph_action *action)
+static int add_at_tap(struct err *err, const struct graph_plan *plan, const struct numbered *all,
+                      uint32_t n)
 {
+    const struct graph_kernel *kernel = all[n].kernel;
     const struct tap_place *place = kernel->tap;
-    CUgraphNode *node = &plan->nodes[action->number].node;
-    _cleanup_(freep) CUgraphNode *after = nodes_at(plan, place->at, place->n_after);
+    CUgraphNode *node = &plan->nodes[n].node;
+    _cleanup_(freep) CUgraphNode *after = nodes_at(plan, place->at, place->n_after, n);
     _cleanup_(freep) CUgraphNode *before =
-        nodes_at(plan, place->at + place->n_after, place->n_before);
+        nodes_at(plan, place->at + place->n_after, place->n_before, 0);
     if (!after || !before)
         return err_set(err, -EIO, "the place of a tap is not there");
-    CUresult r = add_node(plan, kernel, action, after, tap_dependencies(plan, kernel, after));
+    CUresult r =
+        add_node(plan, kernel, all[n].action, after, tap_dependencies(plan, all, n, after));
     if (r == CUDA_SUCCESS)
         r = edges_add_before(kernel->graph, *node, before, place->n_before);
-    kernel->latest = *node;
     return refused(err, r);
 }
 
@@ -176,19 +200,16 @@ static int add_after(struct err *err, const struct graph_plan *plan, struct grap
     return refused(err, r);
 }
 
-static int add_action(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
-                      const struct graph_action *action)
+static int add_action(struct err *err, const struct graph_plan *plan, const struct numbered *all,
+                      uint32_t n)
 {
+    struct graph_kernel *kernel = all[n].kernel;
+    const struct graph_action *action = all[n].action;
     if (kernel->is_tap)
-        return add_at_tap(err, plan, kernel, action);
+        return add_at_tap(err, plan, all, n);
     return session_site(action->site)->when == SPEC_BEFORE ? add_before(err, plan, kernel, action)
                                                            : add_after(err, plan, kernel, action);
 }
-
-struct numbered {
-    struct graph_kernel *kernel;
-    const struct graph_action *action;
-};
 
 /* In the order of numbers: an update's clone has its nodes in the order in which the exec's came, as drivers pair them. */
 int instrument_actions(struct err *err, struct graph_plan *plan)
@@ -204,7 +225,7 @@ int instrument_actions(struct err *err, struct graph_plan *plan)
     int r = 0;
     for (uint32_t n = 0; n < plan->n_nodes && !r; n++)
         if (by_number[n].action)
-            r = add_action(err, plan, by_number[n].kernel, by_number[n].action);
+            r = add_action(err, plan, by_number, n);
     return r;
 }
 

@@ -62,7 +62,7 @@ struct graph_kernel {
     struct context *context; /* whose occurrences it counts; NULL: none, or one that is gone */
     uint32_t first_action;   /* PLAN_NONE: it has none */
     CUgraphNode
-        latest; /* the latest node of ours after it, or of the tap; NULL: there is none. By graph/instrument.c */
+        latest; /* the latest node of ours after it; NULL: there is none, or it is a tap. By graph/instrument.c */
 };
 
 struct graph_plan {

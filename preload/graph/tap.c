@@ -198,6 +198,14 @@ bool tap_place_same(const struct tap_place *a, const struct tap_place *b, int64_
     return same;
 }
 
+bool tap_place_covers(const struct tap_place *place, const struct tap_place *other)
+{
+    uint32_t found = 0; /* both are in ascending order */
+    for (uint32_t i = 0; i < place->n_after && found < other->n_after; i++)
+        found += place->at[i] == other->at[found];
+    return found == other->n_after;
+}
+
 struct tap_place *tap_place_hold(struct tap_place *place)
 {
     if (place)

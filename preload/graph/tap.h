@@ -66,6 +66,9 @@ struct tap_place *tap_place_moved(const struct tap_place *place, int64_t by);
 /* Are these one place, the second's positions taken @by higher? */
 bool tap_place_same(const struct tap_place *a, const struct tap_place *b, int64_t by);
 
+/* Does @place come after all nodes that @other comes after? */
+bool tap_place_covers(const struct tap_place *place, const struct tap_place *other);
+
 /* One user more, and one less; NULL is fine. */
 struct tap_place *tap_place_hold(struct tap_place *place);
 void tap_place_release(struct tap_place *place);

@@ -328,6 +328,33 @@ def places_in_graphs(c):
         ok(cu.cuGraphLaunch(exe, s))
 
 
+def places_in_turn(c):
+    """Places and a tap at one tensor, between which nothing is launched there: the stream waits for another one. Updates lack some of them."""
+    s, other = c.streams[:2]
+
+    def body(layers):
+        def one(s):
+            fork, join = ok(cu.cuEventCreate(2)), ok(cu.cuEventCreate(2))
+            c.launch("first", s, 1, 8, 99)
+            ok(cu.cuEventRecord(fork, s))
+            ok(cu.cuStreamWaitEvent(other, fork, 0))
+            c.launch("block", other, 2, 32, 9)
+            ok(cu.cuEventRecord(join, other))
+            c.launch("block", s, 0, 32, 1)
+            for layer in range(3):
+                if layer == 2:
+                    ok(cu.cuStreamWaitEvent(s, join, 0))
+                if layer in layers:
+                    c.tap("x", 0, s, layer, dtype=F32, flags=WRITABLE, counts=(8, 4))
+            c.tap("y", 0, s, 0, counts=(8, 4))
+            c.launch("other", s, 0, 32, 100)
+        return c.capture(one)
+    exe = c.replay(body((0, 1, 2)), 1)
+    for layers in ((0, 1), (0, 1, 2), (2,), (), (0, 2)):
+        c.say(cu.cuGraphExecUpdate(exe, body(layers))[0])
+        ok(cu.cuGraphLaunch(exe, s))
+
+
 def places_without_steps(c):
     """Two forwards of which no step is said, the second after a step has ended."""
     s = c.streams[0]

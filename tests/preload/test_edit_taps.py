@@ -79,6 +79,19 @@ def test_in_graphs(bench, capture, seed):
     bench.check(Accounts(result.folders[0] / "edits").of("e") == (8, 8, {}) and not run.balance(), "accounts, and records", run.balance())
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 20))])
+def test_places_in_turn(bench, seed):
+    """What is tapped later has all that was written before, though no launch lies between; an exec takes updates that lack some of the taps."""
+    edits = bench.folder / "edits"
+    edits.write_bytes(pack("editspec: 1\nedits:\n" + "".join(f"  - {{name: e{i}, site: x, layers: '{i}', do: [{{set: {7 + i}}}]}}\n" for i in range(3))))
+    result = bench.run([], spec(SITES), command=[sys.executable, CLIENT, "places_in_turn"], timeout=120, DMI_EDITS=edits, DMI_STANDIN_DELAY_SEED=seed)
+    bench.check(result.code == 0 and result.stdout.startswith("0\n" * 5) and result.folders, "the program runs, and the exec is updated", result.stdout + result.stderr[-1500:])
+    run = result.run()
+    found = [struct.unpack("<f", struct.pack("<I", r.words[0]))[0] if r.words[0] >> 16 != 1 else None for r in run.records]
+    bench.check(found == [9, 8, 9, 9, None, 9], "what the last place wrote", found)
+    bench.check(not run.balance(), "records balance", run.balance())
+
+
 @pytest.mark.parametrize("names", [("all", "some"), ("some",)], ids="-".join)
 def test_without_steps(bench, names):
     """An edit of all requests and tokens writes every row; one of some rows misses them."""
