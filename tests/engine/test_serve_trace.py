@@ -112,6 +112,38 @@ def test_ranges_of_the_catalogue_lie_under_their_steps(check, server):
         ends = [run.step_times[0]["begin_ns"], run.step_times[-1]["begin_ns"]]
         check(all(r[0] <= ends[0] for r in times.values()) and max(r[1] for r in times.values()) >= ends[1], "from before the first step into the last", (times, ends))
         check_shown(check, run, len(run.step_times) // 2)
+    check_time_line(check, runs, server.folder)
+
+
+def check_time_line(check, runs, folder):
+    """In Perfetto's file an arrow goes from the range that launches a step to the step on its device."""
+    export = pytest.importorskip("test_trace_export")
+    done = export.export(folder / "spans.perfetto", folder / "spans-run")
+    read = export.Read(folder / "spans.perfetto")
+    check(done.returncode == 0 and not read.wrong and not read.unknown, "the export", (done.stderr, read.wrong))
+    timed = sum(t["flags"] & DEVICE for run in runs for t in run.step_times)
+    check(len(read.flows) == timed and all(source and target and source[1] == "ModelRunner::Forward" and target[0].startswith("steps on device")
+                                           for source, target in read.flows.values()), "an arrow for each step", (timed, read.flows))
+    names = sorted(name for track, slices in read.slices.items() if track.startswith("requests ") for _, _, name, _ in slices)
+    check(names == sorted(2 * ["LLMEngine::Request france", "LLMEngine::Request one"]), "requests", names)
+
+
+@pytest.mark.long
+def test_perfettos_own_trace_processor_reads_the_time_line(check, server):
+    """Tracks with their slices and sums, and both ends of each arrow."""
+    export = pytest.importorskip("test_trace_export")
+    options = ["--mode", "graph", "--steps", "--spans"]
+    server.serve("read", serving.some("france", "one", "count", tokens=6), *options, **by_preload(server, "read"))
+    file = server.folder / "read.perfetto"
+    export.export(file, server.folder / "read-run")
+    read = export.Read(file)
+    errors, by_track, flows = export.ask(file.read_bytes(), export.ERRORS, export.BY_TRACK,
+                                         "select o.name, o.ts, i.name, i.ts from flow f join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id order by o.ts")
+    want = {name: (len(slices), sum(end - begin for begin, end, *_ in slices)) for name, slices in read.slices.items()}
+    want["marks"] = len(read.instants), 0
+    check(not errors and {name: (n, ns) for name, n, ns in by_track} == want, "tracks", (errors, by_track, want))
+    arrows = sorted(((source[1], source[2], target[1], target[2]) for source, target in read.flows.values()), key=lambda one: one[1])
+    check(len(arrows) > 5 and flows == arrows, "arrows", (flows, arrows))
 
 
 def check_shown(check, run, number):

@@ -16,8 +16,9 @@ unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
 
 DMI_TRACE, GOLDEN = BUILD / "tools" / "dmi-trace", ROOT / "tests" / "golden" / "v2"
 pytestmark = pytest.mark.built(DMI_TRACE)
-TYPES = {"int32": 5, "int64": 3, "uint32": 13, "uint64": 4, "string": 9}
+TYPES = {"int32": 5, "int64": 3, "uint32": 13, "uint64": 4, "fixed64": 6, "string": 9}
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+MARKS = ["the trace begins", "steps have another source", "the clock was set", "steps were lost", "the trace ends"]  # of tests/golden/v2/trace
 
 
 def test_fields_are_perfettos():
@@ -48,22 +49,28 @@ def export(file, *words):
 
 
 class Read:
-    """A file: tracks by number, and what is on them; @wrong: slices that do not nest."""
+    """A file: tracks by number, and what is on them. wrong: slices that do not nest; flows: {number: (where it begins, where it ends)}, each (track, slice, begin)."""
 
     def __init__(self, file):
         trace = perfetto.Trace()
         trace.ParseFromString(file.read_bytes())
         self.unknown = sum(map(has_unknown, trace.packet))
         self.tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
-        self.slices, self.counts, self.wrong = collections.defaultdict(list), [], []
+        self.slices, self.counts, self.wrong, self.instants = collections.defaultdict(list), [], [], []
+        leaves, ends = {}, {}
         opened = collections.defaultdict(list)
         for packet in trace.packet:
             if not packet.HasField("track_event"):
                 continue
             event, at = packet.track_event, packet.timestamp
             name = self.name(event.track_uuid)
+            facts = {a.name: a.string_value or a.int_value for a in event.debug_annotations}
+            leaves |= dict.fromkeys(event.flow_ids, (name, event.name, at))
+            ends |= dict.fromkeys(event.terminating_flow_ids, (name, event.name, at))
             if event.type == BEGIN:
-                opened[name].append((at, event.name, {a.name: a.string_value or a.int_value for a in event.debug_annotations}))
+                opened[name].append((at, event.name, facts))
+            elif event.type == INSTANT:
+                self.instants.append((name, at, event.name, facts))
             elif event.type == COUNTER:
                 self.counts.append((at, event.counter_value))
             elif not opened[name] or at < opened[name][-1][0]:
@@ -72,6 +79,7 @@ class Read:
                 begin, text, facts = opened[name].pop()
                 self.slices[name].append((begin, at, text, facts))
         self.wrong += [name for name, left in opened.items() if left]
+        self.flows = {number: (leaves.get(number), ends.get(number)) for number in leaves.keys() | ends.keys()}
 
     def name(self, uuid):
         track = self.tracks[uuid]
@@ -90,6 +98,7 @@ def test_each_step_and_each_range_is_there_once(check, tmp_path):
     check(read.counts == [(1000 * i + 1, 8) for i in range(3)], "rows", read.counts)
     check(sorted(read.slices["thread 7"]) == [(100, 200, "", {}), (110, 190, "Forward", {"facts": '{"rows":3}'})], "ranges", read.slices["thread 7"])
     check(read.slices["thread 8"] == [(195, 198, "Sample", {})], "of another thread", read.slices["thread 8"])
+    check([(track, at, name) for track, at, name, _ in read.instants] == [("marks", 101 + i, name) for i, name in enumerate(MARKS)], "marks", read.instants)
     processes = {u for u, t in read.tracks.items() if t.HasField("process")}
     check(len(processes) == 2 and all(t.parent_uuid in processes for u, t in read.tracks.items() if u not in processes), "a process a run", read.tracks)
 
@@ -102,6 +111,21 @@ def hashed(data, kind):
     data[chunk + 40:chunk + 48] = format_reader.xxh3(bytes(data[chunk + 64:chunk + 64 + n_meta])).to_bytes(8, "little")
     data[chunk + 56:chunk + 64] = format_reader.xxh3(bytes(data[chunk:chunk + 56])).to_bytes(8, "little")
     return data
+
+
+def test_requests_have_tracks_of_their_own(check, tmp_path):
+    """Ranges that overlap: none is cut by another one, and each lies on the first track that is free."""
+    data = bytearray((GOLDEN / "ranges" / "seg-000000.dmi").read_bytes())
+    head = data.index(b"DMIc\x02\x00\x0a\x00") + 64
+    entries = data.index((110).to_bytes(8, "little") + (190).to_bytes(8, "little"), head)
+    for i, begin in enumerate((110, 180, 195)):  # to 190, 198 and 200
+        data[entries + 48 * i:entries + 48 * i + 8] = begin.to_bytes(8, "little")
+        data[entries + 48 * i + 30] = 3
+    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 10))
+    export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    read = Read(tmp_path / "x")
+    seen = {name: [(begin, end) for begin, end, *_ in slices] for name, slices in read.slices.items()}
+    check(seen == {"requests 1": [(110, 190), (195, 200)], "requests 2": [(180, 198)]} and not read.wrong, "as few as there are at a time", (seen, read.wrong))
 
 
 def test_what_ran_lies_in_its_stream(check, tmp_path):
@@ -150,6 +174,12 @@ def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))
 
 
+# What the trace processor complains of; slices and nanoseconds of each track.
+ERRORS = "select name, value from stats where severity in ('error', 'data_loss') and value != 0"
+BY_TRACK = ("select coalesce(t.name, th.name, ''), count(*), sum(s.dur) from slice s join track t on s.track_id = t.id "
+            "left join thread_track tt on tt.id = t.id left join thread th using (utid) group by 1 order by 1")
+
+
 def ask(trace, *queries):
     """What the trace processor answers: for each query (columns, cells row by row, all of them numbers or texts)."""
     descriptors, messages = (pytest.importorskip(f"google.protobuf.{name}") for name in ("descriptor_pool", "message_factory"))
@@ -189,11 +219,8 @@ def ask(trace, *queries):
 def test_perfettos_own_trace_processor_reads_it(check, tmp_path):
     export(tmp_path / "x", GOLDEN / "trace", GOLDEN / "ranges", GOLDEN / "ran")
     read = Read(tmp_path / "x")
-    errors, by_track, names = ask(
-        (tmp_path / "x").read_bytes(), "select name, value from stats where severity in ('error', 'data_loss') and value != 0",
-        "select coalesce(t.name, th.name, ''), count(*), sum(s.dur) from slice s join track t on s.track_id = t.id "
-        "left join thread_track tt on tt.id = t.id left join thread th using (utid) group by 1 order by 1", "select name from slice where name != '' order by ts")
-    want = sorted((name, len(slices), sum(end - begin for begin, end, *_ in slices)) for name, slices in read.slices.items())
+    errors, by_track, names = ask((tmp_path / "x").read_bytes(), ERRORS, BY_TRACK, "select name from slice where name != '' order by ts")
+    want = sorted([(name, len(slices), sum(end - begin for begin, end, *_ in slices)) for name, slices in read.slices.items()] + [("marks", len(read.instants), 0)])
     check(not errors, "no row of its stats is an error", errors)
     check(sorted(by_track) == want, "each track has the slices that were written, with their sums", (by_track, want))
-    check(sorted(row[0] for row in names) == sorted(s[2] for slices in read.slices.values() for s in slices if s[2]), "and their names", names)
+    check(sorted(row[0] for row in names) == sorted([s[2] for slices in read.slices.values() for s in slices if s[2]] + [one[2] for one in read.instants]), "and their names", names)

@@ -15,6 +15,7 @@
 #include "read/utf8.h"
 #include "tools/common/report.h"
 #include "tools/trace/export_ran.h"
+#include "tools/trace/export_ranges.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/runs.h"
 
@@ -31,6 +32,7 @@ struct asked {
     struct perfetto out;
     const struct runs_steps *steps;
     size_t n_runs, n_steps;
+    uint64_t last_flow; /* number of the last flow */
 };
 
 static bool is_asked(const struct asked *a, const struct dmi_step_times *at)
@@ -76,13 +78,13 @@ static void facts_of(const struct dmi_step_times *at, struct perfetto_fact facts
 }
 
 static void put_slice(struct perfetto *p, uint64_t track, uint64_t begin, uint64_t end,
-                      const struct dmi_step_times *at)
+                      const struct dmi_step_times *at, const struct perfetto_flows *flows)
 {
     struct perfetto_fact facts[N_FACTS];
     char name[64];
     name_step(at, name);
     facts_of(at, facts);
-    perfetto_begin(p, track, begin, name, facts, N_FACTS);
+    perfetto_begin_linked(p, track, begin, name, facts, N_FACTS, flows);
     perfetto_end(p, track, end > begin ? end : begin);
 }
 
@@ -103,8 +105,8 @@ static uint64_t lane_of(struct perfetto *p, struct device *d, uint64_t process, 
     return d->lanes[lane];
 }
 
-static void put_on_device(struct perfetto *p, struct device *d, uint64_t process,
-                          const struct dmi_step_times *at)
+static void put_on_device(struct asked *a, struct device *d, uint64_t process,
+                          const struct dmi_step_times *at, struct export_ranges *ranges)
 {
     uint64_t begin = at->launch_ns;
     if (at->flags & DMI_STEP_HAS_GAP && d->last_end && d->last_end + (uint64_t)at->gap_ns > begin)
@@ -112,7 +114,10 @@ static void put_on_device(struct perfetto *p, struct device *d, uint64_t process
     unsigned lane = begin < d->ends[0];
     begin = lane && begin < d->ends[1] ? d->ends[1] : begin;
     d->last_end = d->ends[lane] = begin + at->device_ns;
-    put_slice(p, lane_of(p, d, process, at->device, lane), begin, d->ends[lane], at);
+    struct perfetto_flows flows = { .ends = true, .ids = { ++a->last_flow } };
+    flows.n = export_ranges_launch(ranges, at, a->last_flow);
+    put_slice(&a->out, lane_of(&a->out, d, process, at->device, lane), begin, d->ends[lane], at,
+              &flows);
 }
 
 /* Steps of the engine have one track, those of threads one each. */
@@ -139,7 +144,8 @@ static int by_thread(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-static void put_steps(struct asked *a, const struct trace_run *t, uint64_t process)
+static void put_steps(struct asked *a, const struct trace_run *t, uint64_t process,
+                      struct export_ranges *ranges)
 {
     struct device *devices = calloc(MOST_DEVICES, sizeof *devices);
     uint64_t rows = perfetto_counter(&a->out, process, "rows of the batch", "rows"), track = 0;
@@ -153,7 +159,7 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
         a->n_steps++;
         perfetto_count(&a->out, rows, at->begin_ns, at->rows);
         if (at->flags & DMI_STEP_HAS_DEVICE && at->device < MOST_DEVICES)
-            put_on_device(&a->out, &devices[at->device], process, at);
+            put_on_device(a, &devices[at->device], process, at, ranges);
     }
     free(devices);
     SORT(t->steps, t->n_steps, by_thread);
@@ -161,125 +167,58 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
         const struct dmi_step_times *at = &t->steps[i];
         if (is_asked(a, at))
             put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns,
-                      at->end_ns, at);
+                      at->end_ns, at, NULL);
     }
 }
 
-/* ------------------------------------------------------------------------- ranges */
+/* ------------------------------------------------------------------------- marks */
 
-struct named_range {
-    struct dmi_range_entry at;
-    char *name, *facts;
+struct marks {
+    struct asked *a;
+    uint64_t process, track; /* track: 0, not there yet */
 };
 
-struct ranges {
-    struct named_range *all;
-    size_t n, room;
-    uint64_t begin_ns, end_ns; /* what they must meet */
-    bool failed;
-};
-
-/* As Perfetto takes it: UTF-8 without controls, whatever a file holds. NULL: no memory. */
-static char *copy(const char *text, size_t n)
+static const char *word_of_mark(uint32_t kind)
 {
-    struct text out = { 0 };
-    utf8_add_printable(&out, text, n);
-    text_add(&out, "", 1);
-    if (!out.failed)
-        return out.data;
-    text_deinit(&out);
-    return NULL;
+    static const char *const words[] = {
+        [DMI_MARK_BEGUN] = "the trace begins",
+        [DMI_MARK_SOURCE] = "steps have another source",
+        [DMI_MARK_CLOCK_SET] = "the clock was set",
+        [DMI_MARK_LOST] = "steps were lost",
+        [DMI_MARK_ENDED] = "the trace ends",
+        [DMI_MARK_RANGES_LOST] = "ranges were lost",
+        [DMI_MARK_RAN] = "the tracer of kernels ends",
+        [DMI_MARK_RAN_LOST] = "records of kernels were lost",
+        [DMI_MARK_RAN_DROPPED] = "CUPTI dropped records",
+        [DMI_MARK_STEPS_ALONE] = "steps alone are traced",
+    };
+    return kind < sizeof words / sizeof *words && words[kind] ? words[kind] : "an unknown mark";
 }
 
-static void take_range(void *ctx, const struct reader_range *range)
+static void take_mark(void *ctx, const struct reader_mark *mark)
 {
-    struct ranges *r = ctx;
-    if (r->failed || range->at.end_ns < r->begin_ns || range->at.begin_ns > r->end_ns)
+    struct marks *m = ctx;
+    _cleanup_(freep) char *text = export_text(mark->text, mark->at.text_bytes);
+    if (!text) {
+        m->a->out.error = ENOMEM;
         return;
-    if ((r->failed = GROW(r->all, r->n, r->room)))
-        return;
-    struct named_range *one = &r->all[r->n++];
-    *one = (struct named_range){ range->at, copy(range->name, range->at.name_bytes),
-                                 copy(range->facts, range->at.facts_bytes) };
-    r->failed = !one->name || !one->facts;
-}
-
-/* Slices that are open on a thread's track: Perfetto's nest, so one that outlasts the one around it is cut there. */
-struct open_slices {
-    uint64_t ends[64];
-    unsigned n;
-};
-
-static void close_until(struct perfetto *p, uint64_t track, struct open_slices *open, uint64_t ns)
-{
-    while (open->n && open->ends[open->n - 1] <= ns)
-        perfetto_end(p, track, open->ends[--open->n]);
-}
-
-static void open_slice(struct perfetto *p, uint64_t track, struct open_slices *open,
-                       const struct named_range *r)
-{
-    uint64_t around = open->n ? open->ends[open->n - 1] : UINT64_MAX;
-    struct perfetto_fact facts[] = { { "facts", 0, r->facts } };
-    if (open->n == sizeof open->ends / sizeof *open->ends)
-        return;
-    perfetto_begin(p, track, r->at.begin_ns, r->name, facts, *r->facts ? 1 : 0);
-    open->ends[open->n++] = r->at.end_ns < around ? r->at.end_ns : around;
-}
-
-static void put_ranges(struct asked *a, const struct trace_run *t, const struct ranges *r,
-                       uint64_t process)
-{
-    struct open_slices open = { .n = 0 };
-    uint64_t track = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        const struct named_range *one = &r->all[i];
-        if (!i || one->at.thread != r->all[i - 1].at.thread) {
-            char name[32];
-            close_until(&a->out, track, &open, UINT64_MAX);
-            snprintf(name, sizeof name, "thread %" PRIu32, one->at.thread);
-            track = perfetto_thread(&a->out, process, (int32_t)t->run->pid, one->at.thread, name);
-        }
-        close_until(&a->out, track, &open, one->at.begin_ns);
-        open_slice(&a->out, track, &open, one);
     }
-    close_until(&a->out, track, &open, UINT64_MAX);
+    struct perfetto_fact facts[] = { { "value", mark->at.value, NULL }, { "text", 0, text } };
+    if (mark->at.kind == DMI_MARK_SOURCE)
+        facts[0] = (struct perfetto_fact){ "begun by", 0, runs_source((uint32_t)mark->at.value) };
+    m->track = m->track ? m->track : perfetto_track(&m->a->out, m->process, "marks");
+    perfetto_instant(&m->a->out, m->track, mark->at.time_ns, word_of_mark(mark->at.kind), facts,
+                     *text ? 2 : 1);
 }
 
-/* From the first step that is asked for to the last one; all ranges where all steps are. */
-static void set_window(const struct asked *a, const struct trace_run *t, struct ranges *r)
-{
-    bool all = !a->steps->first && a->steps->end == UINT64_MAX;
-    r->begin_ns = all ? 0 : UINT64_MAX;
-    r->end_ns = all ? UINT64_MAX : 0;
-    for (size_t i = 0; !all && i < t->n_steps; i++) {
-        const struct dmi_step_times *at = &t->steps[i];
-        if (!is_asked(a, at))
-            continue;
-        r->begin_ns = at->begin_ns < r->begin_ns ? at->begin_ns : r->begin_ns;
-        r->end_ns = at->end_ns > r->end_ns ? at->end_ns : r->end_ns;
-    }
-}
-
-static int export_ranges(struct asked *a, const struct trace_run *t, uint64_t process)
+static int export_marks(struct asked *a, const struct trace_run *t, uint64_t process)
 {
     struct err err = { 0 };
-    struct ranges r = { 0 };
-    set_window(a, t, &r);
-    int res = reader_each_range(&err, t->reader, take_range, &r);
-    if (res)
-        complain("%s", err.msg);
-    if (r.failed)
-        a->out.error = ENOMEM;
-    SORT(r.all, r.n, runs_range_order);
-    if (!res && !r.failed)
-        put_ranges(a, t, &r, process);
-    for (size_t i = 0; i < r.n; i++) {
-        free(r.all[i].name);
-        free(r.all[i].facts);
-    }
-    free(r.all);
-    return res ? REPORT_IMPOSSIBLE : 0;
+    struct marks m = { a, process, 0 };
+    if (!reader_each_mark(&err, t->reader, take_mark, &m))
+        return 0;
+    complain("%s", err.msg);
+    return REPORT_IMPOSSIBLE;
 }
 
 /* ------------------------------------------------------------------------- runs */
@@ -295,12 +234,18 @@ static int export_run(const struct trace_run *t, void *ctx)
     }
     a->n_runs++;
     snprintf(name, sizeof name, "%.200s process %" PRIu64, host, t->run->pid);
-    _cleanup_(freep) char *printable = copy(name, strlen(name));
+    _cleanup_(freep) char *printable = export_text(name, strlen(name));
     if (!printable)
         a->out.error = ENOMEM;
     uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, printable ? printable : "");
-    put_steps(a, t, process);
-    int r = export_ranges(a, t, process);
+    struct export_ranges ranges;
+    int r = export_ranges_read(&ranges, t, a->steps);
+    if (!r) {
+        put_steps(a, t, process, &ranges);
+        export_ranges_put(&a->out, &ranges, process, (int32_t)t->run->pid);
+    }
+    export_ranges_deinit(&ranges);
+    r = r ? r : export_marks(a, t, process);
     return r ? r : export_ran(&a->out, t, process, a->steps);
 }
 

@@ -111,9 +111,24 @@ static void put_event(struct perfetto *p, event *e, uint64_t track, uint64_t ns,
     put(p, &one);
 }
 
+/* Numbers that protobuf-c takes but does not change. */
+static void link_flows(event *e, const struct perfetto_flows *flows)
+{
+    uint64_t *ids = flows && flows->n ? (uint64_t *)(uintptr_t)flows->ids : NULL;
+    if (!ids)
+        return;
+    if (flows->ends) {
+        e->terminating_flow_ids = ids;
+        e->n_terminating_flow_ids = flows->n;
+    } else {
+        e->flow_ids = ids;
+        e->n_flow_ids = flows->n;
+    }
+}
+
 static void put_named(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
                       const struct perfetto_fact *facts, size_t n_facts,
-                      DmiPerfetto__TrackEvent__Type type)
+                      const struct perfetto_flows *flows, DmiPerfetto__TrackEvent__Type type)
 {
     DmiPerfetto__DebugAnnotation all[MOST_FACTS], *list[MOST_FACTS];
     event e = DMI_PERFETTO__TRACK_EVENT__INIT;
@@ -129,15 +144,30 @@ static void put_named(struct perfetto *p, uint64_t track, uint64_t ns, const cha
     e.name = borrow(name);
     e.n_debug_annotations = n_facts;
     e.debug_annotations = list;
+    link_flows(&e, flows);
     put_event(p, &e, track, ns, type);
+}
+
+void perfetto_begin_linked(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
+                           const struct perfetto_fact *facts, size_t n_facts,
+                           const struct perfetto_flows *flows)
+{
+    p->n_slices++;
+    put_named(p, track, ns, name, facts, n_facts, flows,
+              DMI_PERFETTO__TRACK_EVENT__TYPE__TYPE_SLICE_BEGIN);
 }
 
 void perfetto_begin(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
                     const struct perfetto_fact *facts, size_t n_facts)
 {
-    p->n_slices++;
-    put_named(p, track, ns, name, facts, n_facts,
-              DMI_PERFETTO__TRACK_EVENT__TYPE__TYPE_SLICE_BEGIN);
+    perfetto_begin_linked(p, track, ns, name, facts, n_facts, NULL);
+}
+
+void perfetto_instant(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
+                      const struct perfetto_fact *facts, size_t n_facts)
+{
+    put_named(p, track, ns, name, facts, n_facts, NULL,
+              DMI_PERFETTO__TRACK_EVENT__TYPE__TYPE_INSTANT);
 }
 
 void perfetto_end(struct perfetto *p, uint64_t track, uint64_t ns)

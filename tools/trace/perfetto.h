@@ -26,6 +26,15 @@ struct perfetto_fact {
     const char *text; /* NULL: @value */
 };
 
+#define PERFETTO_MOST_FLOWS 16u
+
+/* Arrows between slices, by numbers of their own. */
+struct perfetto_flows {
+    uint64_t ids[PERFETTO_MOST_FLOWS];
+    size_t n;
+    bool ends; /* they end in the slice; else they leave it */
+};
+
 /* Tracks. Return: the number by which what follows names it. Children of a process show below it. */
 uint64_t perfetto_process(struct perfetto *p, int32_t pid, const char *name);
 uint64_t perfetto_thread(struct perfetto *p, uint64_t process, int32_t pid, uint32_t tid,
@@ -36,7 +45,13 @@ uint64_t perfetto_counter(struct perfetto *p, uint64_t process, const char *name
 /* Slices of one track nest; of those that begin at one moment the outer one comes first. Times: nanoseconds. */
 void perfetto_begin(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
                     const struct perfetto_fact *facts, size_t n_facts);
+/* @flows: NULL: none. */
+void perfetto_begin_linked(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
+                           const struct perfetto_fact *facts, size_t n_facts,
+                           const struct perfetto_flows *flows);
 void perfetto_end(struct perfetto *p, uint64_t track, uint64_t ns);
+void perfetto_instant(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
+                      const struct perfetto_fact *facts, size_t n_facts);
 void perfetto_count(struct perfetto *p, uint64_t track, uint64_t ns, int64_t value);
 
 #endif
