@@ -84,17 +84,18 @@ struct stretch {
     dmi_u32 vector_row;   /* of vectors that have several */
     const dmi_u32 *cells; /* of a row of the bank, one a chunk */
     const char *region;
-    const dmi_u32 *columns; /* NULL: all */
-    dmi_u32 n;              /* elements that the edit takes */
-    dmi_u32 width;          /* elements of the row or head */
-    dmi_u32 first;          /* element of the row with which it begins */
-    dmi_i64 row;            /* where the row lies, in bytes from the first */
+    struct dmi_edit_fit fit; /* of the row that is here */
+    const dmi_u32 *columns;  /* NULL: all */
+    dmi_u32 n;               /* elements that the edit takes */
+    dmi_u32 width;           /* elements of the row or head */
+    dmi_u32 first;           /* element of the row with which it begins */
+    dmi_i64 row;             /* where the row lies, in bytes from the first */
 };
 
 /* Which element of the row or head the @i-th is that the edit takes. */
 static __device__ __forceinline__ dmi_u32 column_of(const struct stretch *s, dmi_u32 i)
 {
-    return s->columns ? s->columns[i] : i;
+    return s->columns ? s->columns[i] - s->fit.offset : i;
 }
 
 /* Where it lies, in bytes from the tensor's first. */
@@ -172,11 +173,14 @@ static __device__ __forceinline__ dmi_u32 bucket_of(const struct dmi_edit *e, dm
     return (dmi_u32)((h ^ h >> 31) % (e->n_cells / DMI_BANK_BUCKET)) * DMI_BANK_BUCKET;
 }
 
-/* Where the chunks of a row of @n elements lie; NO_CELL: nowhere. @ready: only what was saved to its end. The whole block calls it. */
-static __device__ void find_cells(const struct dmi_edit *e, dmi_u64 key, dmi_u32 n, bool ready,
+/*
+ * Where the chunks of a row lie; NO_CELL: nowhere. @about: DMI_BANK_ABOUT() of its first one. @ready: only what was saved to its end. The whole
+ * block calls it.
+ */
+static __device__ void find_cells(const struct dmi_edit *e, dmi_u64 key, dmi_u32 about, bool ready,
                                   dmi_u32 *cells)
 {
-    dmi_u32 n_chunks = chunks_of(n);
+    dmi_u32 n_chunks = chunks_of(e->row.n);
     __syncthreads();
     for (dmi_u32 i = threadIdx.x; i < n_chunks; i += THREADS)
         cells[i] = NO_CELL;
@@ -185,7 +189,7 @@ static __device__ void find_cells(const struct dmi_edit *e, dmi_u64 key, dmi_u32
         dmi_u32 chunk = i / (2 * DMI_BANK_BUCKET), way = i % (2 * DMI_BANK_BUCKET);
         dmi_u32 cell = bucket_of(e, key, chunk, way / DMI_BANK_BUCKET) + way % DMI_BANK_BUCKET;
         const volatile struct dmi_bank_entry *entry = entry_at(e, cell);
-        if (entry->key == key && entry->about == (n << 8 | chunk) && (!ready || entry->ready))
+        if (entry->key == key && entry->about == (about | chunk) && (!ready || entry->ready))
             cells[chunk] = cell;
     }
     __threadfence(); /* numbers are read after the mark of save_row() that they are there */
@@ -225,15 +229,17 @@ static __device__ __forceinline__ void free_cell(struct dmi_bank_entry *entry)
 }
 
 /* Cells for all chunks of the row, which nobody takes for saved. Return: false: there is no room, and the row has none. */
-static __device__ bool claim_row(const struct dmi_edit *e, dmi_u64 key, dmi_u32 n, dmi_u32 *cells)
+static __device__ bool claim_row(const struct dmi_edit *e, dmi_u64 key, dmi_u32 about,
+                                 dmi_u32 *cells)
 {
     bool good = true;
+    dmi_u32 n = e->row.n;
     if (n > DMI_BANK_WIDEST || !e->bank)
         return false;
-    find_cells(e, key, n, false, cells);
+    find_cells(e, key, about, false, cells);
     for (dmi_u32 i = threadIdx.x; i < chunks_of(n); i += THREADS) {
         if (cells[i] == NO_CELL)
-            cells[i] = claim_cell(e, key, n << 8 | i, i);
+            cells[i] = claim_cell(e, key, about | i, i);
         good = good && cells[i] != NO_CELL;
         if (cells[i] != NO_CELL)
             entry_at(e, cells[i])->ready = 0;
@@ -249,7 +255,10 @@ static __device__ bool claim_row(const struct dmi_edit *e, dmi_u64 key, dmi_u32 
 
 /* ------------------------------------------------------------------------- operations */
 
-/* The number of a vector for the @i-th element that the edit takes: vectors are as long as the row, or as what the edit takes of it or of a head. */
+/*
+ * The number of a vector for the @i-th element that the edit takes: vectors are as long as the row on all ranks, or as what the edit takes of it
+ * or of a head. Rows of the bank are as long as what is here.
+ */
 static __device__ __forceinline__ float number_at(const struct stretch *s,
                                                   const struct dmi_edit_op *op, dmi_u32 vector,
                                                   dmi_u32 i)
@@ -261,19 +270,15 @@ static __device__ __forceinline__ float number_at(const struct stretch *s,
     }
     if (op->n_rows > 1)
         v += (dmi_u64)s->vector_row * op->n_vector;
-    return v[op->n_vector == s->e->n ? s->first + column_of(s, i) : i];
+    if (op->n_vector == s->fit.whole)
+        return v[s->fit.offset + s->first + column_of(s, i)];
+    return v[s->columns ? s->fit.first + i : i];
 }
 
 static __device__ __forceinline__ float number_of(const struct stretch *s,
                                                   const struct dmi_edit_op *op, dmi_u32 i)
 {
     return number_at(s, op, op->vector, i);
-}
-
-static __device__ __forceinline__ bool has_sum(const struct dmi_edit_op *op)
-{
-    return (op->kind >= DMI_EDIT_PROJECT_OUT && op->kind <= DMI_EDIT_KEEP_NORM) ||
-           op->kind == DMI_EDIT_FEATURE;
 }
 
 /* Does the operation leave everything as it is? Then nothing is written for it, not even what x + 0 would change. */
@@ -397,7 +402,7 @@ static __device__ bool edit_stretch(const struct stretch *s)
     bool any = false, wild = false;
     for (dmi_u32 k = 0; k < s->part->n_ops; k++) {
         bool idle = is_idle(&s->ops[k], s->coefficients[k]);
-        steps[k] = has_sum(&s->ops[k]) && !idle ? find_step(s, k, steps) : 0.0f;
+        steps[k] = DMI_EDIT_SUMS(s->ops[k].kind) && !idle ? find_step(s, k, steps) : 0.0f;
         any = any || !idle;
     }
     for (dmi_u32 i = threadIdx.x; any && i < s->n; i += THREADS) {
@@ -417,31 +422,35 @@ static __device__ bool edit_row(struct stretch *s)
     const struct dmi_edit *e = s->e;
     const struct dmi_edit_part *p = s->part;
     const dmi_u32 *list = (const dmi_u32 *)(s->region + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
-    bool by_head =
-        p->of_heads || (!p->n_columns && p->width && p->width != e->n && p->width == e->head);
-    dmi_u32 n = !by_head ? 1 : p->of_heads ? p->n_columns : e->n / e->head;
-    s->width = by_head ? e->head : e->n;
-    s->columns = p->n_columns && !p->of_heads ? list : nullptr;
-    s->n = s->columns ? p->n_columns : s->width;
+    dmi_u32 n = !s->fit.by_head ? 1 : p->of_heads ? s->fit.n_named : e->row.n / e->row.head;
+    s->width = s->fit.by_head ? e->row.head : e->row.n;
+    s->columns = p->n_columns && !p->of_heads ? list + s->fit.first : nullptr;
+    s->n = s->columns ? s->fit.n_named : s->width;
     bool wild = false;
     for (dmi_u32 i = 0; i < n; i++) {
-        s->first = (p->of_heads ? list[i] : i) * s->width;
+        s->first = p->of_heads ? list[s->fit.first + i] * s->width - s->fit.offset : i * s->width;
         wild = edit_stretch(s) || wild;
     }
     return wild;
+}
+
+/* Of the first chunk of the row, in the bank. */
+static __device__ __forceinline__ dmi_u32 about_of(const struct stretch *s)
+{
+    return DMI_BANK_ABOUT(s->e->row.n, s->fit.whole != s->e->row.n, 0);
 }
 
 /* The row as it is goes into the bank. Return: is there room? */
 static __device__ bool save_row(struct stretch *s, dmi_u64 key, dmi_u32 *cells)
 {
     const struct dmi_edit *e = s->e;
-    if (!claim_row(e, key, e->n, cells))
+    if (!claim_row(e, key, about_of(s), cells))
         return false;
-    for (dmi_u32 i = threadIdx.x; i < e->n; i += THREADS)
+    for (dmi_u32 i = threadIdx.x; i < e->row.n; i += THREADS)
         numbers_of(e, cells[i / DMI_BANK_CELL])[i % DMI_BANK_CELL] = value_at(s, place_of(s, i));
     __threadfence(); /* numbers before the mark that they are there, which find_cells() reads */
     __syncthreads();
-    for (dmi_u32 i = threadIdx.x; i < chunks_of(e->n); i += THREADS)
+    for (dmi_u32 i = threadIdx.x; i < chunks_of(e->row.n); i += THREADS)
         *(volatile dmi_u32 *)&entry_at(e, cells[i])->ready = 1;
     return true;
 }
@@ -455,10 +464,10 @@ static __device__ bool find_source(struct stretch *s, dmi_u64 key, dmi_u32 *cell
     if (!takes)
         return true;
     s->cells = cells;
-    if (s->e->n > DMI_BANK_WIDEST || !s->e->bank)
+    if (s->e->row.n > DMI_BANK_WIDEST || !s->e->bank)
         return false;
-    find_cells(s->e, key, s->e->n, true, cells);
-    for (dmi_u32 i = threadIdx.x; i < chunks_of(s->e->n); i += THREADS)
+    find_cells(s->e, key, about_of(s), true, cells);
+    for (dmi_u32 i = threadIdx.x; i < chunks_of(s->e->row.n); i += THREADS)
         good = good && cells[i] != NO_CELL;
     return !__syncthreads_or(!good);
 }
@@ -479,16 +488,14 @@ static __device__ void do_part(struct stretch *s, bool saves, dmi_u32 counter, d
         atomicAdd(counters + e->n_counters + counter, 1ull);
 }
 
-/* Do its vectors, columns and heads suit the row? The host finds the same, and counts it. */
-static __device__ bool suits(const struct dmi_edit *e, const struct dmi_edit_part *p,
-                             const char *region)
+static __device__ __forceinline__ struct dmi_edit_fit fit_of(const struct dmi_edit *e,
+                                                             const struct dmi_edit_part *p,
+                                                             const char *base, const dmi_u32 *entry)
 {
-    const dmi_u32 *list = (const dmi_u32 *)(region + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
-    dmi_u32 most = p->of_heads ? e->n / e->head : e->n;
-    if (p->n_columns && list[p->n_columns - 1] >= most)
-        return false;
-    return !p->width || p->width == e->n ||
-           p->width == (p->n_columns && !p->of_heads ? p->n_columns : e->head);
+    const dmi_u32 *list = (const dmi_u32 *)(base + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
+    struct dmi_edit_cut cut = { entry[DMI_EDIT_CUT], entry[DMI_EDIT_CUT + 1],
+                                entry[DMI_EDIT_CUT + 2] };
+    return dmi_edit_fit(p, list, e->row, cut);
 }
 
 /*
@@ -514,7 +521,7 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
     for (dmi_u32 i = 0; i < program[1]; i++) {
         while (p < end && p->edit < (entry[0] & 0xffffu))
             p++;
-        if (p < end && p->edit == (entry[0] & 0xffffu) && suits(e, p, base) &&
+        if (p < end && p->edit == (entry[0] & 0xffffu) &&
             (ops[p->first_op].kind == DMI_EDIT_SAVE) == saves) {
             struct stretch s = {};
             s.e = e;
@@ -524,7 +531,9 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             s.coefficients = (const float *)(entry + DMI_EDIT_BEFORE_OPS);
             s.region = base;
             s.row = row;
-            do_part(&s, saves, entry[1], DMI_BANK_KEY(entry[3], place & 1023u, entry[2]));
+            s.fit = fit_of(e, p, base, entry);
+            if (s.fit.fits == DMI_EDIT_FITS)
+                do_part(&s, saves, entry[1], DMI_BANK_KEY(entry[3], place & 1023u, entry[2]));
         }
         entry += DMI_EDIT_BEFORE_OPS + (entry[0] >> 16);
     }

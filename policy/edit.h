@@ -216,9 +216,39 @@ void edit_table_deinit(struct edit_table *table);
 const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uint32_t place,
                                              int32_t layer, uint32_t *n);
 
-/* Do its vectors, columns and heads suit rows of @n elements, heads of @head? As kernels/edit.cu finds it. */
-bool edit_part_suits(const struct edit_table *table, const struct dmi_edit_part *part, uint32_t n,
-                     uint32_t head);
+/* How it takes rows of the shape, of which @cut is here. As kernels/edit.cu finds it. */
+struct dmi_edit_fit edit_part_fit(const struct edit_table *table, const struct dmi_edit_part *part,
+                                  struct dmi_edit_shape row, struct dmi_edit_cut cut);
+
+/* ------------------------------------------------------------------------- ranks; edit_ranks.c */
+
+/* Which of the ranks a process is, by enum dmi_axis. Sizes of 0 and 1 mean the same. */
+struct edit_ranks {
+    int32_t rank[DMI_AXIS_COUNT], size[DMI_AXIS_COUNT];
+};
+
+struct edit_ranks edit_ranks_of(const struct dmi_step *step);
+
+/* Undivided. */
+#define EDIT_WHOLE ((struct dmi_edit_cut){ 0, 1, 1 })
+
+/* What a rank does of an edit. */
+enum edit_by_rank {
+    EDIT_RANK_WRITES,
+    EDIT_RANK_LEAVES, /* to another one, which does it for all */
+    EDIT_RANK_CANNOT,
+};
+
+/**
+ * edit_by_rank() - what a rank does of an edit, as the HookSpec says how ranks divide its place
+ * @ranks: NULL: the engine has not said which rank this is
+ * @cut: the rank's part of each row; EDIT_WHOLE but for EDIT_RANK_WRITES
+ * @why: a sentence where it cannot, cut to @n bytes; NULL: none is wanted
+ * Pure. Any thread. Source: docs/edits.md, "Several ranks"
+ */
+enum edit_by_rank edit_by_rank(const struct edit *edit, const struct spec *spec,
+                               const struct edit_ranks *ranks, struct dmi_edit_cut *cut, char *why,
+                               size_t n);
 
 /* ------------------------------------------------------------------------- for a step; edit_rows.c */
 
@@ -241,6 +271,7 @@ struct edit_share {
     uint32_t edit;
     uint32_t counter; /* of the edit in the request */
     int miss;         /* enum dmi_edit_miss, EDIT_NO_MISS */
+    struct dmi_edit_cut cut;
     uint32_t n_rows;
 };
 
@@ -256,6 +287,7 @@ struct edit_rows {
 
 /* What edit_rows_build() does not know. Of a span; NULL: of rows whose request is not known. */
 struct edit_rows_ask {
+    const struct spec *spec; /* whose places they are for */
     /* the edits that are in force for it. Return: how many sections */
     uint32_t (*sections)(void *arg, const struct dmi_span *span,
                          struct edit_section out[EDIT_MAX_SECTIONS]);

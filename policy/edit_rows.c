@@ -19,6 +19,7 @@ struct want {
     const struct edit_use *use;
     uint32_t edit, counter; /* its number in the table */
     uint32_t donor;         /* of the bank's rows */
+    struct dmi_edit_cut cut;
     uint32_t section;
     int64_t from, to; /* positions */
     float coefficients[DMI_EDIT_MAX_OPS];
@@ -27,6 +28,7 @@ struct want {
 
 struct builder {
     const struct edit_rows_ask *ask;
+    const struct edit_ranks *ranks; /* NULL: not known */
     struct edit_rows *out;
     struct edit_section sections[EDIT_MAX_SECTIONS]; /* of the span under way */
     struct want *wants;                              /* of it, by section, in the order of edits */
@@ -204,8 +206,9 @@ static int miss_cached(struct builder *b, const struct edit_section *s, const st
     select_positions(&want->use->edit->who, &cached, false, &from, &to);
     if (from >= to || b->ask->has_cached(b->ask->arg, want->use, span))
         return 0;
-    return add_share(b, (struct edit_share){ s->owner, want->edit, want->counter,
-                                             DMI_EDIT_MISS_CACHED, (uint32_t)(to - from) });
+    return add_share(b,
+                     (struct edit_share){ s->owner, want->edit, want->counter, DMI_EDIT_MISS_CACHED,
+                                          want->cut, (uint32_t)(to - from) });
 }
 
 /* Whether, and where, the edit wants rows of the span: a want or, with a reason, a share alone. */
@@ -221,7 +224,12 @@ static int want_edit(struct builder *b, uint32_t section, uint32_t number, struc
     enum said said = take_coefficients(use, tags_of(at, use), &want);
     if (at->span && said == SAID_NOTHING)
         return 0;
+    enum edit_by_rank rank = edit_by_rank(use->edit, b->ask->spec, b->ranks, &want.cut, NULL, 0);
+    if (rank == EDIT_RANK_LEAVES)
+        return 0;
     want.counter = b->ask->counter(b->ask->arg, use, at->span, &miss);
+    if (miss == EDIT_NO_MISS && rank == EDIT_RANK_CANNOT)
+        miss = DMI_EDIT_MISS_RANK;
     if (at->span && miss == EDIT_NO_MISS && has_bank(use->edit))
         want.donor = b->ask->donor(b->ask->arg, use, at->span, want.counter, &miss);
     if (!at->span && (!select_is_default(&use->edit->who) || said != SAID_NUMBER || want.moves))
@@ -235,7 +243,7 @@ static int want_edit(struct builder *b, uint32_t section, uint32_t number, struc
         b->wants[b->n_wants++] = want;
     }
     return r ? r
-             : add_share(b, (struct edit_share){ s->owner, number, want.counter, miss,
+             : add_share(b, (struct edit_share){ s->owner, number, want.counter, miss, want.cut,
                                                  at->span ? (uint32_t)(want.to - want.from) : 0 });
 }
 
@@ -286,6 +294,7 @@ static int add_entry(struct builder *b, const struct want *w, int64_t position, 
 {
     int64_t token = position - n_prompt;
     uint32_t n_ops = w->use->edit->n_ops;
+    const uint32_t cut[] = { w->cut.first, w->cut.own, w->cut.all };
     int r = add_word(b, DMI_EDIT_HEAD(w->edit, n_ops));
     if (!r)
         r = add_word(b, w->counter);
@@ -293,6 +302,8 @@ static int add_entry(struct builder *b, const struct want *w, int64_t position, 
         r = add_word(b, row_of(w, position, n_prompt));
     if (!r)
         r = add_word(b, w->donor);
+    for (uint32_t i = 0; i < sizeof cut / sizeof *cut && !r; i++)
+        r = add_word(b, cut[i]);
     for (uint32_t k = 0; k < n_ops && !r; k++) {
         const struct edit_coefficient *c = coefficient_of(w->use, k);
         float value = c->from == EDIT_POINTS ? at_point(c, token) : w->coefficients[k];
@@ -403,7 +414,8 @@ int edit_rows_build(const struct dmi_step *step, const struct edit_rows_ask *ask
                     struct edit_rows *out)
 {
     *out = (struct edit_rows){ 0 };
-    struct builder b = { .ask = ask, .out = out };
+    const struct edit_ranks ranks = edit_ranks_of(step);
+    struct builder b = { .ask = ask, .ranks = &ranks, .out = out };
     _cleanup_(freep) bool *last = select_find_last(step);
     int r = last ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans && !r; i++) {

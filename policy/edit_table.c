@@ -161,8 +161,10 @@ static void put_part(struct builder *b, uint32_t number, int32_t layer)
                                   .n_ops = edit->n_ops,
                                   .n_columns = edit->n_columns,
                                   .of_heads = edit->of_heads };
-    for (uint32_t k = 0; k < edit->n_ops; k++)
+    for (uint32_t k = 0; k < edit->n_ops; k++) {
         put_op(b, of, &edit->ops[k], layer, &part.width);
+        part.sums |= DMI_EDIT_SUMS(edit->ops[k].kind);
+    }
     if (edit->n_columns && !b->columns[number])
         b->columns[number] = add_bytes(b, edit->columns, edit->n_columns * sizeof *edit->columns);
     part.columns = b->columns[number];
@@ -282,14 +284,10 @@ const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uin
     return (const struct dmi_edit_part *)(base + (size_t)t->parts * DMI_EDIT_ALIGN) + entry->first;
 }
 
-bool edit_part_suits(const struct edit_table *table, const struct dmi_edit_part *p, uint32_t n,
-                     uint32_t head)
+struct dmi_edit_fit edit_part_fit(const struct edit_table *table, const struct dmi_edit_part *p,
+                                  struct dmi_edit_shape row, struct dmi_edit_cut cut)
 {
     const uint32_t *list =
         (const uint32_t *)((const char *)table->bytes + (size_t)p->columns * DMI_EDIT_ALIGN);
-    uint32_t most = p->of_heads ? n / head : n;
-    if (p->n_columns && list[p->n_columns - 1] >= most)
-        return false;
-    return !p->width || p->width == n ||
-           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
+    return dmi_edit_fit(p, list, row, cut);
 }

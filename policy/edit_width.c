@@ -11,7 +11,7 @@ struct row {
     uint64_t n, head;
 };
 
-/* Return: false where it depends on the launch, or on the tap. */
+/* Return: false where it depends on the launch, on the tap, or on how many ranks divide it. */
 static bool constant_row(const struct spec_site *site, struct row *row)
 {
     uint32_t n_dims = 0;
@@ -28,7 +28,7 @@ static bool constant_row(const struct spec_site *site, struct row *row)
             n_heads = row->n;
     }
     row->head = n_dims > 1 ? row->n / n_heads : row->n;
-    return n_dims > 0;
+    return n_dims > 0 && site->about.shard != DMI_SHARD_DIM;
 }
 
 static bool suits(const struct edit *edit, const struct row *row, uint64_t width)

@@ -60,6 +60,16 @@ enum spec_captured { SPEC_CAPTURED_AFTER = 0, SPEC_CAPTURED_BEFORE = 1, SPEC_CAP
 #define SPEC_MAX_PLACE_LAYER 1021 /* the highest layer in which edits write */
 #define SPEC_MAX_REACH       16
 
+#define SPEC_MAX_PARTS 64
+#define SPEC_MAX_PART  1048576
+
+/* How much of a divided dimension each rank has, in proportion. */
+struct spec_parts {
+    bool said;
+    uint32_t n; /* ranks; 0: all have equal parts */
+    uint32_t of[SPEC_MAX_PARTS];
+};
+
 /* What a site says of edits. */
 struct spec_write {
     bool is;                     /* edits may write here */
@@ -134,6 +144,7 @@ struct spec_site {
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
     enum spec_action action;
+    struct spec_parts parts; /* of about.shard_dim, where ranks have unequal ones */
     struct spec_write write;
     enum spec_shared shared_memory;
     struct select choice; /* while it is read; then in spec->selects */

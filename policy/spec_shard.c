@@ -3,6 +3,7 @@
 #include "policy/spec_load.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #define AXES WORDS("tp", "pp", "dp", "ep") /* enum dmi_axis */
 
@@ -44,11 +45,37 @@ static bool shard_sum(struct loader *l, const struct tree_node *node, void *into
     return true;
 }
 
+/* How much each rank has, in proportion; or that all have as much. */
+static bool shard_parts(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct spec_parts *parts = &((struct spec_site *)into)->parts;
+    bool equal = node->kind == TREE_SCALAR && !strcmp(node->text, "equal");
+    bool list = node->kind == TREE_LIST && node->n_items > 1 && node->n_items <= SPEC_MAX_PARTS;
+    parts->said = true;
+    if (!equal && !list) {
+        loader_complain(
+            l, node,
+            "found neither \"equal\" nor a list; expected \"parts: equal\", or the part "
+            "of each rank, as [2, 1], of up to %d ranks",
+            SPEC_MAX_PARTS);
+        return false;
+    }
+    for (size_t i = 0; list && i < node->n_items; i++) {
+        int64_t part = 0;
+        if (!value_integer(l, node->items[i], &part, RANGE(1, SPEC_MAX_PART)))
+            return false;
+        parts->of[parts->n++] = (uint32_t)part;
+    }
+    return true;
+}
+
 bool site_shard(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     const struct key keys[] = {
         { "dim", false, shard_dim, 0, NULL },
         { "of", false, shard_of, 0, AXES },
+        { "parts", false, shard_parts, 0, NULL },
         { "sum", false, shard_sum, 0, AXES },
     };
     (void)arg;
@@ -58,6 +85,11 @@ bool site_shard(struct loader *l, const struct tree_node *node, void *into, cons
     if (l->report.n_lines > before) /* also by a key that is none */
         return false;
     bool dim = keys_value(node, "dim"), of = keys_value(node, "of"), sum = keys_value(node, "sum");
+    if (keys_value(node, "parts") && !dim) {
+        loader_complain(
+            l, node, "found \"parts\" without \"dim\"; expected them where a dimension is divided");
+        return false;
+    }
     if (dim == of && dim != sum)
         return true;
     loader_complain(

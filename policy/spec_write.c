@@ -88,6 +88,11 @@ static const char *objection(const struct spec_site *site, const char **key)
     if (site->write.has_plus && site->dims[0].slots.dtype)
         return "found \"plus\" at a tensor in slots; expected rows that lie where the rows of the "
                "second tensor do";
+    *key = "shard";
+    if (site->about.shard == DMI_SHARD_DIM && !site->parts.said)
+        return "found a place for edits that ranks divide, without \"parts\"; expected \"parts: "
+               "equal\", or the part of each rank, as [2, 1]: vectors, columns and heads are cut "
+               "by them";
     *key = "shared_memory";
     if (site->shared_memory == SPEC_SHARED_ALLOW)
         return "found shared_memory: allow at a place for edits; expected none: others "

@@ -26,6 +26,10 @@
 #define DMI_EDIT_SAVE        11u /* x, and the bank keeps the row as it is before edits */
 #define DMI_EDIT_KINDS       12u
 
+/* Does it need a sum over all that its edit takes of a row, or of a head? */
+#define DMI_EDIT_SUMS(kind)                                                                        \
+    (((kind) >= DMI_EDIT_PROJECT_OUT && (kind) <= DMI_EDIT_KEEP_NORM) || (kind) == DMI_EDIT_FEATURE)
+
 #define DMI_EDIT_MAX_OPS 16u /* of one edit */
 
 struct dmi_edit_op {
@@ -47,7 +51,7 @@ struct dmi_edit_part {
     dmi_u32 columns; /* offset of a list of u32: the columns, or heads, that it takes, ascending */
     dmi_u32 n_columns; /* 0: all */
     dmi_u32 of_heads;  /* 1: the list names heads */
-    dmi_u32 reserved;
+    dmi_u32 sums;      /* 1: one of its operations is DMI_EDIT_SUMS() */
 };
 
 /* The parts of a place in a layer. */
@@ -78,11 +82,91 @@ struct dmi_edit_table {
  * words from the first pair. Where the first word is DMI_EDIT_EVERY, the second says the program of every row. A program is a
  * sequence of sections, then 0. A section is the offset of its table, a number of edits, and for each: DMI_EDIT_HEAD(), the
  * number of its counter, the row of its vectors that have several or of the bank, the donor whose rows of the bank it takes or keeps,
- * and a coefficient (f32) for each of its operations. Edits of a section ascend by number.
+ * the words of a struct dmi_edit_cut, and a coefficient (f32) for each of its operations. Edits of a section ascend by number.
  */
 #define DMI_EDIT_EVERY             0xffffffffu
 #define DMI_EDIT_HEAD(edit, n_ops) ((dmi_u32)(edit) | (dmi_u32)(n_ops) << 16)
-#define DMI_EDIT_BEFORE_OPS        4u /* words of an edit before its coefficients */
+#define DMI_EDIT_CUT               4u /* the word of an edit with which its cut begins */
+#define DMI_EDIT_BEFORE_OPS        7u /* words of an edit before its coefficients */
+
+/* Which part of a row a rank has, where ranks divide rows: @own units from unit @first on, of @all units. Undivided: 0, 1, 1. */
+struct dmi_edit_cut {
+    dmi_u32 first, own, all;
+};
+
+/* The part of a row that is here. */
+struct dmi_edit_shape {
+    dmi_u32 n;     /* elements */
+    dmi_u32 head;  /* elements a head; @n where the tensor has no dimension of heads */
+    dmi_u32 heads; /* 0: it has no such dimension */
+};
+
+#define DMI_EDIT_FITS      0u
+#define DMI_EDIT_FITS_NOT  1u /* vectors, columns or heads do not suit the row */
+#define DMI_EDIT_DIVIDED   2u /* a sum would run over elements that other ranks have */
+#define DMI_EDIT_ELSEWHERE 3u /* other ranks have all columns or heads that the edit names */
+
+/* How an edit takes the part of a row that is here. */
+struct dmi_edit_fit {
+    dmi_u32 fits;           /* DMI_EDIT_FITS, ... */
+    dmi_u32 whole;          /* elements of the row, with those that other ranks have */
+    dmi_u32 offset;         /* of these, how many come before the first one here */
+    dmi_u32 by_head;        /* 1: each head is taken by itself */
+    dmi_u32 first, n_named; /* of the list of columns or heads: those that are here */
+};
+
+#ifdef __CUDACC__
+#define DMI_EDIT_SHARED static __device__ __forceinline__
+#else
+#define DMI_EDIT_SHARED static inline
+#endif
+
+/* How many entries of an ascending list are below @end. */
+DMI_EDIT_SHARED dmi_u32 dmi_edit_below(const dmi_u32 *list, dmi_u32 n, dmi_u32 end)
+{
+    dmi_u32 low = 0;
+    while (low < n) {
+        dmi_u32 middle = low + (n - low) / 2;
+        if (list[middle] < end)
+            low = middle + 1;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* @list: the part's columns or heads, by their numbers in the whole row. The host counts by it what the kernel does by it. Pure. */
+DMI_EDIT_SHARED struct dmi_edit_fit dmi_edit_fit(const struct dmi_edit_part *p, const dmi_u32 *list,
+                                                 struct dmi_edit_shape row, struct dmi_edit_cut cut)
+{
+    struct dmi_edit_fit f = { DMI_EDIT_FITS_NOT, row.n, 0, 0, 0, p->n_columns };
+    dmi_u32 divided = cut.own != cut.all;
+    if (divided) {
+        dmi_u64 whole = (dmi_u64)(row.n / cut.own) * cut.all;
+        if ((row.heads ? row.heads : row.n) % cut.own || whole > 0xffffffffu)
+            return f;
+        f.whole = (dmi_u32)whole;
+        f.offset = row.n / cut.own * cut.first;
+    }
+    f.by_head =
+        p->of_heads || (!p->n_columns && p->width && p->width != f.whole && p->width == row.head);
+    dmi_u32 unit = p->of_heads ? row.head : 1;
+    if (p->n_columns && list[p->n_columns - 1] >= f.whole / unit)
+        return f;
+    if (p->width && p->width != f.whole &&
+        p->width != (p->n_columns && !p->of_heads ? p->n_columns : row.head))
+        return f;
+    if (divided && f.by_head && !row.heads)
+        return f;
+    f.fits = divided && p->sums && !f.by_head ? DMI_EDIT_DIVIDED : DMI_EDIT_FITS;
+    if (!divided || !p->n_columns)
+        return f;
+    f.first = dmi_edit_below(list, p->n_columns, f.offset / unit);
+    f.n_named = dmi_edit_below(list, p->n_columns, (f.offset + row.n) / unit) - f.first;
+    if (!f.n_named && f.fits == DMI_EDIT_FITS)
+        f.fits = DMI_EDIT_ELSEWHERE;
+    return f;
+}
 
 /*
  * The bank: rows that DMI_EDIT_SAVE keeps, as true values in f32, in cells of DMI_BANK_CELL elements. A region of device memory has
@@ -96,9 +180,13 @@ struct dmi_edit_table {
 #define DMI_BANK_KEY(donor, layer, row)                                                            \
     ((dmi_u64)(donor) << 32 | (dmi_u64)(layer) << 22 | ((dmi_u64)(row)&0x3fffffu))
 
+/* Which chunk of a row of @n elements a cell has. @divided: 1 where other ranks have the rest of the row: it is no whole row then. */
+#define DMI_BANK_ABOUT(n, divided, chunk)                                                          \
+    ((dmi_u32)(divided) << 31 | (dmi_u32)(n) << 8 | (dmi_u32)(chunk))
+
 struct dmi_bank_entry {
     dmi_u64 key;   /* DMI_BANK_KEY(); 0: the cell is free */
-    dmi_u32 about; /* elements of the row << 8 | which chunk of it the cell has */
+    dmi_u32 about; /* DMI_BANK_ABOUT() */
     dmi_u32 ready; /* 1: its numbers are there */
 };
 
@@ -129,18 +217,16 @@ struct dmi_edit {
     dmi_u32 at;           /* eagerly: DMI_EDIT_AT(); in a graph the ticket's slot says it */
     dmi_u32 number;       /* in a graph: in the ticket */
     dmi_u32 dtype;        /* DMI_EDIT_F32, ... */
-    dmi_u32 n;            /* elements a row */
-    dmi_u32 head;         /* elements a head, or @n */
-    float scale;          /* stored value = true value * scale */
-    dmi_u32 n_counters;
+    struct dmi_edit_shape row;
+    float scale;     /* stored value = true value * scale */
     dmi_u64 bank;    /* address; 0: there is none */
     dmi_u32 n_cells; /* of it, a multiple of DMI_BANK_BUCKET */
-    dmi_u32 reserved;
+    dmi_u32 n_counters;
 };
 
 #ifndef __CUDACC__
 static_assert(sizeof(struct dmi_edit_op) == 32 && sizeof(struct dmi_edit_part) == 32 &&
-                  sizeof(struct dmi_edit_table) == 32,
+                  sizeof(struct dmi_edit_table) == 32 && sizeof(struct dmi_edit_cut) == 12,
               "shared with device code");
 static_assert(sizeof(struct dmi_edit) == 192 && sizeof(struct dmi_bank_entry) == 16 &&
                   sizeof(struct dmi_bank_drop) == 24,

@@ -16,14 +16,22 @@ static const struct edit *edit_of(const struct edit_share *share)
     return version->uses[share->edit].edit;
 }
 
-/* A tensor of other vectors than the edit's. */
-static void report_width(const struct edit_share *share, const struct admission *item,
-                         const struct dmi_edit_part *p, uint32_t n)
+/* A tensor of other vectors than the edit's, or one of which this rank has not all that the edit adds up. */
+static void report_misfit(const struct edit_share *share, const struct admission *item,
+                          const struct dmi_edit_part *p, uint32_t n, uint32_t fits)
 {
-    session_problem(item->site, PROBLEM_UNSUPPORTED,
-                    "the edit \"%s\" has vectors of %u elements, columns or heads that do not suit "
-                    "rows of %u elements: it writes nothing here",
-                    edit_of(share)->name, p->width, n);
+    if (fits == DMI_EDIT_DIVIDED)
+        session_problem(item->site, PROBLEM_UNSUPPORTED,
+                        "the edit \"%s\" writes nothing here: it needs a sum over a row that ranks "
+                        "divide; one over each head is possible where heads are whole: a vector "
+                        "as long as a head, or \"heads\"",
+                        edit_of(share)->name);
+    else
+        session_problem(
+            item->site, PROBLEM_UNSUPPORTED,
+            "the edit \"%s\" has vectors of %u elements, columns or heads that do not suit "
+            "rows of %u elements: it writes nothing here",
+            edit_of(share)->name, p->width, n);
 }
 
 /* What the share's version does at the place, in the item's layer. Return: its table. */
@@ -48,7 +56,7 @@ static bool account(const struct admission_launch *l, const struct admission *it
 {
     const struct edit_rows *rows = rows_of(l);
     bool saves = session_site(item->site)->action == SPEC_SAVE;
-    uint32_t n = view_elements(&item->operand->view), head = view_head(&item->operand->view);
+    const struct dmi_edit_shape row = view_shape(&item->operand->view);
     const struct edit_table *table = NULL;
     const struct dmi_edit_part *p = NULL, *end = NULL;
     bool any = false;
@@ -63,11 +71,14 @@ static bool account(const struct admission_launch *l, const struct admission *it
         int64_t n_rows =
             sign * (int64_t)(rows->every ? item->operand->view.dims[0] : share->n_rows);
         int miss = share->miss != EDIT_NO_MISS ? share->miss : why;
-        bool fits = !n || edit_part_suits(table, p, n, head);
-        if (!fits && sign > 0)
-            report_width(share, item, p, n);
-        if (share->miss == EDIT_NO_MISS && !fits)
-            miss = DMI_EDIT_MISS_WIDTH;
+        uint32_t fits = !row.n ? DMI_EDIT_FITS : edit_part_fit(table, p, row, share->cut).fits;
+        if (fits == DMI_EDIT_ELSEWHERE)
+            continue; /* ranks that have what it names do it */
+        if (fits != DMI_EDIT_FITS && share->miss == EDIT_NO_MISS) {
+            miss = fits == DMI_EDIT_DIVIDED ? DMI_EDIT_MISS_RANK : DMI_EDIT_MISS_WIDTH;
+            if (sign > 0)
+                report_misfit(share, item, p, row.n, fits);
+        }
         accounts_due(share->counter, n_rows);
         if (miss != EDIT_NO_MISS)
             accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);
@@ -107,8 +118,7 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
 {
     const struct edit_rows *rows = rows_of(l);
     item->has_record = false;
-    places_saw(item->site, item->layer, view_elements(&item->operand->view),
-               view_head(&item->operand->view));
+    places_saw(item->site, item->layer, view_shape(&item->operand->view));
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, EDIT_NO_MISS))

@@ -258,15 +258,11 @@ static uint32_t element_bytes(const struct tensor_view *g)
     return dmi_dtype_bytes(g->dtype);
 }
 
-uint32_t view_elements(const struct tensor_view *g)
+struct dmi_edit_shape view_shape(const struct tensor_view *g)
 {
-    return element_bytes(g) ? g->row_bytes / element_bytes(g) : 0;
-}
-
-uint32_t view_head(const struct tensor_view *g)
-{
-    uint32_t n = view_elements(g);
-    return g->n_dims < 3 || !g->dims[1] ? n : n / g->dims[1];
+    uint32_t n = element_bytes(g) ? g->row_bytes / element_bytes(g) : 0;
+    uint32_t heads = g->n_dims < 3 ? 0 : g->dims[1];
+    return (struct dmi_edit_shape){ n, heads ? n / heads : n, heads };
 }
 
 int view_of_tap(const struct dmi_tap *tap, struct tensor_view *view)

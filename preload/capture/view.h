@@ -6,6 +6,7 @@
 #include "policy/spec.h"
 
 #include <dmi/dmi.h>
+#include <dmi/edit.h>
 #include <dmi/ring.h>
 
 #include <stdbool.h>
@@ -27,11 +28,8 @@ struct tensor_view {
     uint64_t plus; /* of a place for edits: address of the tensor that is added to it; 0: none */
 };
 
-/* Elements of a row; 0 where it is not known. */
-uint32_t view_elements(const struct tensor_view *view);
-
-/* Elements of a head, where a row is heads side by side in a dimension of their own; else those of a row. */
-uint32_t view_head(const struct tensor_view *view);
+/* A row as edits see it; no elements where it is not known. Heads lie side by side in a dimension of their own, the first after the rows. */
+struct dmi_edit_shape view_shape(const struct tensor_view *view);
 
 enum {
     VIEW_E_EXPR = 1, /* overflow, division by zero, or an impossible size */

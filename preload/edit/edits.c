@@ -174,23 +174,7 @@ static uint32_t donor_of(void *arg, const struct edit_use *use, const struct dmi
     return number;
 }
 
-/* ------------------------------------------------------------------------- ranks and caches */
-
-/* Is the tensor of the edit's place divided, over more than one rank? */
-static bool is_divided(const struct edit_use *use, const struct dmi_step *step)
-{
-    const int32_t sizes[] = { [DMI_AXIS_TP] = step->tp_size,
-                              [DMI_AXIS_PP] = step->pp_size,
-                              [DMI_AXIS_DP] = step->dp_size,
-                              [DMI_AXIS_EP] = step->ep_size };
-    for (uint32_t s = 0; s < session.spec->n_sites; s++) {
-        const struct dmi_site *about = &session_site(s)->about;
-        if (about->writes && about->shard != DMI_SHARD_NONE && sizes[about->shard_axis] > 1 &&
-            !strcmp(about->name, use->edit->site))
-            return true;
-    }
-    return false;
-}
+/* ------------------------------------------------------------------------- caches */
 
 /* Is the request told apart, by its salt, from all that have not its edits? */
 static bool is_salted(struct asking *a, const struct dmi_span *span)
@@ -221,9 +205,7 @@ static uint32_t counter_of(void *arg, const struct edit_use *use, const struct d
     uint32_t account = accounts_find(use, span ? span->request_id : NULL, miss);
     if (*miss != EDIT_NO_MISS || !span)
         return account;
-    if (is_divided(use, a->said))
-        *miss = DMI_EDIT_MISS_RANK;
-    else if (!may_share(a, use, span))
+    if (!may_share(a, use, span))
         *miss = DMI_EDIT_MISS_CACHE_SHARED;
     return account;
 }
@@ -271,6 +253,25 @@ static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
                       "edits write nothing, unless they say cache: ignore");
 }
 
+/* Why rows are missed as `rank`: once a place. */
+static void say_ranks(const struct edit_rows *rows, const struct edit_ranks *of)
+{
+    char why[256];
+    struct dmi_edit_cut cut;
+    for (uint32_t i = 0; i < rows->n_shares; i++) {
+        const struct edit_share *share = &rows->shares[i];
+        const struct edit_version *v = share->owner;
+        const struct edit *edit = v->uses[share->edit].edit;
+        if (share->miss != DMI_EDIT_MISS_RANK ||
+            edit_by_rank(edit, session.spec, of, &cut, why, sizeof why) != EDIT_RANK_CANNOT)
+            continue;
+        for (uint32_t s = 0; s < session.spec->n_sites; s++)
+            if (spec_is_place(session_site(s)) && !strcmp(session_site(s)->about.name, edit->site))
+                session_problem(s, PROBLEM_UNSUPPORTED, "the edit \"%s\" writes nothing here: %s",
+                                edit->name, why);
+    }
+}
+
 int edits_step(const struct dmi_step *said, struct edit_step *out)
 {
     *out = (struct edit_step){ .n_held = 0 };
@@ -283,7 +284,8 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     struct asking a = { .said = said, .step = out, .now = now };
     keep(&a, now);
     find_all_donors(&a);
-    const struct edit_rows_ask ask = { .sections = sections_of,
+    const struct edit_rows_ask ask = { .spec = session.spec,
+                                       .sections = sections_of,
                                        .counter = counter_of,
                                        .donor = donor_of,
                                        .has_cached = has_cached,
@@ -291,10 +293,13 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     int r = edit_rows_build(said, &ask, &out->rows);
     if (!r && a.no_memory)
         r = -ENOMEM;
-    if (r)
+    const struct edit_ranks of = edit_ranks_of(said);
+    if (r) {
         edits_step_deinit(out);
-    else
+    } else {
         say_unknown_cache(&out->rows, said->flags);
+        say_ranks(&out->rows, &of);
+    }
     note_last(said);
     return r;
 }
@@ -323,12 +328,16 @@ int edits_every(struct edit_version *v)
 {
     struct edit_step step = { .n_held = 0 };
     struct asking a = { .step = &step, .now = v };
-    const struct edit_rows_ask ask = { .sections = sections_of,
+    const struct edit_rows_ask ask = { .spec = session.spec,
+                                       .sections = sections_of,
                                        .counter = counter_of,
                                        .donor = donor_of,
                                        .has_cached = has_cached,
                                        .arg = &a };
-    return edit_rows_build_every(&ask, &v->every);
+    int r = edit_rows_build_every(&ask, &v->every);
+    if (!r)
+        say_ranks(&v->every, NULL);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- places, and the end */

@@ -13,7 +13,7 @@
 
 /* By number of the place. */
 static struct place {
-    uint64_t rows[N_LAYERS + 1]; /* by layer + 1: elements << 32 | of a head; 0: not seen */
+    uint64_t rows[N_LAYERS + 1]; /* by layer + 1: packed(); 0: not seen */
     uint64_t step; /* the one after that in which it was seen first; 0: the engine says none */
     uint64_t n_graphs, n_closed; /* execs that have it; of these: where nothing can be written */
 } places[SPEC_MAX_PLACES];
@@ -23,11 +23,24 @@ static struct place *place_of(uint32_t site)
     return &places[session_site(site)->write.place];
 }
 
-void places_saw(uint32_t site, int32_t layer, uint32_t n, uint32_t head)
+#define HAS_HEADS 0x80000000u /* a row has less than 2^31 elements */
+
+static uint64_t packed(struct dmi_edit_shape row)
+{
+    return (uint64_t)row.n << 32 | row.head | (row.heads ? HAS_HEADS : 0);
+}
+
+static struct dmi_edit_shape unpacked(uint64_t rows)
+{
+    uint32_t n = (uint32_t)(rows >> 32), head = (uint32_t)rows & ~HAS_HEADS;
+    return (struct dmi_edit_shape){ n, head, rows & HAS_HEADS ? n / head : 0 };
+}
+
+void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row)
 {
     struct place *p = place_of(site);
-    uint64_t rows = (uint64_t)n << 32 | head;
-    if (!n || layer >= N_LAYERS || atomic_load_relaxed(&p->rows[layer + 1]) == rows)
+    uint64_t rows = packed(row);
+    if (!row.n || layer >= N_LAYERS || atomic_load_relaxed(&p->rows[layer + 1]) == rows)
         return;
     atomic_store_relaxed(&p->rows[layer + 1], rows);
     if (!atomic_load_relaxed(&p->step))
@@ -56,7 +69,7 @@ static int check_graphs(struct err *err, const struct edit *edit, const struct p
 }
 
 static int refuse_rows(struct err *err, const struct edit *edit, const struct dmi_edit_part *part,
-                       uint64_t rows, int32_t layer)
+                       struct dmi_edit_shape row, int32_t layer)
 {
     char in_layer[32] = "";
     if (layer >= 0)
@@ -64,8 +77,7 @@ static int refuse_rows(struct err *err, const struct edit *edit, const struct dm
     return err_set(err, -EINVAL,
                    "the edit \"%s\": %s has rows of %u elements%s, heads of %u; vectors of %u "
                    "elements, or its columns or heads, do not suit them",
-                   edit->name, edit->site, (uint32_t)(rows >> 32), in_layer, (uint32_t)rows,
-                   part->width);
+                   edit->name, edit->site, row.n, in_layer, row.head, part->width);
 }
 
 /* Its parts in the layers that were seen have vectors, columns and heads for such rows. */
@@ -76,12 +88,14 @@ static int check_rows(struct err *err, const struct edit_version *v, uint32_t nu
     const struct edit_table *table = version_table(v);
     for (int32_t layer = -1; layer < N_LAYERS; layer++) {
         uint64_t rows = atomic_load_relaxed(&places[place].rows[layer + 1]);
-        uint32_t n_parts = 0, n = (uint32_t)(rows >> 32);
+        struct dmi_edit_shape row = unpacked(rows);
+        uint32_t n_parts = 0;
         const struct dmi_edit_part *p =
             rows ? edit_table_parts(table, place, layer, &n_parts) : NULL;
         for (uint32_t i = 0; i < n_parts; i++)
-            if (p[i].edit == number && !edit_part_suits(table, &p[i], n, (uint32_t)rows))
-                return refuse_rows(err, edit, &p[i], rows, layer);
+            if (p[i].edit == number &&
+                edit_part_fit(table, &p[i], row, EDIT_WHOLE).fits != DMI_EDIT_FITS)
+                return refuse_rows(err, edit, &p[i], row, layer);
     }
     return 0;
 }

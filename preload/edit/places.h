@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A launch writes, or could, at the place of the site, in a layer (-1: none), in rows of @n elements and heads of @head. Waits for nobody. */
-void places_saw(uint32_t site, int32_t layer, uint32_t n, uint32_t head);
+/* A launch writes, or could, at the place of the site, in a layer (-1: none), in such rows. Waits for nobody. */
+void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row);
 
 /* A graph exec is there that has the place of the site. @writable: edits can write there wherever it has it. */
 void places_in_graph(uint32_t site, bool writable);

@@ -8,7 +8,7 @@
   idle       places without edits, and edits for no request: the bits of a run without the library
   tinygrad   its graphs: a request is edited after others made the graphs, within 3e-3 a row; before and after it the same prompt has the same bits
   caches     rows of a prompt that edited requests have in the prefix cache go to those with the salt of the edits alone
-  ranks      an edit of a sum over ranks writes nothing
+  ranks      edits of what ranks divide, sum and repeat: as in one process, and what cannot be is missed by name
   curve      the score of a concept rises with the coefficient as Hugging Face's does, and is its when the concept is taken out
 
 --long takes every cell in every mode, and chunks, preemption, drafts and random delays of streams.
@@ -285,18 +285,58 @@ def test_prefix_caches(check, server, plain):
           "rows of the one without the salt are missed: those that it computed and those that it took from the cache", accounts)
 
 
-def test_ranks(check, server):
-    """mlp_out is a part of a sum on each rank: nothing is written there, and the accounts say so."""
-    edits = edits_text([{"name": "add", "site": "mlp_out", "do": [{"add": "noise", "times": 12}], "requests": "france"}])
+def divided(parts):
+    """The HookSpec with places that ranks divide: heads of z and columns of mlp_post, of which each has a part as large as @parts says."""
+    head, *sites = re.split(r"(?m)^(?=  - name: )", serving.spec_text("float32"))
+    for i, site in enumerate(sites):
+        if site.startswith("  - name: z\n"):
+            sites[i] = site.replace("{count: 'arg[8].i32'}", "{count: 'arg[8].i32 / 64'}, {count: 64}").replace("of: tp}", f"of: tp, parts: {parts}}}") + "    write: {}\n"
+        if site.startswith("  - name: mlp_post\n"):
+            sites[i] = site.replace("of: tp}", f"of: tp, parts: {parts}}}") + "    write: {}\n"
+    return head + "".join(sites)
+
+
+def rank_edits(folder):
+    """(those that ranks can do, those that they cannot), with the part of the rows that are due on each of them: all, one rank's, or none."""
+    dice, vectors = np.random.default_rng(5), {}
+    for name, n in (("row", 576), ("head", 64), ("three", 3)):
+        np.save(folder / f"{name}.npy", dice.normal(size=n).astype(np.float32))
+        vectors[name] = {"file": str(folder / f"{name}.npy")}
+    can = [{"name": "row", "site": "z", "layers": "0", "do": [{"add": "row"}]}, {"name": "last-head", "site": "z", "layers": "0", "heads": "8", "do": [{"add": "head"}]},
+           {"name": "columns", "site": "mlp_post", "layers": "0", "columns": "5,800,1535", "do": [{"set": "three"}]},
+           {"name": "along-heads", "site": "z", "layers": "1", "do": [{"project_out": "head"}]}, {"name": "summand", "site": "mlp_out", "layers": "0", "do": [{"add": "row"}]},
+           {"name": "all", "site": "embed", "do": [{"scale": 1.5}]}]
+    cannot = [{"name": "along-row", "site": "z", "layers": "1", "do": [{"project_out": "row"}]}, {"name": "double", "site": "mlp_out", "layers": "1", "do": [{"scale": 2}]}]
+    return [[{**e, "requests": "france"} for e in some] for some in (can, cannot)], vectors
+
+
+@pytest.mark.parametrize("n, parts", [(2, [2, 1]), pytest.param(3, [1, 1, 1], marks=pytest.mark.long)], ids=["uneven", "three"])
+def test_ranks(check, server, tmp_path, n, parts):
+    """Vectors, columns and heads are cut by rank, one rank adds to a sum, and each does the same to what all have: as one process does. Sums over what
+    ranks divide, and other operations on a summand, are missed as `rank`, and said."""
+    (can, cannot), vectors = rank_edits(tmp_path)
     requests = serving.free("france", "count", tokens=3)
-    options = ["--ranks", "2", "--no-prefix-cache", "--mode", "graph"]
-    without = server.serve("ranks-plain", requests, *options, layers=2, spec=serving.spec_text("float32"))
-    served = server.serve("ranks", requests, *options, layers=2, spec=serving.spec_text("float32"), edits=edits)
-    check(served.tokens == without.tokens, "tokens are as without the edit", [served.tokens, without.tokens])
-    got, want = ({key: rows.tobytes() for key, (_, rows) in serving.exported_rows(s.out, s.folder / "export").items()} for s in (served, without))
-    check(got == want and len(got) > 60, f"{len(got)} joined tensors are, too")
-    accounts = [Accounts(run / "edits").of("add") for run in harness.runs_of(served.out)]
-    check(len(accounts) == 2 and all(a == (14, 0, {"rank": 14}) for a in accounts), "rows are missed as rank", accounts)
+    options = ["--no-prefix-cache", "--mode", "graph"]
+    spec = divided(parts)
+    one = server.serve(f"one-{n}", requests, *options, layers=2, spec=spec, edits=edit_cells.text_of(can, vectors))
+    plain = server.serve(f"ranks-plain-{n}", requests, *options, "--ranks", n, layers=2, spec=spec)
+    served = server.serve(f"ranks-{n}", requests, *options, "--ranks", n, layers=2, spec=spec, edits=edit_cells.text_of(can + cannot, vectors))
+    check(served.tokens == one.tokens and served.tokens["count"] == plain.tokens["count"], "tokens are those of one process", [served.tokens, one.tokens])
+    got, want, before = (serving.exported_rows(s.out, s.folder / "export") for s in (served, one, plain))
+    off = {key: relative(rows, want[key][1])[1] for key, (_, rows) in got.items() if key[0] == "france" and key[1] != "token_ids"}
+    check(len(off) > 25 and max(off.values()) < F32_BOUND, "each site is as in one process", sorted(off.items(), key=lambda item: -item[1])[:4])
+    check(any(relative(got[key][1], before[key][1])[1] > 0.1 for key in off), "the edits do something")
+    others = [key for key in got if key[0] == "count"]
+    check(len(others) > 25 and all(got[key][1].tobytes() == before[key][1].tobytes() for key in others), "the other request has the bits that it has without edits")
+    runs = sorted(harness.runs_of(served.out), key=lambda run: json.loads((run / "manifest.json").read_text()).get("ranks", {}).get("tp", [0])[0])
+    accounts = {e["name"]: sorted(Accounts(run / "edits").of(e["name"]) for run in runs) for e in can + cannot}
+    rows = 7
+    every, first = [(rows, rows, {})] * n, [(0, 0, {})] * (n - 1) + [(rows, rows, {})]
+    missed = [(rows, 0, {"rank": rows})] * n
+    wanted = {"row": every, "last-head": first, "columns": every, "along-heads": every, "summand": first, "all": every, "along-row": missed, "double": missed}
+    check(accounts == wanted, "accounts", accounts)
+    for words in ('"along-row" writes nothing here: it needs a sum over a row that ranks divide', '"double" writes nothing here: each rank of tp has a summand of mlp_out'):
+        check(words in served.stderr, "why nothing is written is said", served.stderr[-2000:])
 
 
 # ---- nothing to do

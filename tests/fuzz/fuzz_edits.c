@@ -56,7 +56,7 @@ static void use_rows(const struct edits *edits, const struct edit_rows *rows)
         require(rows->shares[i].edit < edits->n && rows->shares[i].miss < DMI_EDIT_MISS_COUNT);
 }
 
-static void use_steps(const struct edits *edits)
+static void use_steps(const struct edits *edits, const struct spec *spec)
 {
     static const struct dmi_span spans[] = {
         { .request_id = "a",
@@ -70,7 +70,8 @@ static void use_steps(const struct edits *edits)
     const struct dmi_step step = {
         .n_rows = 12, .n_spans = 3, .span_size = sizeof *spans, .spans = spans
     };
-    const struct edit_rows_ask ask = { .sections = whole_section,
+    const struct edit_rows_ask ask = { .spec = spec,
+                                       .sections = whole_section,
                                        .counter = counter_of,
                                        .has_cached = never_cached,
                                        .arg = (void *)(uintptr_t)edits };
@@ -105,7 +106,7 @@ static void use(const struct edits *edits, const struct spec *spec)
     struct edits *again = NULL;
     void *block;
     size_t n;
-    use_steps(edits);
+    use_steps(edits, spec);
     use_table(edits, spec);
     require(!edits_pack(edits, &block, &n));
     require(!edits_unpack("f", block, n, spec, &errors, &again));

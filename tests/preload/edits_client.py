@@ -119,7 +119,7 @@ class Editing(Client):
             ok(cu.cuMemcpyHtoD(self.memory, data, len(data)))
         if r["said"]:
             spans = [dmi.Span(**span) for span in r["said"]["spans"]]
-            dmi.step_begin(number, spans, r["said"]["n_rows"], caches=False)
+            dmi.step_begin(number, spans, r["said"]["n_rows"], ranks=r["said"].get("ranks", ((0, 1),) * 4), caches=False)
         self.forbid(r.get("forbid", []), True)
         for _ in range(r.get("times", 1)):
             self.launch_all(r["launches"], r["how"], r.get("refused"))

@@ -10,6 +10,7 @@ import pytest
 import edits_reference as ref
 from edits_kit import HOWS, PAGE, SIZE, Play, Tensor
 from harness import DMI_RUN
+from test_edit_changes import Accounts
 
 pytest.importorskip("cuda.bindings")
 pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_RUN)]
@@ -406,6 +407,70 @@ def test_tensors_of_more_or_fewer_rows_than_the_step(bench):
             wanted[first:min(end, n)] = ref.stored(np.float32(7), "bf16")
             expected[name] = (wanted, None)
         play.compare(i, f"round {i}", expected)
+
+
+PARTS = [2, 1, 3]  # heads of 16 elements that each of three ranks has
+RANKED = {"row": ([{"add": "whole"}], {}), "head": ([{"add": "head"}], {}), "along_heads": ([{"project_out": "head"}], {}), "heads": (["zero"], {"heads": "1,2,5"}),
+          "one_head": ([{"patch": "head"}], {"heads": "2"}), "columns": ([{"set": "three"}], {"columns": "5,80,95"}), "columns_of": ([{"add": "whole"}], {"columns": "31,32,47,48"}),
+          "across": ([{"project_out": "whole"}], {}), "across_columns": ([{"adjust_rs": "three", "to": 1}], {"columns": "5,40,95"}), "wide": ([{"add": "other"}], {})}
+
+
+def of_all_ranks(name, x):
+    """What one process makes of rows of 96 elements, and which ranks have something of it. None: ranks cannot do it."""
+    v, (do, part) = {"whole": wide(96, 41), "head": wide(16, 42), "three": wide(3, 43)}, RANKED[name]
+    kind, vector = next(iter(do[0].items())) if isinstance(do[0], dict) else (do[0], None)
+    if name in ("across", "across_columns", "wide"):
+        return None
+    y = x.copy()
+    if name == "along_heads":
+        u = (v["head"] / np.linalg.norm(v["head"])).astype(np.float32)
+        for i in range(6):
+            y[:, 16 * i:16 * i + 16] -= (y[:, 16 * i:16 * i + 16] @ u)[:, None] * u
+    elif name == "heads":
+        y[:, np.r_[16:48, 80:96]] = 0
+    elif name == "one_head":
+        y[:, 32:48] = v["head"]
+    elif name == "columns":
+        y[:, [5, 80, 95]] = v["three"]
+    elif name == "columns_of":
+        y[:, [31, 32, 47, 48]] += v["whole"][[31, 32, 47, 48]]
+    else:
+        y += v["whole"] if kind == "add" and vector == "whole" else np.tile(v["head"], 6)
+    return y
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_parts_of_ranks(bench, rank):
+    """A rank writes its part of what one process writes: vectors, columns and heads are cut where its heads begin and end, and what has a sum over more is missed."""
+    first, n = 16 * sum(PARTS[:rank]), 16 * PARTS[rank]
+    whole = normal(4, 96, "f32", 44)
+    x, tensors = ref.values(whole, "f32"), []
+    for name in RANKED:
+        t = Tensor(name, "f32", whole[:, first:first + n].copy(), dims=f"[{{row: true, count: 'arg[3].u32'}}, {{count: {PARTS[rank]}}}, {{count: 16}}]",
+                   shard=f"{{dim: 1, of: tp, parts: {PARTS}}}")
+        y = of_all_ranks(name, x)
+        t.edits = [dict({"do": RANKED[name][0], "requests": "a"}, **RANKED[name][1])]
+        t.expected = (t.x if y is None else y[:, first:first + n], np.full(t.bits.shape, 0 if name != "along_heads" else 1e-5))
+        tensors.append(t)
+    summand = [Tensor(f"summand_{op}", "f32", whole, shard="{sum: tp}") for op in ("add", "scale")]
+    summand[0].edits, summand[1].edits = [{"do": [{"add": "whole"}], "requests": "a"}], [{"do": [{"scale": 2}], "requests": "a"}]
+    summand[0].expected = (x + wide(96, 41) if rank == 0 else x, np.zeros(x.shape))
+    summand[1].expected = (x, np.zeros(x.shape))
+    play = Play(bench, tensors + summand, vectors={"whole": wide(96, 41), "head": wide(16, 42), "three": wide(3, 43), "other": wide(95, 45)}, head=STEP)
+    said = {"spans": [{"request": "a", "first_position": 7, "n_tokens": 4, "first_row": 0}], "n_rows": 4, "ranks": ((rank, 3), (0, 1), (0, 1), (0, 1))}
+    for how in ("eager", "graph"):
+        play.round(how, said)
+    result = play.run()
+    for i, how in enumerate(("eager", "graph")):
+        play.compare(i, f"rank {rank}, {how}")
+    here = {"one_head": rank == 1, "summand_add": rank == 0, "columns": rank != 1}
+    accounts = Accounts(result.folders[0] / "edits")
+    for t in tensors + summand:
+        reason = {"across": "rank", "across_columns": "rank", "summand_scale": "rank", "wide": "width"}.get(t.name)
+        due = 8 * here.get(t.name, True)
+        bench.check(accounts.of(f"{t.name}-0") == (due, 0 if reason else due, {reason: due} if reason else {}), f"{t.name}: accounts", accounts.of(f"{t.name}-0"))
+    for words in ('"across-0" writes nothing here: it needs a sum over a row that ranks divide', '"summand_scale-0" writes nothing here: each rank of tp has a summand'):
+        bench.check(words in result.stderr, "why is said", result.stderr[-3000:])
 
 
 ALONE = 3  # the row of request r3, of eight

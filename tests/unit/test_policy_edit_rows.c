@@ -242,22 +242,25 @@ static void say_shares(char *to, const struct edit_rows *rows)
     }
 }
 
-static struct edit_rows_ask ask_of(struct edits *edits)
+static struct edit_rows_ask ask_of(const struct spec *spec, struct edits *edits)
 {
-    return (struct edit_rows_ask){
-        .sections = whole_section, .counter = counter_of, .has_cached = never_cached, .arg = edits
-    };
+    return (struct edit_rows_ask){ .spec = spec,
+                                   .sections = whole_section,
+                                   .counter = counter_of,
+                                   .has_cached = never_cached,
+                                   .arg = edits };
 }
 
-static int build(struct edits *edits, const struct dmi_step *step, struct edit_rows *rows)
+static int build(const struct spec *spec, struct edits *edits, const struct dmi_step *step,
+                 struct edit_rows *rows)
 {
-    const struct edit_rows_ask ask = ask_of(edits);
+    const struct edit_rows_ask ask = ask_of(spec, edits);
     return edit_rows_build(step, &ask, rows);
 }
 
-static int build_every(struct edits *edits, struct edit_rows *rows)
+static int build_every(const struct spec *spec, struct edits *edits, struct edit_rows *rows)
 {
-    const struct edit_rows_ask ask = ask_of(edits);
+    const struct edit_rows_ask ask = ask_of(spec, edits);
     return edit_rows_build_every(&ask, rows);
 }
 
@@ -274,7 +277,7 @@ START_TEST(rows_of_a_step)
         step.n_spans++;
     say(text, "%s", row_rows[_i].edits);
     struct edits *edits = edits_of(text, spec);
-    ck_assert_int_eq(build(edits, &step, &rows), 0);
+    ck_assert_int_eq(build(spec, edits, &step, &rows), 0);
     say_pairs(pairs, &rows);
     say_shares(shares, &rows);
     ck_assert_str_eq(pairs, row_rows[_i].pairs);
@@ -306,7 +309,7 @@ START_TEST(spans_have_the_callers_size)
     };
     struct edit_rows rows;
     char pairs[2000] = "";
-    ck_assert_int_eq(build(edits, &step, &rows), 0);
+    ck_assert_int_eq(build(spec, edits, &step, &rows), 0);
     say_pairs(pairs, &rows);
     ck_assert_str_eq(pairs, "0-0 0@1(2);1-1 0@2(2);");
     edit_rows_deinit(&rows);
@@ -326,7 +329,7 @@ START_TEST(rows_of_many_spans_ascend)
         .n_rows = 600, .n_spans = 300, .span_size = sizeof *spans, .spans = spans
     };
     struct edit_rows rows;
-    ck_assert_int_eq(build(edits, &step, &rows), 0);
+    ck_assert_int_eq(build(spec, edits, &step, &rows), 0);
     ck_assert_uint_eq(rows.n_rows, 600);
     uint32_t n_both = 0;
     for (uint32_t i = 0; i < 600; i++) {
@@ -351,7 +354,7 @@ START_TEST(without_steps_edits_of_all_rows_are_done)
         spec);
     char all[2000] = "";
     struct edit_rows rows;
-    ck_assert_int_eq(build_every(edits, &rows), 0);
+    ck_assert_int_eq(build_every(spec, edits, &rows), 0);
     ck_assert(rows.every && !rows.n_rows && rows.words[0] == DMI_EDIT_EVERY);
     say_program(all, &rows, rows.words[1]);
     say(all, "; ");
@@ -361,7 +364,7 @@ START_TEST(without_steps_edits_of_all_rows_are_done)
     edit_rows_deinit(&rows);
     edits_free(edits);
     edits = edits_of(HEAD B(", requests: a"), spec);
-    ck_assert_int_eq(build_every(edits, &rows), 0);
+    ck_assert_int_eq(build_every(spec, edits, &rows), 0);
     ck_assert(rows.every && !rows.words && rows.n_shares == 1);
     edit_rows_deinit(&rows);
     edits_free(edits);

@@ -352,6 +352,10 @@ static const struct {
     { SHARD("{sum: tp, of: tp}"), "8:10", { "expected one of the two" } },
     { SHARD("{dims: 1, of: tp}"), "8:11", { "did you mean \"dim\"?" } },
     { SHARD("tp"), "8:10", { "found \"tp\"" } },
+    { SHARD("{dim: 1, of: tp, parts: 2}"), "8:31", { "found neither \"equal\" nor a list" } },
+    { SHARD("{dim: 1, of: tp, parts: [2]}"), "8:31", { "the part of each rank, as [2, 1]" } },
+    { SHARD("{dim: 1, of: tp, parts: [2, 0]}"), "8:38", { "an integer from 1 to 1048576" } },
+    { SHARD("{sum: tp, parts: equal}"), "8:10", { "found \"parts\" without \"dim\"" } },
     /* --- entries of one name that no reader can make one tensor of */
     { GOOD LOW TYPED("k", "f16") HIGH,
       "9:3",
@@ -1134,6 +1138,10 @@ START_TEST(a_shard_says_how_ranks_have_parts)
     const struct dmi_site *site = &spec->sites[0].about;
     ck_assert(site->shard == DMI_SHARD_DIM && site->shard_dim == 1 &&
               site->shard_axis == DMI_AXIS_EP);
+    spec_free(spec);
+    ck_assert_int_eq(parse(SHARD("{dim: 1, of: tp, parts: [2, 1]}\n"), &errors, &spec), 0);
+    const struct spec_parts *parts = &spec->sites[0].parts;
+    ck_assert(parts->said && parts->n == 2 && parts->of[0] == 2 && parts->of[1] == 1);
     spec_free(spec);
     ck_assert_int_eq(parse(GOOD "  shard: {sum: pp}\n", &errors, &spec), 0);
     site = &spec->sites[0].about;
