@@ -227,6 +227,7 @@ struct edit_ranks {
     int32_t rank[DMI_AXIS_COUNT], size[DMI_AXIS_COUNT];
 };
 
+/* What the engine says of them with the step. */
 struct edit_ranks edit_ranks_of(const struct dmi_step *step);
 
 /* Undivided. */

@@ -16,16 +16,17 @@ static const struct edit *edit_of(const struct edit_share *share)
     return version->uses[share->edit].edit;
 }
 
-/* A tensor of other vectors than the edit's, or one of which this rank has not all that the edit adds up. */
+/* A tensor of other vectors than the edit's, or one of which this rank lacks something that the edit sums. */
 static void report_misfit(const struct edit_share *share, const struct admission *item,
                           const struct dmi_edit_part *p, uint32_t n, uint32_t fits)
 {
     if (fits == DMI_EDIT_DIVIDED)
-        session_problem(item->site, PROBLEM_UNSUPPORTED,
-                        "the edit \"%s\" writes nothing here: it needs a sum over a row that ranks "
-                        "divide; one over each head is possible where heads are whole: a vector "
-                        "as long as a head, or \"heads\"",
-                        edit_of(share)->name);
+        session_problem(
+            item->site, PROBLEM_UNSUPPORTED,
+            "the edit \"%s\" writes nothing here: it needs a sum over a row that ranks "
+            "divide; one over each head is possible where each head lies on one rank: a vector "
+            "as long as a head, or \"heads\"",
+            edit_of(share)->name);
     else
         session_problem(
             item->site, PROBLEM_UNSUPPORTED,

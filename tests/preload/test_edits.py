@@ -416,9 +416,8 @@ RANKED = {"row": ([{"add": "whole"}], {}), "head": ([{"add": "head"}], {}), "alo
 
 
 def of_all_ranks(name, x):
-    """What one process makes of rows of 96 elements, and which ranks have something of it. None: ranks cannot do it."""
-    v, (do, part) = {"whole": wide(96, 41), "head": wide(16, 42), "three": wide(3, 43)}, RANKED[name]
-    kind, vector = next(iter(do[0].items())) if isinstance(do[0], dict) else (do[0], None)
+    """What one process makes of rows of 96 elements. None: ranks cannot do it."""
+    v = {"whole": wide(96, 41), "head": wide(16, 42), "three": wide(3, 43)}
     if name in ("across", "across_columns", "wide"):
         return None
     y = x.copy()
@@ -435,7 +434,7 @@ def of_all_ranks(name, x):
     elif name == "columns_of":
         y[:, [31, 32, 47, 48]] += v["whole"][[31, 32, 47, 48]]
     else:
-        y += v["whole"] if kind == "add" and vector == "whole" else np.tile(v["head"], 6)
+        y += v["whole"] if name == "row" else np.tile(v["head"], 6)
     return y
 
 

@@ -352,8 +352,8 @@ static const struct {
     { SHARD("{sum: tp, of: tp}"), "8:10", { "expected one of the two" } },
     { SHARD("{dims: 1, of: tp}"), "8:11", { "did you mean \"dim\"?" } },
     { SHARD("tp"), "8:10", { "found \"tp\"" } },
-    { SHARD("{dim: 1, of: tp, parts: 2}"), "8:31", { "found neither \"equal\" nor a list" } },
-    { SHARD("{dim: 1, of: tp, parts: [2]}"), "8:31", { "the part of each rank, as [2, 1]" } },
+    { SHARD("{dim: 1, of: tp, parts: 2}"), "8:34", { "found neither \"equal\" nor a list" } },
+    { SHARD("{dim: 1, of: tp, parts: [2]}"), "8:34", { "the part of each rank, as [2, 1]" } },
     { SHARD("{dim: 1, of: tp, parts: [2, 0]}"), "8:38", { "an integer from 1 to 1048576" } },
     { SHARD("{sum: tp, parts: equal}"), "8:10", { "found \"parts\" without \"dim\"" } },
     /* --- entries of one name that no reader can make one tensor of */
