@@ -13,6 +13,8 @@
 /* cuptiActivityGetNextRecord: CUptiResult, 0 where there is one. */
 typedef int records_next(uint8_t *buffer, size_t n_valid, uint8_t **record);
 
+#define RECORDS_END 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED: no record comes after it in the buffer */
+
 /* One kernel, copy or fill that ran. Of a kernel no bytes, of others no shape, are known. */
 struct records_event {
     uint32_t kind;                    /* enum layouts_kind */
@@ -35,15 +37,15 @@ struct records_walk {
     uint64_t n;         /* records that the walker found */
     uint64_t n_no_time; /* of those read, which have no times that can be: they are not handed on */
     uint64_t n_unread;  /* of kinds that were not asked for, or that reach beyond the buffer */
-    uint64_t
-        n_strange; /* that end elsewhere than the table says: the layout is not what it was taken for */
+    uint64_t n_strange; /* that end elsewhere than the table says, or after which the walker
+                           found no end: the layout is not what it was taken for */
 };
 
 /**
  * records_walk() - hand each record of a buffer to @fn
  * @version: of cuptiGetVersion; of one that the table does not know only the common beginning is read, and no distance is checked
  * @n_valid: bytes of @buffer that CUPTI says are valid
- * The event is @fn's while it runs. What is found is added to @walk. Return: the walker's last result; 12, MAX_LIMIT_REACHED, is the end.
+ * The event is @fn's while it runs. What is found is added to @walk. Return: the walker's last result; RECORDS_END, or what kept it from going on.
  */
 int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n_valid,
                  struct records_walk *walk,

@@ -103,6 +103,11 @@ const char *tracer_path(void)
     return tracer.library.path;
 }
 
+bool tracer_knows_layouts(void)
+{
+    return layouts_bytes(tracer.version, LAYOUTS_KERNEL);
+}
+
 bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
                        uint32_t *stream_id)
 {

@@ -32,6 +32,9 @@ bool tracer_runs(void);
 /* Where the library was found; "". */
 const char *tracer_path(void);
 
+/* Does this library know the layouts of its records? Else what all versions have in common is read. */
+bool tracer_knows_layouts(void);
+
 /* CUPTI's ids of a stream of the context, and of that. Return: false: it does not know them. Thread: any, with the context current. */
 bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
                        uint32_t *stream_id);

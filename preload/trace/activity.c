@@ -75,6 +75,10 @@ void activity_start(void)
         log_line("DMI_TRACE=full: %s; steps alone are traced", activity.why.msg);
     } else {
         log_line("what runs on the device is traced, by %s", tracer_path());
+        if (!tracer_knows_layouts())
+            log_line(
+                "trace: this CUPTI is newer than the layouts of records that are known here: what "
+                "all versions have in common is read");
         lanes_use(true);
     }
     atomic_store_release(&activity.started, 1); /* to collects() */

@@ -43,7 +43,7 @@ def engine(n, every=1):
     return [line for i in range(n) for line in [*step(i, *forward(i), *(["sync"] if i % every == every - 1 else [])), *forward(i + 1)[:i % 3]]]
 
 
-@pytest.mark.parametrize("layout", ["11080", "12020", "12080", "13000", "13010", "13030", "13050"])
+@pytest.mark.parametrize("layout", ["11080", "12020", "12080", "13000", "13010", "13030", "13050", "14000"])
 def test_each_launch_is_there_once_under_its_step(bench, layout):
     script = [*START, *forward(0)[:1], *engine(6), "launch nothing 0 1 64 p 64 5", *step(9), *step(10, *forward(3)), "digest p 256"]
     result, run, log = full(bench, layout, script, cupti=layout)
@@ -54,6 +54,7 @@ def test_each_launch_is_there_once_under_its_step(bench, layout):
     copies = [r for r in run.ran if r.kind == COPY]
     bench.check(copies and all(r.how == 2 and r.n_bytes == 256 for r in copies), "copies to the host", copies)
     bench.check(all(t["launches"] == sum(r.step == t["number"] + FIRST and r.kind == KERNEL for r in run.ran) for t in run.step_times), "as steps count them")
+    bench.check(("newer than the layouts" in result.stderr) == (layout == "14000"), "a version that is not known is named", result.stderr)
     said = complete(bench, layout, result)
     bench.check(said["ran"] == said["ran_stored"] == len(run.ran) and not said["ran_unknown"], "dmi-trace check", said)
 

@@ -262,6 +262,24 @@ START_TEST(another_layout_than_the_versions_is_noticed)
 }
 END_TEST
 
+static int stops_at_the_third(uint8_t *all, size_t n, uint8_t **record)
+{
+    return *record == all + places[1] ? CUPTI_ERROR_INVALID_KIND : next_by_sizes(all, n, record);
+}
+
+START_TEST(a_walker_that_stops_within_is_noticed)
+{
+    struct records_walk w = { 0 };
+    walked = &versions[PINNED];
+    make(walked, 4);
+    n_seen = 0;
+    ck_assert_int_eq(
+        records_walk(stops_at_the_third, walked->version, buffer, n_buffer, &w, compare, NULL),
+        CUPTI_ERROR_INVALID_KIND);
+    ck_assert(w.n == 2 && w.n_strange == 1);
+}
+END_TEST
+
 static void count(void *ctx, const struct records_event *e)
 {
     ck_assert(e->begin_ns && e->begin_ns <= e->end_ns);
@@ -305,6 +323,7 @@ int main(void)
     tcase_add_test(c, another_layout_than_the_versions_is_noticed);
     tcase_add_test(c, times_that_cannot_be_are_counted_and_not_handed_on);
     tcase_add_test(c, kinds_that_are_not_read_are_counted);
+    tcase_add_test(c, a_walker_that_stops_within_is_noticed);
     if (real_next) {
         tcase_add_test(c, nvidias_walker_finds_the_same);
         tcase_add_test(c, places_are_the_walkers);

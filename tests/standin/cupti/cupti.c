@@ -3,7 +3,7 @@
  * cupti.c - libcupti.so.13, a test double for the part of CUPTI's activity API that DMI uses
  *
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
- * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030 or 13050, the version whose layouts it writes; drop:N, each
+ * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
  * has it: error 39. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
@@ -43,6 +43,7 @@ static const struct layout {
     { "13010", 130100, 224, sizeof(CUpti_ActivityMemcpy6), sizeof(CUpti_ActivityMemset4) },
     { "13030", 130300, 232, sizeof(CUpti_ActivityMemcpy6), sizeof(CUpti_ActivityMemset4) },
     { "13050", 130500, 248, 112, 104 },
+    { "14000", 140000, 256, 128, 120 }, /* newer than those that are known */
 };
 
 static struct {
