@@ -39,7 +39,8 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t n_b
                      size_t n_valid)
 {
     (void)context, (void)stream;
-    pool_fill(buffer, n_valid < n_bytes ? n_valid : n_bytes);
+    if (n_bytes) /* none: the reserve, given again, which its first owner still writes */
+        pool_fill(buffer, n_valid < n_bytes ? n_valid : n_bytes);
 }
 
 /* ------------------------------------------------------------------------- start */
