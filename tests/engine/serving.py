@@ -142,11 +142,13 @@ class Server:
             (folder / "edits.yaml").write_text(edits)
         return Served(folder, self.run(command, folder, spec, folder / "run", **env))
 
-    def serve_parts(self, name, requests, *options, defines, dtype="float32", layers=None, spec=None, **env):
+    def serve_parts(self, name, requests, *options, defines, dtype="float32", layers=None, spec=None, edits=None, **env):
         """The same with a process for each part of the model, started one by one: each has variables of the spec (@defines, a list
         of lists) and an --out folder of its own. Returns a Served for each; what they say of tokens is the same."""
         folder = self.folder / name
         command = self.command(folder, requests, options, dtype, layers, False, spec)
+        if edits:
+            (folder / "edits.yaml").write_text(edits)
         with tempfile.TemporaryDirectory(prefix="serve-") as group, ThreadPoolExecutor(len(defines)) as pool:
             running = [pool.submit(self.run, [*command, "--rank", i, "--group", group], folder, spec, folder / f"run-{i}", more, **env)
                        for i, more in enumerate(defines)]

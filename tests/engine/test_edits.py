@@ -17,8 +17,10 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -337,6 +339,29 @@ def test_ranks(check, server, tmp_path, n, parts):
     check(accounts == wanted, "accounts", accounts)
     for words in ('"along-row" writes nothing here: it needs a sum over a row that ranks divide', '"double" writes nothing here: each rank of tp has a summand of mlp_out'):
         check(words in served.stderr, "why nothing is written is said", served.stderr[-2000:])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n, parts", [(1, "equal"), (2, [2, 1])], ids=["stages", "ranks-in-stages"])
+def test_stages(check, server, tmp_path, n, parts):
+    """Each stage does what edits say of its layers, as one process does; in another stage no row is due."""
+    (can, _), vectors = rank_edits(tmp_path)
+    requests, spec, text = serving.free("france", "count", tokens=3), divided(parts), edit_cells.text_of(can, vectors)
+    one = server.serve(f"one-stage-{n}", requests, "--no-prefix-cache", "--mode", "graph", layers=2, spec=spec, edits=text)
+    served = server.serve_parts(f"stages-{n}", requests, "--no-prefix-cache", "--mode", "graph", "--ranks", n, "--stages", 2, layers=2, spec=spec, edits=text,
+                                defines=[[] if i < n else ["first_layer=1", "first_sum=1"] for i in range(2 * n)], DMI_JOB=str(uuid.uuid4()))
+    out = served[0].folder / "all"
+    out.mkdir()
+    for part in served:
+        shutil.copytree(part.run, out / part.run.name)
+    got, want = serving.exported_rows(out, out.parent / "export"), serving.exported_rows(one.out, one.folder / "export")
+    off = {key: relative(rows, want[key][1])[1] for key, (_, rows) in got.items() if key[0] == "france" and key[1] != "token_ids"}
+    check(len(off) > 25 and max(off.values()) < F32_BOUND, "each site is as in one process", sorted(off.items(), key=lambda item: -item[1])[:4])
+    for e in can:
+        accounts = [Accounts(part.run / "edits").of(e["name"]) for part in served]
+        here = [i for i, (due, _, _) in enumerate(accounts) if due]
+        stage = int(e.get("layers", "0"))
+        check(all(a[0] == a[1] and not a[2] for a in accounts) and here and {i // n for i in here} == {stage}, f"{e['name']}: accounts", accounts)
 
 
 # ---- nothing to do
