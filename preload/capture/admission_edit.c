@@ -35,6 +35,16 @@ static void report_misfit(const struct edit_share *share, const struct admission
             edit_of(share)->name, p->width, n);
 }
 
+/* A launch without a step: nothing tells which rank this is. */
+static void report_rank(const struct edit_share *share, const struct admission *item)
+{
+    char why[256];
+    struct dmi_edit_cut cut;
+    if (edit_by_rank(edit_of(share), session.spec, NULL, &cut, why, sizeof why) == EDIT_RANK_CANNOT)
+        session_problem(item->site, PROBLEM_UNSUPPORTED, "the edit \"%s\" writes nothing here: %s",
+                        edit_of(share)->name, why);
+}
+
 /* What the share's version does at the place, in the item's layer. Return: its table. */
 static const struct edit_table *parts_at(const struct edit_share *share,
                                          const struct admission *item,
@@ -80,6 +90,8 @@ static bool account(const struct admission_launch *l, const struct admission *it
             if (sign > 0)
                 report_misfit(share, item, p, row.n, fits);
         }
+        if (rows->every && share->miss == DMI_EDIT_MISS_RANK && sign > 0)
+            report_rank(share, item);
         accounts_due(share->counter, n_rows);
         if (miss != EDIT_NO_MISS)
             accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);

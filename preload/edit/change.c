@@ -184,7 +184,9 @@ static int prepare(struct err *err, struct edits *edits, struct edit_version **o
     }
     struct edit_version *v = version_new(err, now, UINT32_MAX, edits);
     r = v ? check_bank(err, v, now ? now->n : 0) : err->code;
-    r = !r ? places_check(err, v, now ? now->n : 0) : err->code;
+    struct edit_ranks ranks;
+    bool known = edits_ranks(&ranks);
+    r = !r ? places_check(err, v, now ? now->n : 0, known ? &ranks : NULL) : err->code;
     if (r)
         version_release(v);
     else

@@ -222,7 +222,18 @@ static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_s
 
 /* ------------------------------------------------------------------------- steps */
 
-static int ranks; /* 1: several have the same requests; atomic */
+static int ranks;                    /* 1: several have the same requests; atomic */
+static struct edit_ranks said_ranks; /* of the last step; under the lock */
+static bool ranks_known;
+
+bool edits_ranks(struct edit_ranks *out)
+{
+    pthread_mutex_lock(&lock);
+    *out = said_ranks;
+    bool known = ranks_known;
+    pthread_mutex_unlock(&lock);
+    return known;
+}
 
 bool edits_have_ranks(void)
 {
@@ -277,9 +288,14 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     *out = (struct edit_step){ .n_held = 0 };
     if (said->tp_size > 1 || said->pp_size > 1 || said->ep_size > 1)
         atomic_store_relaxed(&ranks, 1);
+    const struct edit_ranks of = edit_ranks_of(said);
     struct edit_version *now = edits_hold();
     if (!now)
         return 0;
+    pthread_mutex_lock(&lock);
+    said_ranks = of;
+    ranks_known = true;
+    pthread_mutex_unlock(&lock);
     requests_end_last(edits_request_end);
     struct asking a = { .said = said, .step = out, .now = now };
     keep(&a, now);
@@ -293,7 +309,6 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     int r = edit_rows_build(said, &ask, &out->rows);
     if (!r && a.no_memory)
         r = -ENOMEM;
-    const struct edit_ranks of = edit_ranks_of(said);
     if (r) {
         edits_step_deinit(out);
     } else {
@@ -334,10 +349,7 @@ int edits_every(struct edit_version *v)
                                        .donor = donor_of,
                                        .has_cached = has_cached,
                                        .arg = &a };
-    int r = edit_rows_build_every(&ask, &v->every);
-    if (!r)
-        say_ranks(&v->every, NULL);
-    return r;
+    return edit_rows_build_every(&ask, &v->every);
 }
 
 /* ------------------------------------------------------------------------- places, and the end */
@@ -381,6 +393,7 @@ void edits_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
     in_force = NULL; /* the parent's */
+    ranks_known = false;
     in_flight_reset();
     versions_reset();
     requests_reset();

@@ -60,6 +60,9 @@ int edits_every(struct edit_version *version);
 /* Has the engine said that it is one of several ranks, which have the same requests? */
 bool edits_have_ranks(void);
 
+/* Which rank this is, as the last step said. Return: false: none has. */
+bool edits_ranks(struct edit_ranks *out);
+
 /* After fork, in the child. */
 void edits_reset(void);
 

@@ -80,9 +80,20 @@ static int refuse_rows(struct err *err, const struct edit *edit, const struct dm
                    edit->name, edit->site, row.n, in_layer, row.head, part->width);
 }
 
-/* Its parts in the layers that were seen have vectors, columns and heads for such rows. */
+/* What the ranks do of it. *@cut: of its rows. */
+static int check_rank(struct err *err, const struct edit *edit, const struct edit_ranks *ranks,
+                      struct dmi_edit_cut *cut)
+{
+    char why[400];
+    *cut = EDIT_WHOLE;
+    if (!ranks || edit_by_rank(edit, session.spec, ranks, cut, why, sizeof why) != EDIT_RANK_CANNOT)
+        return 0;
+    return err_set(err, -EINVAL, "the edit \"%s\": %s", edit->name, why);
+}
+
+/* Its parts in the layers that were seen have vectors, columns and heads for such rows, of which @cut is here. */
 static int check_rows(struct err *err, const struct edit_version *v, uint32_t number,
-                      uint32_t place)
+                      uint32_t place, struct dmi_edit_cut cut)
 {
     const struct edit *edit = v->uses[number].edit;
     const struct edit_table *table = version_table(v);
@@ -92,10 +103,16 @@ static int check_rows(struct err *err, const struct edit_version *v, uint32_t nu
         uint32_t n_parts = 0;
         const struct dmi_edit_part *p =
             rows ? edit_table_parts(table, place, layer, &n_parts) : NULL;
-        for (uint32_t i = 0; i < n_parts; i++)
-            if (p[i].edit == number &&
-                edit_part_fit(table, &p[i], row, EDIT_WHOLE).fits != DMI_EDIT_FITS)
-                return refuse_rows(err, edit, &p[i], row, layer);
+        for (uint32_t i = 0; i < n_parts; i++) {
+            struct dmi_edit_fit fit = edit_part_fit(table, &p[i], row, cut);
+            if (p[i].edit == number && fit.fits == DMI_EDIT_DIVIDED)
+                return err_set(err, -EINVAL, "the edit \"%s\" sums over a row that ranks divide",
+                               edit->name);
+            if (p[i].edit == number && fit.fits == DMI_EDIT_FITS_NOT)
+                return refuse_rows(err, edit, &p[i],
+                                   (struct dmi_edit_shape){ fit.whole, row.head, row.heads },
+                                   layer);
+        }
     }
     return 0;
 }
@@ -124,18 +141,22 @@ static int check_layers(struct err *err, const struct edit *edit, const struct p
                    edit->name, edit->site, lacks, last);
 }
 
-int places_check(struct err *err, const struct edit_version *v, uint32_t first)
+int places_check(struct err *err, const struct edit_version *v, uint32_t first,
+                 const struct edit_ranks *ranks)
 {
     int r = 0;
     for (uint32_t i = first; i < v->n && !r; i++)
         for (uint32_t s = 0; s < session.spec->n_sites && !r; s++) {
             const struct spec_site *site = session_site(s);
             const struct edit *edit = v->uses[i].edit;
+            struct dmi_edit_cut cut;
             if (site->action != SPEC_EDIT || strcmp(site->about.name, edit->site))
                 continue;
             r = check_graphs(err, edit, place_of(s));
             if (!r)
-                r = check_rows(err, v, i, site->write.place);
+                r = check_rank(err, edit, ranks, &cut);
+            if (!r)
+                r = check_rows(err, v, i, site->write.place, cut);
             if (!r)
                 r = check_layers(err, edit, place_of(s));
         }

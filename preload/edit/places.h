@@ -20,9 +20,10 @@ void places_in_graph(uint32_t site, bool writable);
 
 /*
  * Do the edits of @version from number @first on suit what was shown? Return: 0, or -EINVAL and @err says which does not, and what to do. What
- * was not shown yet suits.
+ * was not shown yet suits. @ranks: which of them this is; NULL: not known
  */
-int places_check(struct err *err, const struct edit_version *version, uint32_t first);
+int places_check(struct err *err, const struct edit_version *version, uint32_t first,
+                 const struct edit_ranks *ranks);
 
 /* After fork, in the child. */
 void places_reset(void);
