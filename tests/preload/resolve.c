@@ -16,8 +16,8 @@
 #include <string.h>
 
 #ifdef LINKED
-/* The linker leaves out a library to which there are weak references alone. */
-void *resolve_needs = (void *)(uintptr_t)cuDriverGetVersion;
+/* The linker leaves out a library to which there are weak references alone: an entry that preload/hooks.def lacks. */
+void *resolve_needs = (void *)(uintptr_t)cuDeviceGetName;
 /* NULL where the driver is too old for one */
 #define HOOK(name) extern __typeof__(name) name __attribute__((weak));
 #define USE(name)  extern __typeof__(name) name __attribute__((weak));
