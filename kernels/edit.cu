@@ -434,7 +434,7 @@ static __device__ bool edit_row(struct stretch *s)
     return wild;
 }
 
-/* Of the first chunk of the row, in the bank. */
+/* What the bank notes of the row's first chunk. */
 static __device__ __forceinline__ dmi_u32 about_of(const struct stretch *s)
 {
     return DMI_BANK_ABOUT(s->e->row.n, s->fit.whole != s->e->row.n, 0);

@@ -43,9 +43,17 @@ __attribute__((format(printf, 2, 3))) static enum edit_by_rank cannot(const stru
 
 static bool same_parts(const struct spec_site *a, const struct spec_site *b)
 {
-    return a->about.shard == b->about.shard && a->about.shard_dim == b->about.shard_dim &&
-           a->about.shard_axis == b->about.shard_axis && a->parts.n == b->parts.n &&
+    return spec_same_shard(&a->about, &b->about) && a->parts.n == b->parts.n &&
            !memcmp(a->parts.of, b->parts.of, a->parts.n * sizeof *a->parts.of);
+}
+
+/* Does the engine say that it is one process in every respect? */
+static bool is_alone(const struct edit_ranks *ranks)
+{
+    for (int axis = 0; axis < DMI_AXIS_COUNT; axis++)
+        if (ranks->size[axis] > 1)
+            return false;
+    return true;
 }
 
 static bool is_divided(const struct spec_site *site, const struct edit_ranks *ranks)
@@ -125,8 +133,10 @@ enum edit_by_rank edit_by_rank(const struct edit *edit, const struct spec *spec,
 {
     const struct reason why = { at, n };
     bool alike;
-    const struct spec_site *site = divided_place(spec, edit->site, ranks, &alike);
     *cut = EDIT_WHOLE;
+    if (ranks && is_alone(ranks))
+        return EDIT_RANK_WRITES;
+    const struct spec_site *site = divided_place(spec, edit->site, ranks, &alike);
     if (!site)
         return EDIT_RANK_WRITES;
     if (!ranks)

@@ -384,6 +384,9 @@ bool spec_match_tap(const struct spec *spec, const char *name, struct spec_match
  */
 bool spec_takes_layer(const struct spec_layers *layers, int32_t layer, int32_t n_layers);
 
+/* Do ranks have parts, or summands, of both in the same way? */
+bool spec_same_shard(const struct dmi_site *a, const struct dmi_site *b);
+
 /* Does the list need to know how many layers the model has? */
 static inline bool spec_needs_n_layers(const struct spec_layers *layers)
 {

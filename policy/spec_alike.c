@@ -118,7 +118,7 @@ static int64_t row_elements(const struct spec_site *site)
     return n;
 }
 
-static bool same_shard(const struct dmi_site *a, const struct dmi_site *b)
+bool spec_same_shard(const struct dmi_site *a, const struct dmi_site *b)
 {
     return a->shard == b->shard && a->shard_dim == b->shard_dim && a->shard_axis == b->shard_axis;
 }
@@ -182,7 +182,7 @@ static bool rows_differ(const struct spec_site *a, const struct spec_site *b)
 
 static bool shards_differ(const struct spec_site *a, const struct spec_site *b)
 {
-    return !same_shard(&a->about, &b->about);
+    return !spec_same_shard(&a->about, &b->about);
 }
 
 static bool dtypes_differ(const struct spec_site *a, const struct spec_site *b)
@@ -194,7 +194,7 @@ static bool dtypes_differ(const struct spec_site *a, const struct spec_site *b)
 static bool widths_differ(const struct spec_site *a, const struct spec_site *b)
 {
     int64_t x = row_elements(a), y = row_elements(b);
-    return x && y && x != y && same_shard(&a->about, &b->about);
+    return x && y && x != y && spec_same_shard(&a->about, &b->about);
 }
 
 #define EACH_BY_ITS_OWN                                                                            \

@@ -2,6 +2,7 @@
 /* The part of admission.h that is about places for edits: what is due at a launch, and what becomes of it. */
 #include "preload/capture/admission_private.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/edits.h"
 #include "preload/edit/places.h"
 
 /* What edits do in the launch's step, or without one. */
@@ -35,12 +36,15 @@ static void report_misfit(const struct edit_share *share, const struct admission
             edit_of(share)->name, p->width, n);
 }
 
-/* A launch without a step: nothing tells which rank this is. */
-static void report_rank(const struct edit_share *share, const struct admission *item)
+/* What ranks cannot do. @stepless: no step says which rank this is. */
+static void report_rank(const struct edit_share *share, const struct admission *item, bool stepless)
 {
     char why[256];
     struct dmi_edit_cut cut;
-    if (edit_by_rank(edit_of(share), session.spec, NULL, &cut, why, sizeof why) == EDIT_RANK_CANNOT)
+    struct edit_ranks ranks;
+    bool known = !stepless && edits_ranks(&ranks);
+    if (edit_by_rank(edit_of(share), session.spec, known ? &ranks : NULL, &cut, why, sizeof why) ==
+        EDIT_RANK_CANNOT)
         session_problem(item->site, PROBLEM_UNSUPPORTED, "the edit \"%s\" writes nothing here: %s",
                         edit_of(share)->name, why);
 }
@@ -90,8 +94,8 @@ static bool account(const struct admission_launch *l, const struct admission *it
             if (sign > 0)
                 report_misfit(share, item, p, row.n, fits);
         }
-        if (rows->every && share->miss == DMI_EDIT_MISS_RANK && sign > 0)
-            report_rank(share, item);
+        if (share->miss == DMI_EDIT_MISS_RANK && sign > 0)
+            report_rank(share, item, rows->every);
         accounts_due(share->counter, n_rows);
         if (miss != EDIT_NO_MISS)
             accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);

@@ -264,36 +264,16 @@ static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
                       "edits write nothing, unless they say cache: ignore");
 }
 
-/* Why rows are missed as `rank`: once a place. */
-static void say_ranks(const struct edit_rows *rows, const struct edit_ranks *of)
-{
-    char why[256];
-    struct dmi_edit_cut cut;
-    for (uint32_t i = 0; i < rows->n_shares; i++) {
-        const struct edit_share *share = &rows->shares[i];
-        const struct edit_version *v = share->owner;
-        const struct edit *edit = v->uses[share->edit].edit;
-        if (share->miss != DMI_EDIT_MISS_RANK ||
-            edit_by_rank(edit, session.spec, of, &cut, why, sizeof why) != EDIT_RANK_CANNOT)
-            continue;
-        for (uint32_t s = 0; s < session.spec->n_sites; s++)
-            if (spec_is_place(session_site(s)) && !strcmp(session_site(s)->about.name, edit->site))
-                session_problem(s, PROBLEM_UNSUPPORTED, "the edit \"%s\" writes nothing here: %s",
-                                edit->name, why);
-    }
-}
-
 int edits_step(const struct dmi_step *said, struct edit_step *out)
 {
     *out = (struct edit_step){ .n_held = 0 };
     if (said->tp_size > 1 || said->pp_size > 1 || said->ep_size > 1)
         atomic_store_relaxed(&ranks, 1);
-    const struct edit_ranks of = edit_ranks_of(said);
     struct edit_version *now = edits_hold();
     if (!now)
         return 0;
     pthread_mutex_lock(&lock);
-    said_ranks = of;
+    said_ranks = edit_ranks_of(said);
     ranks_known = true;
     pthread_mutex_unlock(&lock);
     requests_end_last(edits_request_end);
@@ -309,12 +289,10 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     int r = edit_rows_build(said, &ask, &out->rows);
     if (!r && a.no_memory)
         r = -ENOMEM;
-    if (r) {
+    if (r)
         edits_step_deinit(out);
-    } else {
+    else
         say_unknown_cache(&out->rows, said->flags);
-        say_ranks(&out->rows, &of);
-    }
     note_last(said);
     return r;
 }

@@ -99,8 +99,8 @@ struct numbered {
  * All nodes of ours with one anchor, a kernel or the place of a tap, form a chain in the order of the spec: each one reads what
  * the one before it wrote, and no two race. They are added in the order of their numbers, which is that of the spec. A node
  * after a kernel comes after the latest one there. A node before a kernel comes after all that the kernel
- * depends on then, so after the earlier ones. A node at a tap comes after those of all taps that were noted before it, and came after no other nodes of
- * the application than it: what is tapped may be the same memory.
+ * depends on then, so after the earlier ones. A node at a tap follows the nodes of an earlier tap if the tap comes after all nodes of the application
+ * that the earlier one came after: both may point at the same memory.
  */
 
 /* The latest of ours after the kernel node @node; the node itself where there is none. */
