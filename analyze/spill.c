@@ -2,6 +2,7 @@
 #include "analyze/spill.h"
 
 #include "core/unnamed.h"
+#include "core/whole.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -36,11 +37,11 @@ void spill_clear(struct spill *s)
 bool spill_load(struct spill *s, size_t number, void *data, size_t n_bytes)
 {
     return number < s->n_blocks && s->there[number] &&
-           !unnamed_read(s->fd, data, n_bytes, (uint64_t)number * s->n_bytes);
+           !whole_read(s->fd, data, n_bytes, (uint64_t)number * s->n_bytes);
 }
 
 void spill_store(struct spill *s, size_t number, const void *data, size_t n_bytes)
 {
     if (s->fd >= 0 && number < s->n_blocks)
-        s->there[number] = !unnamed_write(s->fd, data, n_bytes, (uint64_t)number * s->n_bytes);
+        s->there[number] = !whole_write(s->fd, data, n_bytes, (uint64_t)number * s->n_bytes);
 }

@@ -7,6 +7,7 @@
 #include "core/socket.h"
 #include "core/sorted.h"
 #include "core/unnamed.h"
+#include "core/whole.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -267,10 +268,10 @@ START_TEST(a_file_without_a_name_lies_in_the_folder_that_is_said)
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(fstat(fd, &about), 0);
     ck_assert_uint_eq(about.st_nlink, 0);
-    ck_assert_int_eq(unnamed_write(fd, "somewhere", 9, 5), 0);
-    ck_assert_int_eq(unnamed_read(fd, got, 4, 9), 0);
+    ck_assert_int_eq(whole_write(fd, "somewhere", 9, 5), 0);
+    ck_assert_int_eq(whole_read(fd, got, 4, 9), 0);
     ck_assert_str_eq(got, "wher");
-    ck_assert_int_eq(unnamed_read(fd, got, 8, 9), -EIO);
+    ck_assert_int_eq(whole_read(fd, got, 8, 9), -EIO);
     close(fd);
     setenv("TMPDIR", "/nowhere/at/all", 1);
     ck_assert_int_eq(unnamed_open(), -ENOENT);

@@ -2,6 +2,7 @@
 #include "tools/analyze/heads_file.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "tools/common/place.h"
 #include "tools/common/say.h"
 
@@ -105,7 +106,7 @@ int heads_file_write(const char *path, const char *run, const struct dmi_analyze
     int r = text ? place_choose(&err, &place, path, run, ".json", false) : -1;
     if (!r)
         r = place_open(&err, &place);
-    if (!r && place_write(place.fd, text, strlen(text), 0))
+    if (!r && whole_write(place.fd, text, strlen(text), 0))
         r = err_set(&err, -1, "cannot write %s", path);
     if (!r)
         r = place_keep(&err, &place);

@@ -2,6 +2,7 @@
 #include "tools/analyze/result.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "read/value.h"
 
 #include <dmi/dtype.h>
@@ -78,8 +79,8 @@ int result_end_header(struct err *err, struct result *r)
     r->start = 8 + n;
     if ((e = place_open(err, &r->place)))
         return e;
-    if (!(e = place_write(r->place.fd, &n, 8, 0)))
-        e = place_write(r->place.fd, r->header.text.data, n, 8);
+    if (!(e = whole_write(r->place.fd, &n, 8, 0)))
+        e = whole_write(r->place.fd, r->header.text.data, n, 8);
     if (!e && ftruncate(r->place.fd, (off_t)(r->start + r->header.n_data)))
         e = -errno;
     return e ? err_set_errno(err, -e, "cannot write %s", r->place.path) : 0;
@@ -87,7 +88,7 @@ int result_end_header(struct err *err, struct result *r)
 
 int result_write(struct err *err, struct result *r, const void *data, size_t n, uint64_t at)
 {
-    int e = place_write(r->place.fd, data, n, r->start + at);
+    int e = whole_write(r->place.fd, data, n, r->start + at);
     return e ? err_set_errno(err, -e, "cannot write %s", r->place.path) : 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/unnamed.h"
+#include "core/whole.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,12 +46,12 @@ int stats_rows_take(void *arg, uint64_t tensor, uint64_t first, const struct dmi
                     uint64_t n)
 {
     const struct stats_rows *rows = arg;
-    return unnamed_write(rows->fd, all, n * sizeof *all, offset_of(rows, tensor, first));
+    return whole_write(rows->fd, all, n * sizeof *all, offset_of(rows, tensor, first));
 }
 
 int stats_rows_read(struct err *err, const struct stats_rows *rows, uint64_t tensor, uint64_t first,
                     struct dmi_stats_row *out, uint64_t n)
 {
-    int r = unnamed_read(rows->fd, out, n * sizeof *out, offset_of(rows, tensor, first));
+    int r = whole_read(rows->fd, out, n * sizeof *out, offset_of(rows, tensor, first));
     return r ? err_set_errno(err, -r, "cannot read what rows hold") : 0;
 }

@@ -2,6 +2,7 @@
 #include "tools/analyze/weights_file.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "read/safetensors.h"
 #include "read/value.h"
 #include "tools/common/npy.h"
@@ -118,7 +119,7 @@ static int begin_npy(struct weights_file *r)
     const uint64_t dims[] = { r->n_layers, r->n_heads, r->n_queries, r->n_keys };
     npy_header(&t, DMI_DTYPE_F32, dims, 4);
     r->weights_at = t.n;
-    return t.failed ? -ENOMEM : place_write(r->place.fd, t.data, t.n, 0);
+    return t.failed ? -ENOMEM : whole_write(r->place.fd, t.data, t.n, 0);
 }
 
 static int begin_safetensors(const struct options *o, struct asked *a, struct weights_file *r)
@@ -169,7 +170,7 @@ int weights_file_add(struct weights_file *r, const struct dmi_analyze_rows *rows
     uint64_t head = index_of_layer(r, rows->layer) * r->n_heads + index_of(r, rows->head);
     int res = 0;
     for (uint32_t i = 0; i < rows->n && !res; i++)
-        res = place_write(r->place.fd, rows->weights + i * rows->stride, r->n_keys * sizeof(float),
+        res = whole_write(r->place.fd, rows->weights + i * rows->stride, r->n_keys * sizeof(float),
                           r->weights_at + (head * r->n_queries + rows->first_query + i) *
                                               r->n_keys * sizeof(float));
     return res;
@@ -190,16 +191,16 @@ static int end_safetensors(const struct options *o, struct asked *a, struct weig
         res = -ENOMEM;
     uint64_t size = r->n_header;
     if (!res)
-        res = place_write(r->place.fd, &size, 8, 0);
+        res = whole_write(r->place.fd, &size, 8, 0);
     if (!res)
-        res = place_write(r->place.fd, h.text.data, h.text.n, 8);
+        res = whole_write(r->place.fd, h.text.data, h.text.n, 8);
     if (!res)
-        res = place_write(r->place.fd, s.queries, r->n_queries * 8, lists);
+        res = whole_write(r->place.fd, s.queries, r->n_queries * 8, lists);
     for (size_t i = 0; i < r->n_layers && !res; i++)
         res =
-            place_write(r->place.fd, &(int64_t){ r->layers[i] }, 8, lists + (r->n_queries + i) * 8);
+            whole_write(r->place.fd, &(int64_t){ r->layers[i] }, 8, lists + (r->n_queries + i) * 8);
     for (size_t i = 0; i < r->n_heads && !res; i++)
-        res = place_write(r->place.fd, &(int64_t){ r->heads[i] }, 8,
+        res = whole_write(r->place.fd, &(int64_t){ r->heads[i] }, 8,
                           lists + (r->n_queries + r->n_layers + i) * 8);
     text_deinit(&h.text);
     return res;

@@ -383,18 +383,3 @@ void place_deinit(struct place *p)
     free(p->path);
     p->path = NULL;
 }
-
-int place_write(int fd, const void *data, size_t n, uint64_t at)
-{
-    while (n) {
-        ssize_t w = pwrite(fd, data, n, (off_t)at);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w <= 0)
-            return w < 0 ? -errno : -EIO;
-        data = (const char *)data + w;
-        n -= (size_t)w;
-        at += (uint64_t)w;
-    }
-    return 0;
-}

@@ -47,7 +47,4 @@ void place_discard(struct place *place);
 /* Discards what was not kept. Accepts a zeroed struct with fd -1. */
 void place_deinit(struct place *place);
 
-/* Writes all of it. Return: 0 or -errno. */
-int place_write(int fd, const void *data, size_t n, uint64_t at);
-
 #endif

@@ -4,6 +4,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "tools/common/npy.h"
 
 #include <dmi/dtype.h>
@@ -54,6 +55,6 @@ int export_dataset_index(struct err *err, struct exporter *x)
     dataset_add_text(&t, x->dataset);
     _cleanup_(closep) int fd =
         openat(x->fd, PLACE_INDEX, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = t.failed ? -ENOMEM : fd < 0 ? -errno : place_write(fd, t.data, t.n, 0);
+    int r = t.failed ? -ENOMEM : fd < 0 ? -errno : whole_write(fd, t.data, t.n, 0);
     return r ? err_set_errno(err, -r, "cannot write %s/" PLACE_INDEX, x->output) : 0;
 }

@@ -3,6 +3,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
@@ -105,7 +106,7 @@ static int finish(struct err *err, struct exporter *x)
             add_line(&out, &x->targets[i]);
         if (i < x->n_targets && out.n < FLUSH)
             continue;
-        r = out.failed ? -ENOMEM : place_write(x->fd, out.data, out.n, x->at);
+        r = out.failed ? -ENOMEM : whole_write(x->fd, out.data, out.n, x->at);
         x->at += out.n;
         out.n = 0;
     }

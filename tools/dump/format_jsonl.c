@@ -6,6 +6,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "read/record.h"
 #include "storage/elements.h"
 #include "tools/common/element.h"
@@ -29,7 +30,7 @@ static int begin(struct err *err, struct exporter *x)
 /* Writes what is collected. */
 static int flush(struct exporter *x, struct text *t)
 {
-    int r = t->failed ? -ENOMEM : place_write(x->fd, t->data, t->n, x->at);
+    int r = t->failed ? -ENOMEM : whole_write(x->fd, t->data, t->n, x->at);
     x->at += t->n;
     t->n = 0;
     return r;

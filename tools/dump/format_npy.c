@@ -6,6 +6,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "tools/common/npy.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ static int begin_file(struct exporter *x, struct target *target)
         openat(x->fd, target->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    int r = place_write(fd, t.data, t.n, 0);
+    int r = whole_write(fd, t.data, t.n, 0);
     if (!r && ftruncate(fd, (off_t)(t.n + target->n_bytes)))
         r = -errno;
     return r;
@@ -50,7 +51,7 @@ static int write_rows(struct exporter *x, const struct target *t, const void *da
                       uint64_t at)
 {
     _cleanup_(closep) int fd = openat(x->fd, t->file, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? -errno : place_write(fd, data, n, t->offset + at);
+    return fd < 0 ? -errno : whole_write(fd, data, n, t->offset + at);
 }
 
 static int finish(struct err *err, struct exporter *x)
@@ -61,7 +62,7 @@ static int finish(struct err *err, struct exporter *x)
         return err_set_errno(err, ENOMEM, "cannot write %s/" INDEX, x->output);
     _cleanup_(closep) int fd =
         openat(x->fd, INDEX, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = fd < 0 ? -errno : place_write(fd, t.data, t.n, 0);
+    int r = fd < 0 ? -errno : whole_write(fd, t.data, t.n, 0);
     return r ? err_set_errno(err, -r, "cannot write %s/" INDEX, x->output) : 0;
 }
 

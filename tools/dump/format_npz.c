@@ -8,6 +8,7 @@
 #include "tools/dump/export_lens.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "storage/map.h"
 #include "tools/common/npy.h"
 
@@ -159,7 +160,7 @@ static int begin(struct err *err, struct exporter *x)
 static int write_rows(struct exporter *x, const struct target *t, const void *data, size_t n,
                       uint64_t at)
 {
-    return place_write(x->scratch, data, n, t->offset + at);
+    return whole_write(x->scratch, data, n, t->offset + at);
 }
 
 /* ------------------------------------------------------------------------- minizip's way to the file */
@@ -185,7 +186,7 @@ static uLong sink_read(voidpf opaque, voidpf stream, void *to, uLong n)
 static uLong sink_write(voidpf opaque, voidpf stream, const void *data, uLong n)
 {
     struct sink *s = stream;
-    int r = place_write(s->fd, data, n, s->at);
+    int r = whole_write(s->fd, data, n, s->at);
     (void)opaque;
     if (r) {
         s->failed = s->failed ? s->failed : r;

@@ -6,6 +6,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "read/safetensors.h"
 
 #include <errno.h>
@@ -95,9 +96,9 @@ static int begin(struct err *err, struct exporter *x)
     int r = put_header(err, x, &header);
     uint64_t n_header = header.text.n;
     if (!r) {
-        r = place_write(x->fd, &n_header, 8, 0);
+        r = whole_write(x->fd, &n_header, 8, 0);
         if (!r)
-            r = place_write(x->fd, header.text.data, n_header, 8);
+            r = whole_write(x->fd, header.text.data, n_header, 8);
         if (!r && ftruncate(x->fd, (off_t)(8 + n_header + header.n_data)))
             r = -errno;
         if (r)
@@ -112,7 +113,7 @@ static int begin(struct err *err, struct exporter *x)
 static int write_rows(struct exporter *x, const struct target *t, const void *data, size_t n,
                       uint64_t at)
 {
-    return place_write(x->fd, data, n, t->offset + at);
+    return whole_write(x->fd, data, n, t->offset + at);
 }
 
 const struct format format_safetensors = {

@@ -9,6 +9,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/whole.h"
 #include "storage/map.h"
 #include "read/record.h"
 #include "tools/common/npy.h"
@@ -138,7 +139,7 @@ static char *path_of(struct tree *t, const struct reader_record *rec)
 
 static int flush_index(struct tree *t)
 {
-    int r = t->index.failed ? -ENOMEM : place_write(t->fd, t->index.data, t->index.n, t->n_index);
+    int r = t->index.failed ? -ENOMEM : whole_write(t->fd, t->index.data, t->index.n, t->n_index);
     t->n_index += t->index.n;
     t->index.n = 0;
     return r;
@@ -209,7 +210,7 @@ static int write_converted(int fd, const uint8_t *data, uint64_t n, uint64_t at)
             memcpy(&half, data + 2 * (done + i), sizeof half);
             wide[i] = (uint32_t)half << 16;
         }
-        r = place_write(fd, wide, 4 * some, at + 4 * done);
+        r = whole_write(fd, wide, 4 * some, at + 4 * done);
     }
     return r;
 }
@@ -226,13 +227,13 @@ static int write_file(struct tree *t, const struct reader_record *rec, const cha
         return -ENOMEM;
     _cleanup_(closep) int fd =
         openat(t->x->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = fd < 0 ? -errno : place_write(fd, head.data, head.n, 0);
+    int r = fd < 0 ? -errno : whole_write(fd, head.data, head.n, 0);
     if (r)
         return r;
     t->x->n_files++;
     t->x->n_bytes += converts ? 2 * rec->at.n_bytes : rec->at.n_bytes;
     return converts ? write_converted(fd, t->raw, rec->at.n_bytes / 2, head.n)
-                    : place_write(fd, t->raw, rec->at.n_bytes, head.n);
+                    : whole_write(fd, t->raw, rec->at.n_bytes, head.n);
 }
 
 /* Return: 0, 1 (it cannot be decoded, which is said), -errno. */

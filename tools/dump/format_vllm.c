@@ -12,6 +12,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/whole.h"
 #include "core/words.h"
 #include "read/safetensors.h"
 
@@ -417,7 +418,7 @@ static int write_mask(int fd, struct exporter *x, const struct target *group, ui
     for (size_t i = 0; i < list->n; to += list->pairs[i++].n)
         mask_fill(mask, list->pairs[i].first, list->pairs[i].n, to);
     x->n_without_loss += !memchr(all, 1, group->n_bytes);
-    return place_write(fd, all, group->n_bytes, at + group->n_bytes);
+    return whole_write(fd, all, group->n_bytes, at + group->n_bytes);
 }
 
 /* Never over another request's file: names differ, but a file system may take two for one. */
@@ -429,9 +430,9 @@ static int begin_file(struct exporter *x, struct target *group)
     int r = fd < 0 ? -errno : put_header(x, group, &header);
     uint64_t n_header = header.text.n;
     if (!r)
-        r = place_write(fd, &n_header, 8, 0);
+        r = whole_write(fd, &n_header, 8, 0);
     if (!r)
-        r = place_write(fd, header.text.data, n_header, 8);
+        r = whole_write(fd, header.text.data, n_header, 8);
     if (!r && ftruncate(fd, (off_t)(8 + n_header + header.n_data)))
         r = -errno;
     if (!r && x->masks)
@@ -473,7 +474,7 @@ static int write_ids(int fd, const struct target *t, const uint8_t *data, size_t
         some = n - done < AT_A_TIME ? n - done : AT_A_TIME;
         for (size_t i = 0; i < some; i++)
             ids[i] = whole_number(t->tensor->dtype, data + (done + i) * n_id);
-        r = place_write(fd, ids, 8 * some, t->offset + 8 * (row + done));
+        r = whole_write(fd, ids, 8 * some, t->offset + 8 * (row + done));
     }
     return r;
 }
@@ -482,10 +483,10 @@ static int write_layer(int fd, const struct target *t, const uint8_t *data, size
 {
     uint64_t n_row = t->tensor->width * dmi_dtype_bytes(t->tensor->dtype);
     if (t->stride == n_row)
-        return place_write(fd, data, n * n_row, t->offset + row * n_row);
+        return whole_write(fd, data, n * n_row, t->offset + row * n_row);
     int r = 0;
     for (size_t i = 0; !r && i < n; i++)
-        r = place_write(fd, data + i * n_row, n_row, t->offset + (row + i) * t->stride);
+        r = whole_write(fd, data + i * n_row, n_row, t->offset + (row + i) * t->stride);
     return r;
 }
 

@@ -10,6 +10,7 @@
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
+#include "core/whole.h"
 #include "read/requests.h"
 #include "read/safetensors.h"
 
@@ -418,9 +419,9 @@ static int begin_file(struct exporter *x, struct st_header *header)
         r = put_header(x, header);
     uint64_t n_header = header->text.n;
     if (!r)
-        r = place_write(x->scratch, &n_header, 8, 0);
+        r = whole_write(x->scratch, &n_header, 8, 0);
     if (!r)
-        r = place_write(x->scratch, header->text.data, n_header, 8);
+        r = whole_write(x->scratch, header->text.data, n_header, 8);
     if (!r && ftruncate(x->scratch, (off_t)(8 + n_header + header->n_data)))
         r = -errno;
     for (size_t i = 0; i < x->n_targets; i++)
@@ -445,10 +446,10 @@ static int write_rows(struct exporter *x, const struct target *t, const void *da
 {
     uint64_t n_row = t->tensor->width * dmi_dtype_bytes(t->tensor->dtype);
     if (!last_only(x, (size_t)(t - x->targets) % x->n_group))
-        return place_write(x->scratch, data, n, t->offset + at);
+        return whole_write(x->scratch, data, n, t->offset + at);
     bool has_last = at + n == t->n_bytes;
     const char *last = (const char *)data + n - n_row;
-    return has_last ? place_write(x->scratch, last, n_row, t->offset) : 0;
+    return has_last ? whole_write(x->scratch, last, n_row, t->offset) : 0;
 }
 
 /* ------------------------------------------------------------------------- qk.json */
@@ -536,7 +537,7 @@ static int finish(struct err *err, struct exporter *x)
     int r = put_facts(&t, x);
     _cleanup_(closep) int fd = r ? -1 : open_file(x, "/qk.json");
     if (!r)
-        r = fd < 0 ? fd : place_write(fd, t.data, t.n, 0);
+        r = fd < 0 ? fd : whole_write(fd, t.data, t.n, 0);
     return r ? err_set_errno(err, -r, "cannot write qk.json to %s", x->output)
              : export_dataset_index(err, x);
 }

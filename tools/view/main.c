@@ -2,6 +2,7 @@
 /* dmi-view: a report of a run, one file for a browser. See docs/man/dmi-view.1. */
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/whole.h"
 #include "policy/number.h"
 #include "tools/common/leftover.h"
 #include "tools/common/place.h"
@@ -332,7 +333,7 @@ static uint64_t bytes_of(const char *begin, const char *end)
 static int write_document(void *arg, const void *data, size_t n, uint64_t at)
 {
     const struct place *place = arg;
-    return place_write(place->fd, data, n, bytes_of(view_page_before, view_page_before_end) + at);
+    return whole_write(place->fd, data, n, bytes_of(view_page_before, view_page_before_end) + at);
 }
 
 /* The page's own pieces lie around the document, which is written as it is built. */
@@ -348,11 +349,11 @@ static int keep(struct err *err, struct view_report *report, const struct option
         return r;
     d->write = write_document;
     d->arg = place;
-    int e = place_write(place->fd, view_page_before, n_before, 0);
+    int e = whole_write(place->fd, view_page_before, n_before, 0);
     if (!e && (r = build(err, report, o)))
         return r;
     if (!e)
-        e = place_write(place->fd, view_page_after, n_after, n_before + document_bytes_so_far(d));
+        e = whole_write(place->fd, view_page_after, n_after, n_before + document_bytes_so_far(d));
     if (e)
         return err_set_errno(err, -e, "cannot write the report");
     ticker_stop();
