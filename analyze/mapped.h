@@ -5,6 +5,7 @@
 
 #include "core/err.h"
 
+#include <jansson.h>
 #include <stddef.h>
 
 struct mapped {
@@ -18,6 +19,10 @@ struct mapped {
  * Return: 0; -errno (-EINVAL: no regular file, or an empty one) with a sentence in @err. mapped_deinit() in any case.
  */
 int mapped_open(struct err *err, const char *path, const char *in_folder, struct mapped *out);
+
+/* A file that is JSON, of at most @most_mib MiB; @flags: of json_loadb(). Return: a new reference; NULL with a sentence in @err. */
+json_t *mapped_json(struct err *err, const struct mapped *mapped, size_t most_mib, size_t flags);
+
 /* Accepts a zeroed struct. */
 void mapped_deinit(struct mapped *mapped);
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_HEADS        65536
-#define CONFIG_MOST_BYTES (16 << 20)
+#define MOST_HEADS      65536
+#define CONFIG_MOST_MIB 16
 
 double model_number(const json_t *o, const char *key, double otherwise)
 {
@@ -168,20 +168,6 @@ int model_from_json(struct err *err, const json_t *config, struct model *out)
     return r;
 }
 
-/* A file as an object; @data: mapped. Return: NULL with a sentence in @err. */
-static json_t *object_of(struct err *err, const char *data, size_t n)
-{
-    json_error_t why;
-    if (gguf_is(data, n))
-        return gguf_header(err, data, n);
-    json_t *config = n <= CONFIG_MOST_BYTES ? json_loadb(data, n, 0, &why) : NULL;
-    if (n > CONFIG_MOST_BYTES)
-        err_set(err, -EINVAL, "it has more than 16 MiB");
-    else if (!config)
-        err_set(err, -EINVAL, "line %d, column %d: %s", why.line, why.column, why.text);
-    return config;
-}
-
 int model_open(struct err *err, const char *path, struct model *out)
 {
     _cleanup_(mapped_deinit) struct mapped file = { 0 };
@@ -189,7 +175,8 @@ int model_open(struct err *err, const char *path, struct model *out)
     int r = mapped_open(err, path, "config.json", &file);
     if (r)
         return r;
-    json_t *config = object_of(err, file.data, file.n);
+    json_t *config = gguf_is(file.data, file.n) ? gguf_header(err, file.data, file.n)
+                                                : mapped_json(err, &file, CONFIG_MOST_MIB, 0);
     r = config ? model_from_json(err, config, out) : -EINVAL;
     json_decref(config);
     return r ? err_prefix(err, "%s", file.path) : 0;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JSON_MOST_BYTES  (64u << 20)
+#define JSON_MOST_MIB    64
 #define TOKEN_MOST_BYTES 4096u
 #define ALL_MOST_BYTES   (256u << 20)
 #define STEPS            8u
@@ -364,12 +364,8 @@ int vocabulary_of_gguf(struct err *err, const void *data, size_t n, struct vocab
 
 static int read_json(struct err *err, const struct mapped *file, struct vocabulary *out)
 {
-    json_error_t why;
-    if (file->n > JSON_MOST_BYTES)
-        return err_set(err, -EINVAL, "it has more than 64 MiB");
-    json_t *whole = json_loadb(file->data, file->n, JSON_ALLOW_NUL, &why);
-    int r = whole ? vocabulary_of_json(err, whole, out)
-                  : err_set(err, -EINVAL, "line %d, column %d: %s", why.line, why.column, why.text);
+    json_t *whole = mapped_json(err, file, JSON_MOST_MIB, JSON_ALLOW_NUL);
+    int r = whole ? vocabulary_of_json(err, whole, out) : -EINVAL;
     json_decref(whole);
     return r;
 }
