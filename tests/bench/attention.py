@@ -34,7 +34,6 @@ print(sorted(times[1:])[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss /
 def make(folder, n):
     """A run of random q_rot, k_rot, v and the z that follows, computed head by head in blocks. A process of its own: a child's peak begins with its parent's."""
     import numpy as np
-    from hostile_run import STEPS, RECORDS, chunk, records, segment, site, sites_chunk, step, write
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((n, heads, DIM), np.float32) for heads in (HEADS, KV, KV))
     z = np.empty_like(q)
@@ -44,11 +43,18 @@ def make(folder, n):
             s[np.arange(n) > np.arange(at, min(at + STEP, n))[:, None]] = -np.inf
             e = np.exp(s - s.max(1, keepdims=True))
             z[at:at + STEP, h] = e / e.sum(1, keepdims=True) @ v[:, h // 3]
+    write_steps(folder, n, 1, lambda at, m: (x[at:at + m] for x in (q, k, v, z)))
+
+
+def write_steps(folder, n, layers, tensors):
+    """A run of one request in steps. @tensors(first position, rows): q_rot, k_rot, v and z of a layer, in the order of steps and layers."""
+    from hostile_run import STEPS, RECORDS, chunk, records, segment, site, sites_chunk, step, write
     sites = [site(name) for name in ("q_rot", "k_rot", "v", "z")]
     parts = [sites_chunk(sites)]
     for number, at in enumerate(range(0, n, STEP)):
-        rows = [(i, 0, number, 2 + 4 * number + i, list(x[at:at + STEP].shape), x[at:at + STEP].tobytes()) for i, x in enumerate((q, k, v, z))]
-        parts += [chunk(1 + 2 * number, STEPS, step(number, [(b"r", at, 0, len(q[at:at + STEP]))])), chunk(2 + 2 * number, RECORDS, *records(rows))]
+        m = min(STEP, n - at)
+        rows = [(i, layer, number, 2 + 4 * (number * layers + layer) + i, list(x.shape), x.tobytes()) for layer in range(layers) for i, x in enumerate(tensors(at, m))]
+        parts += [chunk(1 + 2 * number, STEPS, step(number, [(b"r", at, 0, m)])), chunk(2 + 2 * number, RECORDS, *records(rows))]
     write(folder, sites, segment(*parts))
 
 

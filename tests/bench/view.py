@@ -11,9 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from attention import DIM, HEADS, KV, STEP, cost
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "unit"))
+from attention import DIM, HEADS, KV, STEP, cost, write_steps
 
 LAYERS, WIDTH, WITH_HEADS, PREFILL, HIDDEN = 30, 64, 2, 1, 5
 
@@ -29,19 +27,13 @@ def make_maps(program, folder, n):
 def make_heads(folder, n):
     """A process of its own: a child's peak begins with its parent's."""
     import numpy as np
-    from hostile_run import STEPS, RECORDS, chunk, records, segment, site, sites_chunk, step, write
     rng = np.random.default_rng(0)
-    sites = [site(name) for name in ("q_rot", "k_rot", "v", "z")]
     value = rng.standard_normal((KV, DIM), np.float32)
-    parts = [sites_chunk(sites)]
-    for number, at in enumerate(range(0, n, STEP)):
-        m, rows = min(STEP, n - at), []
-        for layer in range(WITH_HEADS):
-            tensors = [*(rng.standard_normal((m, heads, DIM), np.float32) for heads in (HEADS, KV)), np.broadcast_to(value, (m, KV, DIM)),
-                       np.broadcast_to(np.repeat(value, HEADS // KV, axis=0), (m, HEADS, DIM))]
-            rows += [(i, layer, number, 2 + 8 * number + 4 * layer + i, list(x.shape), x.tobytes()) for i, x in enumerate(tensors)]
-        parts += [chunk(1 + 2 * number, STEPS, step(number, [(b"r", at, 0, m)])), chunk(2 + 2 * number, RECORDS, *records(rows))]
-    write(folder, sites, segment(*parts))
+
+    def tensors(_, m):
+        return [*(rng.standard_normal((m, heads, DIM), np.float32) for heads in (HEADS, KV)), np.broadcast_to(value, (m, KV, DIM)),
+                np.broadcast_to(np.repeat(value, HEADS // KV, axis=0), (m, HEADS, DIM))]
+    write_steps(folder, n, WITH_HEADS, tensors)
 
 
 def main():
