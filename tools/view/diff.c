@@ -169,11 +169,10 @@ static size_t cell_of(const struct diff *d, size_t tensor, uint64_t index, int64
     return cells_at(cells, layer_of(d, tensor), cells->by_row ? (int64_t)index : position);
 }
 
-static void mark(struct diff *d, size_t tensor, uint64_t index, int64_t position,
-                 enum cell_state state)
+/* @cell: of a tensor's map, or SIZE_MAX */
+static void mark(struct diff *d, size_t tensor, size_t cell, enum cell_state state)
 {
     struct diff_map *m = &d->maps[d->of_tensor[tensor]];
-    size_t cell = cell_of(d, tensor, index, position);
     if (cell != SIZE_MAX && m->state[cell] < state)
         m->state[cell] = (uint8_t)state;
 }
@@ -186,7 +185,7 @@ static int take_row(void *arg, const struct differed_row *row)
     struct diff *d = arg;
     struct diff_map *m = &d->maps[d->of_tensor[row->tensor]];
     size_t cell = cell_of(d, row->tensor, row->index, row->position);
-    mark(d, row->tensor, row->index, row->position, states[row->state]);
+    mark(d, row->tensor, cell, states[row->state]);
     if (cell == SIZE_MAX || !row->sums)
         return 0;
     float error = (float)sums_error(row->sums->err2, row->sums->ref2);
@@ -208,7 +207,7 @@ static void mark_rows(struct diff *d, size_t tensor, const struct tensor *of, en
             at += at < 0 ? 0 : k;
             bool has = of != ours && (by_position ? differ_has(ours, at) : index < ours->n_rows);
             if (!has)
-                mark(d, tensor, index, at, state);
+                mark(d, tensor, cell_of(d, tensor, index, at), state);
         }
 }
 

@@ -68,8 +68,7 @@ function diffDraw() {
 }
 
 function diffSaid(entry, layer, cell) {
-    const arrays = diffArrays(entry), i = layer * entry.cells + cell, token = tokenOf(entry, cell), norms = normsOf(entry);
-    const at = `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
+    const arrays = diffArrays(entry), i = layer * entry.cells + cell, norms = normsOf(entry), at = cellName(entry, layer, cell);
     const norm = (one) => one && one.state[i] === THERE ? exact(one.value[i]) : "none";
     if (arrays.state[i] === ABSENT)
         return `${at}: no row in either run`;

@@ -1,11 +1,11 @@
 // Heat maps: layers down, cells of positions across, one pixel column for as many cells as there are. A cell that is not there, or is damaged, is no zero.
 
 const SCALES = {log: "logarithm", linear: "linear", rank: "rank within the layer", cut: "1st to 99th percentile"};
-// What a cell is; what is wrong is shown before what is large. Of two runs: the other one lacks its row, it alone has it, rows have another shape there.
+// What a cell shows; a wrong row is shown before a large one. LACKING, EXTRA and SHAPE compare two runs: the other run lacks the row, it alone has it, its rows have another shape.
 const [ABSENT, THERE, DAMAGED, LACKING, EXTRA, SHAPE] = [0, 1, 2, 3, 4, 5];
 const WRONG = [[LACKING, "only in this run"], [EXTRA, "only in the other run"], [SHAPE, "rows of another shape"], [DAMAGED, "damaged"]];
 const MARGIN = 44, FOOT = 18;
-// From nothing, which is the page's own background, to much. Of signed values the other side is orange. Both are told apart in any colour blindness.
+// Colours from nothing, which is the page's own background, to much. Values below 0 are orange. Both sides are told apart in any colour blindness.
 const LIGHT = {back: [255, 255, 255], more: [[158, 202, 225], [33, 113, 181], [8, 36, 84]], less: [[253, 208, 162], [230, 110, 10], [110, 40, 0]], absent: [226, 226, 226], nan: [214, 0, 147],
     states: {[DAMAGED]: [90, 90, 90], [LACKING]: [0, 158, 115], [EXTRA]: [222, 196, 0], [SHAPE]: [178, 74, 0]}};
 const DARK = {back: [20, 23, 28], more: [[22, 70, 120], [66, 146, 214], [222, 240, 255]], less: [[110, 50, 8], [230, 120, 30], [255, 226, 190]], absent: [52, 56, 62], nan: [255, 84, 190],
@@ -200,9 +200,12 @@ function zoom(entry, sight, factor) {
     sight.to = sight.from + n;
 }
 
+// How far a key moves the cursor: layers and cells.
+const HEAT_STEPS = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], "[": [-1, 0], "]": [1, 0], Home: [0, -Infinity], End: [0, Infinity]};
+
 // Moves the cursor by a key, or zooms. Return: whether the key does so.
 function heatKey(event, entry, sight) {
-    const step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], "[": [-1, 0], "]": [1, 0], Home: [0, -Infinity], End: [0, Infinity]}[event.key];
+    const step = HEAT_STEPS[event.key];
     if (event.key === "+" || event.key === "-")
         zoom(entry, sight, event.key === "+" ? 0.5 : 2);
     else if (step)

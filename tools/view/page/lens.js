@@ -117,7 +117,7 @@ if (DATA.lens.length)
             return String(DATA.lens[lens.at].request) === request && Number(layer) === lens.layer && Number(token) === lens.token && token !== undefined;
         },
         key(event) {
-            const step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], "[": [-1, 0], "]": [1, 0], Home: [0, -Infinity], End: [0, Infinity]}[event.key];
+            const step = HEAT_STEPS[event.key];
             if (!step)
                 return false;
             lens.layer += step[0];

@@ -43,9 +43,14 @@ function tokenOf(entry, cell) {
     return entry.per === 1 && !entry.by_row ? tokenAt(entry.request, positionOf(entry, cell)) : null;
 }
 
+// "layer 3, position 5, token 260, \u00b7the"
+function cellName(entry, layer, cell) {
+    const token = tokenOf(entry, cell);
+    return `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
+}
+
 function said(entry, layer, cell) {
-    const arrays = arraysOf(entry), i = layer * entry.cells + cell, token = tokenOf(entry, cell);
-    const at = `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
+    const arrays = arraysOf(entry), i = layer * entry.cells + cell, at = cellName(entry, layer, cell);
     if (arrays.state[i] !== THERE)
         return `${at}: ${arrays.state[i] === DAMAGED ? "damaged: it cannot be decoded" : "no row: it was not captured, or belongs to a cached prefix"}`;
     return `${at}: norm ${exact(arrays.norm[i])}, mean ${exact(arrays.mean[i])}, largest magnitude ${exact(arrays.max[i])}, not finite ${exact(100 * arrays.bad[i])} %${DATA.diff ? `, error ${numberAt(entry, "error", i) || "none"}` : ""}`;
