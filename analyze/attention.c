@@ -57,7 +57,7 @@ static size_t between(size_t n, size_t least, size_t most)
     return n < least ? least : n > most ? most : n;
 }
 
-/* Of what the caller did not say: what the keys and values of one KV head need, and 8 MiB at least. */
+/* Bytes that the caller allows, or else what the keys and values of one KV head need, from 8 to 256 MiB. */
 static size_t memory_of(const struct attention *a)
 {
     const struct plan *p = a->plan;
@@ -65,7 +65,7 @@ static size_t memory_of(const struct attention *a)
     return p->n_memory ? p->n_memory : between(needed, USUAL_MEMORY, MOST_UNASKED);
 }
 
-/* Of the heads that share a KV head, how many are wanted at most. */
+/* The most wanted heads that share one KV head. */
 static size_t most_wanted(const struct plan *p)
 {
     uint32_t share = p->n_heads / p->n_kv_heads, n = 0;

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-/* Of one row of weights: their sum, the sum of weight * distance, and -(the sum of weight * ln weight). */
+/* Sums over one row of weights: the weights, the sum of weight * distance, and -(the sum of weight * ln weight). */
 struct kernel_sums {
     double all, distance, entropy;
 };

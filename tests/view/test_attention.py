@@ -63,7 +63,7 @@ def test_scores_and_proofs_are_those_of_dmi_analyze(check, run, tmp_path):
 
 
 def test_thumbnails_are_the_largest_weights_of_their_cells(check, run, captured):
-    """Of each head its own: 150 x 150 weights in 64 x 64 cells of which the largest is 254."""
+    """Each head has its own: 150 x 150 weights in 64 x 64 cells; the largest cell is 254."""
     entry, other = as_json(run)["attention"]
     cells = np.array(entry["thumbnails"]).reshape(3, 4, 64, 64)
     for layer in range(3):

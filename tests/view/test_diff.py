@@ -107,7 +107,7 @@ def test_requests_of_other_names(check, tmp_path):
 
 
 def test_rows_that_cannot_be_compared(check, tmp_path):
-    """Of another width; damaged on either side."""
+    """Rows have another width, or are damaged on either side."""
     run, other, _, _ = pair(tmp_path, width=5, changed={})
     said = as_json(run, other)["diff"]
     check({state for entry in said["maps"] for state in entry["state"][:2]} == {SHAPE} and all(t["other_shape"] for m in said["maps"] for t in m["tensors"] if t), "another shape", said["maps"])

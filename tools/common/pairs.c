@@ -16,7 +16,7 @@ void pairs_deinit(struct pairs *p)
     *p = (struct pairs){ 0 };
 }
 
-/* Of equal weights the one of the first layer, head, query and key is the strongest. */
+/* The first by layer, head, query and key is the strongest of equal weights. */
 static bool is_weaker(const struct pair *a, const struct pair *b)
 {
     if (a->weight != b->weight)

@@ -137,7 +137,7 @@ static int begin(struct err *err, struct view_report *report, struct answer *a)
 
 /* ------------------------------------------------------------------------- what fits */
 
-/* Of the document: all but thumbnails and patterns. */
+/* Bytes in the document of all but thumbnails and patterns. */
 static uint64_t cost_of_numbers(const struct answer *a)
 {
     const struct dmi_analyze_shape *s = &a->shape;
@@ -279,7 +279,7 @@ static int add_thumbnails(struct document *d, const struct answer *a)
     return 0;
 }
 
-/* Of all keys, then of those but key 0; where there are fewer queries and keys are -1. @which: 0 or 1. */
+/* The strongest pairs of each head; queries and keys are -1 where a head has fewer. @which: 0: of all keys; 1: of all but key 0. */
 static int add_pairs(struct document *d, const char *key, const struct answer *a, size_t which)
 {
     size_t n = a->n * MOST_PAIRS;

@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What stands in a cell; of several rows the worst. Of two runs: the other one lacks the row, it alone has it, its rows have another shape. */
+/*
+ * What a cell shows: the worst of its rows. LACKING, EXTRA and SHAPE compare two runs: the other run lacks the row, it alone has it, its rows
+ * have another shape.
+ */
 enum cell_state {
     CELL_ABSENT = 0,
     CELL_THERE = 1,

@@ -68,7 +68,7 @@ json_t *view_id_of(const struct dmi_read_tensor *tensor);
 /* Each adds its members. What is selected is the same afterwards. Return: 0 or -errno with a sentence in @err. */
 int view_attention(struct err *err, struct view_report *report);
 int view_overview(struct err *err, struct view_report *report);
-/* Of all tokens of the chosen requests, whatever else is selected: before anything is. */
+/* Adds all tokens of the chosen requests; it is called before anything is selected. */
 int view_tokens(struct err *err, struct view_report *report);
 int view_lens(struct err *err, struct view_report *report);
 int view_dla(struct err *err, struct view_report *report);
@@ -78,8 +78,8 @@ int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, 
 int view_values(struct err *err, struct view_report *report);
 
 /*
- * Of the other run: opens it; selects in it, for the page Diff, and adds the maps of what it has; adds both against each other. What it lacks
- * is no error. Return: as the others.
+ * view_other_open() opens the other run. view_other_maps() selects in it, and adds the maps of what it has. view_diff() adds both runs against
+ * each other. What the other run lacks is no error. Return: as the others.
  */
 int view_other_open(struct err *err, struct view_report *report);
 int view_other_maps(struct err *err, struct view_report *report);

@@ -1,4 +1,4 @@
-// Attention: which tokens each head attends to. Of all heads a thumbnail; one head, or two beside each other, large; the text, shaded.
+// Attention: which tokens each head attends to. All heads are thumbnails; one head, or two beside each other, are large; the text is shaded.
 
 const TILE = 48, LABEL = 14, TILES_A_PAGE = 240, TEXT_TOKENS = 400, NOT_FINITE = 255, PAIRS = 6;
 const attention = {at: 0, head: 0, query: 0, order: "head", sink: true, other: null, from: 0, kept: new Map(), tiles: {}};
