@@ -25,12 +25,12 @@ class Catalogue:
     """The ranges of one engine in this process. adapter: whose warnings name what is missing.
 
     came   names of ranges that came
-    has    {name: methods that make it}, of classes that were imported
+    has    names of ranges for which a class that was imported has a method
     lacks  {name: methods that the engine's version has not}
     """
 
     def __init__(self, adapter):
-        self.adapter, self.came, self.has, self.lacks = adapter, set(), {}, {}
+        self.adapter, self.came, self.has, self.lacks = adapter, set(), set(), {}
         self._open, self._begun = threading.local(), {}
 
     def use(self, entries):
@@ -48,11 +48,25 @@ class Catalogue:
         found = vars(owner).get(method) if owner is not None else None
         inner = getattr(found, "__func__", found)
         if not callable(inner):
-            self.lacks.setdefault(name, []).append(said)
+            self.lack(name, said)
             return
         around = self.around(inner, name, facts)
         setattr(owner, method, type(found)(around) if inner is not found else around)
-        self.has.setdefault(name, []).append(said)
+        self.has.add(name)
+
+    def lack(self, name, said):
+        """The engine's version has no @said, which would make ranges."""
+        self.lacks.setdefault(name, []).append(said)
+
+    def owner(self, module, kind, methods, *names):
+        """The class @kind of @module, if it has @methods, as adapters.lacks() takes them; they make the ranges @names. None: it lacks one."""
+        owner = getattr(module, kind, None)
+        if missing := adapters.lacks(owner, methods):
+            for name in names:
+                self.lack(name, f"{kind}.{missing}")
+            return None
+        self.has.update(names)
+        return owner
 
     def around(self, method, name, facts=None):
         """@method in a range. One that calls another with the same name, as a subclass does, makes one range."""
@@ -97,7 +111,7 @@ class Catalogue:
     def missing(self):
         """[(name, why)] of parts of the engine that work in this process: some ranges of theirs came."""
         parts = {name.partition("::")[0] for name in self.came}
-        for name in sorted(self.has.keys() | self.lacks.keys()):
+        for name in sorted(self.has | self.lacks.keys()):
             if name in self.came or name.partition("::")[0] not in parts:
                 continue
             yield name, "it was not called" if name in self.has else f"this version has no {' and no '.join(self.lacks[name])}"

@@ -45,11 +45,7 @@ def use(adapter):
 
 
 def _follow_turns(catalogue, module):
-    owner = getattr(module, "Scheduler", None)
-    missing = adapters.lacks(owner, TURNS)
-    for name in (STEP, SCHEDULE):
-        (catalogue.lacks if missing else catalogue.has).setdefault(name, []).append(f"Scheduler.{missing or 'get_next_batch_to_run()'}")
-    if not missing:
+    if owner := catalogue.owner(module, "Scheduler", TURNS, STEP, SCHEDULE):
         owner.get_next_batch_to_run = _around_choice(catalogue, owner.get_next_batch_to_run)
 
 
@@ -76,13 +72,9 @@ def _around_choice(catalogue, choose):
 
 
 def _follow_requests(catalogue, module):
-    owner = getattr(module, "TokenizerManager", None)
-    if missing := adapters.lacks(owner, STATES):
-        catalogue.lacks.setdefault(ranges.REQUEST, []).append(f"TokenizerManager.{missing}")
-        return
-    catalogue.has[ranges.REQUEST] = ["TokenizerManager._init_req_state()"]
-    owner._init_req_state = _around_new(catalogue, owner._init_req_state)
-    owner._handle_batch_output = _around_output(catalogue, owner._handle_batch_output)
+    if owner := catalogue.owner(module, "TokenizerManager", STATES, ranges.REQUEST):
+        owner._init_req_state = _around_new(catalogue, owner._init_req_state)
+        owner._handle_batch_output = _around_output(catalogue, owner._handle_batch_output)
 
 
 def _around_new(catalogue, make):

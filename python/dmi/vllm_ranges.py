@@ -67,29 +67,20 @@ def use(adapter):
 # ---------------------------------------------------------------------------------------- V1's scopes
 
 
-class _Both:
-    """A range, and the scope that vLLM's own profiler has in its place."""
-
-    def __init__(self, *contexts):
-        self.contexts = contexts
-
-    def __enter__(self):
-        for context in self.contexts:
-            context.__enter__()
-
-    def __exit__(self, *error):
-        for context in reversed(self.contexts):
-            context.__exit__(*error)
+@contextlib.contextmanager
+def _both(own, scope):
+    """A range, and in it the scope that vLLM's own profiler has in its place."""
+    with own, scope:
+        yield
 
 
 def _follow_scopes(catalogue, module):
     scope = getattr(module, "record_function_or_nullcontext", None)
     if scope is None:
         for name in SCOPES.values():
-            catalogue.lacks.setdefault(name, []).append("record_function_or_nullcontext()")
+            catalogue.lack(name, "record_function_or_nullcontext()")
         return
-    for name in SCOPES.values():
-        catalogue.has.setdefault(name, []).append("record_function_or_nullcontext()")
+    catalogue.has.update(SCOPES.values())
 
     @functools.wraps(scope)
     def scoped(text):
@@ -97,7 +88,7 @@ def _follow_scopes(catalogue, module):
         if name is None:
             return own
         catalogue.came.add(name)
-        return dmi.range(name) if isinstance(own, contextlib.nullcontext) else _Both(dmi.range(name), own)
+        return dmi.range(name) if isinstance(own, contextlib.nullcontext) else _both(dmi.range(name), own)
     module.record_function_or_nullcontext = scoped
 
 
@@ -110,7 +101,7 @@ def _follow_connectors(catalogue, module):
     create = vars(factory).get("create_connector") if factory else None
     if not isinstance(create, classmethod):
         for name in set(CONNECTORS.values()):
-            catalogue.lacks.setdefault(name, []).append("KVConnectorFactory.create_connector()")
+            catalogue.lack(name, "KVConnectorFactory.create_connector()")
         return
     seen = set()
 
@@ -140,14 +131,10 @@ def _client_name(request):
 
 
 def _follow_requests(catalogue, module):
-    owner = getattr(module, "OutputProcessor", None)
-    if missing := adapters.lacks(owner, REQUESTS):
-        catalogue.lacks.setdefault(ranges.REQUEST, []).append(f"OutputProcessor.{missing}")
-        return
-    catalogue.has[ranges.REQUEST] = ["OutputProcessor.add_request()"]
-    owner.add_request = _around_add(catalogue, owner.add_request)
-    owner._finish_request = _around_finish(catalogue, owner._finish_request)
-    owner.abort_requests = _around_abort(catalogue, owner.abort_requests)
+    if owner := catalogue.owner(module, "OutputProcessor", REQUESTS, ranges.REQUEST):
+        owner.add_request = _around_add(catalogue, owner.add_request)
+        owner._finish_request = _around_finish(catalogue, owner._finish_request)
+        owner.abort_requests = _around_abort(catalogue, owner.abort_requests)
 
 
 def _around_add(catalogue, add):
