@@ -15,7 +15,7 @@ typedef int records_next(uint8_t *buffer, size_t n_valid, uint8_t **record);
 
 #define RECORDS_END 12 /* CUPTI_ERROR_MAX_LIMIT_REACHED: no record comes after it in the buffer */
 
-/* One kernel, copy or fill that ran. Of a kernel no bytes, of others no shape, are known. */
+/* One kernel, copy or fill that ran. A kernel has no bytes; copies and fills have no shape. */
 struct records_event {
     uint32_t kind;                    /* enum layouts_kind */
     uint32_t correlation;             /* of the launch: all of one graph launch have one */
@@ -43,7 +43,7 @@ struct records_walk {
 
 /**
  * records_walk() - hand each record of a buffer to @fn
- * @version: of cuptiGetVersion; of one that the table does not know only the common beginning is read, and no distance is checked
+ * @version: of cuptiGetVersion. If the table does not know it, only the beginning that all versions have is read, and no distance is checked
  * @n_valid: bytes of @buffer that CUPTI says are valid
  * The event is @fn's while it runs. What is found is added to @walk. Return: the walker's last result; RECORDS_END, or what kept it from going on.
  */

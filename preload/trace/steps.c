@@ -23,8 +23,8 @@ static struct {
     struct trace_step *engine; /* the engine's step, NULL: none is under way */
     uint32_t source;           /* the best that came; atomic */
     uint32_t captures;         /* streams that are being captured */
-    uint64_t deals,
-        deal;      /* the last that was drawn; that of the gate, atomic. Of struct trace_thread */
+    uint64_t deals;            /* the last deal (struct trace_thread) that was drawn */
+    uint64_t deal;             /* the gate's; atomic */
     uint64_t said; /* one more than the sequence of the engine's step; 0: none; atomic */
 } steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 

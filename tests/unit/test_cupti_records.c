@@ -19,7 +19,7 @@
 
 #define N 10000
 
-/* What each version's headers say. Of 13.1 and later the toolkit's have no struct: their sizes are those of the 13.5.25 wheel. */
+/* What each version's headers say. The toolkit's headers have no struct of 13.1 or later: those sizes are from the 13.5.25 wheel. */
 static const struct version {
     uint32_t version;
     size_t kernel, copy, set, peer;
