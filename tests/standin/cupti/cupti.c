@@ -125,65 +125,54 @@ static const char *name_of(const char *name)
     return cupti.n_names < MAX_NAMES ? (cupti.names[cupti.n_names++] = strdup(name)) : NULL;
 }
 
+/* What records of all kinds have, by the same names. */
+#define COMMON(a)                                                                                  \
+    .start = (a)->begin_ns, .end = (a)->end_ns, .deviceId = (a)->device,                           \
+    .contextId = (a)->context, .streamId = (a)->stream, .correlationId = (a)->correlation,         \
+    .graphId = (a)->graph, .graphNodeId = (a)->node
+
+/* A record of @n_room bytes from one of @n: older versions have less of it, newer ones zeros after it. Return: @n_room. */
+static size_t put_record(uint8_t *to, size_t n_room, const void *record, size_t n)
+{
+    memcpy(to, record, n_room < n ? n_room : n);
+    return n_room;
+}
+
 static size_t put_kernel(const struct activity *a, uint8_t *to)
 {
-    CUpti_ActivityKernel10 k = { .kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL };
+    CUpti_ActivityKernel10 k = { COMMON(a),
+                                 .kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                 .registersPerThread = (uint16_t)a->registers,
+                                 .gridX = (int32_t)a->grid[0],
+                                 .gridY = (int32_t)a->grid[1],
+                                 .gridZ = (int32_t)a->grid[2],
+                                 .blockX = (int32_t)a->block[0],
+                                 .blockY = (int32_t)a->block[1],
+                                 .blockZ = (int32_t)a->block[2],
+                                 .staticSharedMemory = (int32_t)a->static_shared,
+                                 .dynamicSharedMemory = (int32_t)a->dynamic_shared,
+                                 .name = name_of(a->name) };
 
-    k.registersPerThread = (uint16_t)a->registers;
-    k.start = a->begin_ns;
-    k.end = a->end_ns;
-    k.deviceId = a->device;
-    k.contextId = a->context;
-    k.streamId = a->stream;
-    k.gridX = (int32_t)a->grid[0];
-    k.gridY = (int32_t)a->grid[1];
-    k.gridZ = (int32_t)a->grid[2];
-    k.blockX = (int32_t)a->block[0];
-    k.blockY = (int32_t)a->block[1];
-    k.blockZ = (int32_t)a->block[2];
-    k.staticSharedMemory = (int32_t)a->static_shared;
-    k.dynamicSharedMemory = (int32_t)a->dynamic_shared;
-    k.correlationId = a->correlation;
-    k.name = name_of(a->name);
-    k.graphId = a->graph;
-    k.graphNodeId = a->node;
-    memcpy(to, &k, cupti.layout->kernel < sizeof(k) ? cupti.layout->kernel : sizeof(k));
-    return cupti.layout->kernel;
+    return put_record(to, cupti.layout->kernel, &k, sizeof(k));
 }
 
 static size_t put_copy(const struct activity *a, uint8_t *to)
 {
-    CUpti_ActivityMemcpy6 c = { .kind = CUPTI_ACTIVITY_KIND_MEMCPY };
+    CUpti_ActivityMemcpy6 c = {
+        COMMON(a),
+        .kind = CUPTI_ACTIVITY_KIND_MEMCPY,
+        .copyKind = (uint8_t)a->how,
+        .bytes = a->bytes,
+    };
 
-    c.copyKind = (uint8_t)a->how;
-    c.bytes = a->bytes;
-    c.start = a->begin_ns;
-    c.end = a->end_ns;
-    c.deviceId = a->device;
-    c.contextId = a->context;
-    c.streamId = a->stream;
-    c.correlationId = a->correlation;
-    c.graphId = a->graph;
-    c.graphNodeId = a->node;
-    memcpy(to, &c, cupti.layout->copy < sizeof(c) ? cupti.layout->copy : sizeof(c));
-    return cupti.layout->copy;
+    return put_record(to, cupti.layout->copy, &c, sizeof(c));
 }
 
 static size_t put_set(const struct activity *a, uint8_t *to)
 {
-    CUpti_ActivityMemset4 s = { .kind = CUPTI_ACTIVITY_KIND_MEMSET };
+    CUpti_ActivityMemset4 s = { COMMON(a), .kind = CUPTI_ACTIVITY_KIND_MEMSET, .bytes = a->bytes };
 
-    s.bytes = a->bytes;
-    s.start = a->begin_ns;
-    s.end = a->end_ns;
-    s.deviceId = a->device;
-    s.contextId = a->context;
-    s.streamId = a->stream;
-    s.correlationId = a->correlation;
-    s.graphId = a->graph;
-    s.graphNodeId = a->node;
-    memcpy(to, &s, sizeof(s));
-    return cupti.layout->set;
+    return put_record(to, cupti.layout->set, &s, sizeof(s));
 }
 
 static size_t put(const struct activity *a, uint8_t *to)
@@ -310,22 +299,28 @@ EXPORTED CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute
     return attribute && size && value ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
+/* Bytes of the record at @at; 0: it is of no kind that is written. */
+static size_t record_bytes(const uint8_t *at)
+{
+    switch (((const CUpti_Activity *)(const void *)at)->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return cupti.layout->kernel;
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return cupti.layout->copy;
+    case CUPTI_ACTIVITY_KIND_MEMSET: return cupti.layout->set;
+    default: return 0;
+    }
+}
+
 EXPORTED CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t n, CUpti_Activity **record)
 {
-    uint8_t *at = (uint8_t *)*record;
-    size_t next = 0, bytes = 0;
+    uint8_t *before = (uint8_t *)*record;
+    size_t next = before ? (size_t)(before - buffer) + record_bytes(before) : 0;
 
-    for (int ahead = at ? 2 : 1; ahead; ahead--) {
-        next = at && ahead == 2 ? (size_t)(at - buffer) : next + bytes;
-        if (next >= n)
-            return CUPTI_ERROR_MAX_LIMIT_REACHED;
-        switch (((CUpti_Activity *)(void *)(buffer + next))->kind) {
-        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: bytes = cupti.layout->kernel; break;
-        case CUPTI_ACTIVITY_KIND_MEMCPY: bytes = cupti.layout->copy; break;
-        case CUPTI_ACTIVITY_KIND_MEMSET: bytes = cupti.layout->set; break;
-        default: return CUPTI_ERROR_INVALID_KIND;
-        }
-    }
+    if (next >= n)
+        return CUPTI_ERROR_MAX_LIMIT_REACHED;
+    size_t bytes = record_bytes(buffer + next);
+
+    if (!bytes)
+        return CUPTI_ERROR_INVALID_KIND;
     if (n - next < bytes)
         return CUPTI_ERROR_MAX_LIMIT_REACHED;
     *record = (CUpti_Activity *)(void *)(buffer + next);
