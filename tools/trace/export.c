@@ -35,11 +35,6 @@ struct asked {
     uint64_t last_flow; /* number of the last flow */
 };
 
-static bool is_asked(const struct asked *a, const struct dmi_step_times *at)
-{
-    return at->number >= a->steps->first && at->number < a->steps->end;
-}
-
 /* ------------------------------------------------------------------------- steps */
 
 static void name_step(const struct dmi_step_times *at, char name[64])
@@ -154,7 +149,7 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
         a->out.error = ENOMEM;
     for (size_t i = 0; devices && i < t->n_steps; i++) {
         const struct dmi_step_times *at = &t->steps[i];
-        if (!is_asked(a, at))
+        if (!runs_step_asked(a->steps, at->number))
             continue;
         a->n_steps++;
         perfetto_count(&a->out, rows, at->begin_ns, at->rows);
@@ -165,7 +160,7 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
     SORT(t->steps, t->n_steps, by_thread);
     for (size_t i = 0; i < t->n_steps; i++) {
         const struct dmi_step_times *at = &t->steps[i];
-        if (is_asked(a, at))
+        if (runs_step_asked(a->steps, at->number))
             put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns,
                       at->end_ns, at, NULL);
     }

@@ -113,9 +113,11 @@ static void put_copy(struct exporting *e, uint64_t track, uint64_t begin, const 
 static void take_ran(void *ctx, const struct ran *ran)
 {
     struct exporting *e = ctx;
-    struct stream *s = runs_asked(e->steps, ran->step) ? stream_of(e, &ran->shape) : NULL;
+    if (!runs_asked(e->steps, ran->step))
+        return;
+    struct stream *s = stream_of(e, &ran->shape);
     if (!s) {
-        e->failed |= runs_asked(e->steps, ran->step);
+        e->failed = true;
         return;
     }
     unsigned lane = lane_for(s, ran->begin_ns);

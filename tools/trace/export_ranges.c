@@ -52,12 +52,12 @@ static void take_range(void *ctx, const struct reader_range *range)
 static void set_window(struct export_ranges *r, const struct trace_run *t,
                        const struct runs_steps *steps)
 {
-    bool all = !steps->first && steps->end == UINT64_MAX;
+    bool all = runs_all_asked(steps);
     r->begin_ns = all ? 0 : UINT64_MAX;
     r->end_ns = all ? UINT64_MAX : 0;
     for (size_t i = 0; !all && i < t->n_steps; i++) {
         const struct dmi_step_times *at = &t->steps[i];
-        if (at->number < steps->first || at->number >= steps->end)
+        if (!runs_step_asked(steps, at->number))
             continue;
         r->begin_ns = at->begin_ns < r->begin_ns ? at->begin_ns : r->begin_ns;
         r->end_ns = at->end_ns > r->end_ns ? at->end_ns : r->end_ns;

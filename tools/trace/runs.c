@@ -131,15 +131,20 @@ const char *runs_reason(const struct dmi_step_times *at)
     return "no reason is said";
 }
 
-static bool is_all(const struct runs_steps *steps)
+bool runs_all_asked(const struct runs_steps *steps)
 {
     return !steps->first && steps->end == UINT64_MAX;
 }
 
+bool runs_step_asked(const struct runs_steps *steps, uint64_t number)
+{
+    return number >= steps->first && number < steps->end;
+}
+
 bool runs_asked(const struct runs_steps *steps, uint64_t step)
 {
-    return is_all(steps) || (step >= DMI_RAN_FIRST && step - DMI_RAN_FIRST >= steps->first &&
-                             step - DMI_RAN_FIRST < steps->end);
+    return runs_all_asked(steps) ||
+           (step >= DMI_RAN_FIRST && runs_step_asked(steps, step - DMI_RAN_FIRST));
 }
 
 const char *runs_source(uint32_t source)

@@ -43,6 +43,12 @@ struct runs_steps {
     uint64_t first, end;
 };
 
+/* Are all steps asked for? */
+bool runs_all_asked(const struct runs_steps *steps);
+
+/* Is the step with this number asked for? */
+bool runs_step_asked(const struct runs_steps *steps, uint64_t number);
+
 /* Is a record of what ran among the steps that are asked for? @step: as a record has it. */
 bool runs_asked(const struct runs_steps *steps, uint64_t step);
 
