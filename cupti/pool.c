@@ -105,9 +105,11 @@ void pool_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     pool.lock = unlocked;
-    for (uint32_t i = 0; i <= POOL_BUFFERS; i++) {
-        if (pool.slots[i].buffer)
-            memset(pool.slots[i].buffer, 0, i < POOL_BUFFERS ? POOL_BUFFER_BYTES : RESERVE_BYTES);
-        pool.slots[i].state = POOL_FREE;
+    for (struct slot *s = pool.slots; s <= pool.slots + POOL_BUFFERS; s++) {
+        if (s->buffer == reserve_bytes)
+            memset(s->buffer, 0, RESERVE_BYTES);
+        else if (s->buffer) /* zeros, without a copy of the parent's pages */
+            madvise(s->buffer, POOL_BUFFER_BYTES, MADV_DONTNEED);
+        s->state = POOL_FREE;
     }
 }

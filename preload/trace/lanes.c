@@ -359,7 +359,7 @@ void lanes_reset(void)
     struct handles fresh = HANDLES_INIT;
     lanes.lock = unlocked;
     names = fresh;
-    for (uint32_t i = 0; i < LANES; i++)
+    for (uint32_t i = 0; i < lanes.top; i++)
         lanes.all[i] = (struct lane){ 0 };
     lanes.n_runs = lanes.top = 0;
     lanes.lost = 0;
