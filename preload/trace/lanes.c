@@ -121,13 +121,19 @@ static void close_run(struct lane *l, uint64_t last)
         lanes.lost++;
 }
 
+/* Is the lane some thread's, in the stream with these ids? Under the lock. */
+static bool is_of(const struct lane *l, uint32_t context, uint32_t id)
+{
+    return l->thread && l->context == context && l->id == id;
+}
+
 /* Another thread with steps of its own launches in the stream: nothing says in which order. Under the lock. */
 static void mark_shared(struct lane *l)
 {
     for (uint32_t i = 0; l->own && i < lanes.top; i++) {
         struct lane *other = &lanes.all[i];
-        if (other->thread && other->thread != l->thread && other->deal && other->own &&
-            other->known && other->context == l->context && other->id == l->id)
+        if (is_of(other, l->context, l->id) && other->thread != l->thread && other->deal &&
+            other->own && other->known)
             other->shared = l->shared = true;
     }
 }
@@ -137,7 +143,7 @@ static bool is_alone(const struct lane *l)
 {
     for (uint32_t i = 0; i < lanes.top; i++) {
         const struct lane *other = &lanes.all[i];
-        if (other != l && other->thread && other->context == l->context && other->id == l->id)
+        if (other != l && is_of(other, l->context, l->id))
             return false;
     }
     return true;
@@ -197,10 +203,21 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
 
 /* ------------------------------------------------------------------------- launches */
 
+static bool is_in(const struct lane *l, struct stream stream)
+{
+    return l->stream.handle == stream.handle && l->stream.per_thread == stream.per_thread;
+}
+
+/* Does the lane's run count what its thread @t launches now? */
+static bool is_open(const struct lane *l, const struct trace_thread *t)
+{
+    return atomic_load_relaxed(&l->deal) == t->deal && !atomic_load_relaxed(&l->gone);
+}
+
 static struct lane *find(const struct trace_thread *t, struct stream stream)
 {
     for (struct lane *l = t->lanes; l; l = l->next)
-        if (l->stream.handle == stream.handle && l->stream.per_thread == stream.per_thread)
+        if (is_in(l, stream))
             return l;
     return NULL;
 }
@@ -224,8 +241,7 @@ static struct lane *claim(struct trace_thread *t, struct stream stream)
 static struct lane *enter(struct trace_thread *t, const void *function, struct stream stream)
 {
     struct lane *l = find(t, stream);
-    bool runs = l && atomic_load_relaxed(&l->deal) == t->deal && !atomic_load_relaxed(&l->gone);
-    if (!runs) {
+    if (!l || !is_open(l, t)) {
         struct opening o = look(l, stream, function);
         pthread_mutex_lock(&lanes.lock);
         l = l ? l : claim(t, stream);
@@ -241,8 +257,7 @@ void lanes_count(struct trace_thread *t, const void *function, struct stream str
 {
     struct lane *l = t->lane;
     function = function ? function : &a_graph;
-    if (!l || l->stream.handle != stream.handle || l->stream.per_thread != stream.per_thread ||
-        atomic_load_relaxed(&l->deal) != t->deal || atomic_load_relaxed(&l->gone)) {
+    if (!l || !is_in(l, stream) || !is_open(l, t)) {
         int saved = errno;
         l = enter(t, function, stream);
         errno = saved;
@@ -345,8 +360,7 @@ uint64_t lanes_open(uint32_t context, uint32_t stream)
     pthread_mutex_lock(&lanes.lock);
     for (uint32_t i = 0; i < lanes.top; i++) {
         const struct lane *l = &lanes.all[i];
-        if (l->thread && l->deal && l->known && l->context == context && l->id == stream &&
-            l->deal < lowest)
+        if (is_of(l, context, stream) && l->deal && l->known && l->deal < lowest)
             lowest = l->deal;
     }
     pthread_mutex_unlock(&lanes.lock);
