@@ -24,7 +24,7 @@ struct item {
     uint64_t round; /* in which it came */
 };
 
-/* All runs of one deal in one stream. */
+/* All runs of one deal in one stream: one launch at least. */
 struct group {
     struct join_run run;
     bool over;      /* its number is known, or there is none */
@@ -198,8 +198,10 @@ static void look_up_number(const struct join *j, struct group *g)
 
 bool join_add_run(struct join *j, const struct join_run *run)
 {
-    struct stream *s = stream_of(j, run->context, run->stream);
     size_t place;
+    if (!run->kernels && !run->graphs) /* closed between its beginning and its first launch */
+        return true;
+    struct stream *s = stream_of(j, run->context, run->stream);
     if (!s)
         return false;
     s->shared |= run->shared;
@@ -397,11 +399,11 @@ static bool deal_proved(struct join *j, struct stream *s, const struct join_call
 static bool deal_next(const struct join *j, struct stream *s, const struct group *g,
                       const struct join_calls *calls)
 {
-    size_t end;
+    size_t end, before = s->n_items;
     if (!fits(s, 0, g, &end))
         return false;
     hand_on_uncounted(j, s, true, calls);
-    fits(s, 0, g, &end);
+    end -= before - s->n_items;
     hand_on(s, after_copies(s, end, UINT64_MAX), g->over ? g->step : DMI_RAN_UNKNOWN, calls);
     return true;
 }

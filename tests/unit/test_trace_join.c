@@ -290,6 +290,21 @@ START_TEST(threads_of_one_step_are_counted_together)
 }
 END_TEST
 
+/* A thread may be interrupted between the two, and the collector closes the run meanwhile. */
+START_TEST(a_run_without_launches_is_none)
+{
+    const struct plan nothing = { 0, 0, false };
+    struct join_run run = launch(&nothing, 1, 5, DMI_RAN_FIRST);
+    ck_assert(run.idle);
+    ck_assert(join_add_run(join, &run));
+    join_doubt(join);
+    ck_assert(join_step(join, 5, 0));
+    round_of(true);
+    ck_assert_uint_eq(n_given, 0);
+    ck_assert_uint_eq(join_unplaced(join), 0);
+}
+END_TEST
+
 /* Random steps, streams, waits, orders and losses. @lossy: records are dropped, which CUPTI says. */
 static void play(uint64_t seed, bool lossy)
 {
@@ -365,6 +380,7 @@ int main(int argc, char **argv)
     tcase_add_test(c, streams_with_steps_of_several_threads_are_not_known);
     tcase_add_test(c, a_graph_that_comes_in_parts_is_one_launch);
     tcase_add_test(c, threads_of_one_step_are_counted_together);
+    tcase_add_test(c, a_run_without_launches_is_none);
     tcase_add_loop_test(c, whatever_is_said_is_right, 0, seeds);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
