@@ -37,7 +37,8 @@ static struct activity {
     struct trace_clock clock;
     uint64_t flush_ns;
     uint64_t no_memory, refused; /* records that are in no chunk */
-    uint64_t n_doubts;           /* records and runs that were lost so far */
+    uint64_t n_doubts;           /* runs and numbers of steps that were lost so far */
+    uint64_t n_lost;             /* all that was lost when it was last looked at */
 } activity;
 
 /* ------------------------------------------------------------------------- start */
@@ -121,13 +122,13 @@ void activity_step(uint64_t deal, uint64_t number)
 }
 
 /* What has been lost makes counts wrong. */
-static void look_for_doubts(const struct tracer_counts *c, uint64_t *before)
+static void look_for_doubts(const struct tracer_counts *c)
 {
     uint64_t n = c->dropped + c->walk.n_no_time + c->walk.n_unread + activity.no_memory +
                  activity.n_doubts + lanes_lost();
-    if (n != *before)
+    if (n != activity.n_lost)
         join_doubt(activity.join);
-    *before = n;
+    activity.n_lost = n;
 }
 
 /* From here on steps are alone. */
@@ -208,11 +209,10 @@ static void store(const struct records_event *e, uint64_t step)
 static void deal(bool last, activity_mark *mark)
 {
     static const struct join_calls calls = { .open = lanes_open, .take = store };
-    static uint64_t doubts;
     lanes_take(last, steps_deal(), take_run);
     tracer_take(take_event, NULL);
     struct tracer_counts counts = tracer_counts();
-    look_for_doubts(&counts, &doubts);
+    look_for_doubts(&counts);
     look_for_nonsense(&counts, mark);
     join_deal(activity.join, &calls, last);
 }
@@ -239,6 +239,18 @@ static void mark_lost(activity_mark *mark, uint64_t n, const char *why)
         mark(DMI_MARK_RAN_LOST, (int64_t)n, why);
 }
 
+static void say_account(const struct join *join)
+{
+    if (join_unplaced(join))
+        log_line("trace: no records fit %llu launches: CUPTI lost some, or another user of it took "
+                 "them; what they ran is of no known step",
+                 (unsigned long long)join_unplaced(join));
+    if (join_unnamed(join))
+        log_line(
+            "trace: %llu kernels have no name: there are too many names, or no memory for them",
+            (unsigned long long)join_unnamed(join));
+}
+
 void activity_finish(const struct trace_clock *clock, activity_mark *mark)
 {
     activity.clock = *clock;
@@ -258,11 +270,7 @@ void activity_finish(const struct trace_clock *clock, activity_mark *mark)
     mark_lost(mark, activity.refused, "the disk refused them");
     if (c.dropped)
         mark(DMI_MARK_RAN_DROPPED, (int64_t)c.dropped, "");
-    if (join_unplaced(activity.join))
-        log_line("trace: of %llu launches no records fit: CUPTI lost some, or another user of it "
-                 "took them; "
-                 "what they ran is of no known step",
-                 (unsigned long long)join_unplaced(activity.join));
+    say_account(activity.join);
     join_free(activity.join);
     ran_deinit(&activity.writer);
     activity.join = NULL;

@@ -58,6 +58,7 @@ struct join {
     uint64_t unplaced; /* launches of groups that found no place */
     char *names[NAMES];
     size_t n_names;
+    uint64_t unnamed; /* records whose name found no place there */
 };
 
 /* ------------------------------------------------------------------------- what comes */
@@ -130,8 +131,10 @@ static struct item item_of(struct join *j, const struct records_event *event)
     struct item item = { .event = *event, .round = j->round };
     bool kernel = event->kind == LAYOUTS_KERNEL;
     uint64_t name = kernel && event->name ? join_name(event->name) : JOIN_NO_NAME;
-    if (name)
+    if (name) {
         item.event.name = keep_name(j, event->name, name);
+        j->unnamed += !item.event.name;
+    }
     if (event->graph)
         item.name = JOIN_GRAPH;
     else if (kernel && !(event->name && is_own(event->name)))
@@ -452,6 +455,11 @@ static void deal_stream(struct join *j, struct stream *s, const struct join_call
 uint64_t join_unplaced(const struct join *j)
 {
     return j->unplaced;
+}
+
+uint64_t join_unnamed(const struct join *j)
+{
+    return j->unnamed;
 }
 
 /* Steps whose runs have all been dealt: those long over. */

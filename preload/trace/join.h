@@ -40,7 +40,7 @@ void join_free(struct join *join);
 /* The hash of a kernel's raw name. Thread: any. */
 uint64_t join_name(const char *name);
 
-/* A record, in any order. Its name is copied. Return: false without memory. */
+/* A record, in any order. A kernel's name is copied, or counted by join_unnamed(). Return: false without memory. */
 bool join_add(struct join *join, const struct records_event *event);
 
 /* A run that is over, in the order of its thread. Return: false without memory: it is not known. */
@@ -54,6 +54,9 @@ void join_doubt(struct join *join);
 
 /* Launches so far for which no records fit: their step has fewer kernels than it ran. */
 uint64_t join_unplaced(const struct join *join);
+
+/* Records so far whose kernel's name found no place, for want of memory or as there are too many names: they are handed on without it. */
+uint64_t join_unnamed(const struct join *join);
 
 /* What is asked of the caller, and what it gets. */
 struct join_calls {

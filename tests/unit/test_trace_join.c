@@ -305,6 +305,23 @@ START_TEST(a_run_without_launches_is_none)
 }
 END_TEST
 
+START_TEST(kernels_beyond_the_room_for_names_are_counted)
+{
+    static char names[10000][16];
+    const uint32_t n = sizeof names / sizeof *names, room = 8192;
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "kernel%u", i);
+        runs(LAYOUTS_KERNEL, 1, names[i], 0, DMI_RAN_UNKNOWN, true);
+        ck_assert(join_add(join, &made[i].event));
+    }
+    ck_assert_uint_eq(join_unnamed(join), n - room);
+    ck_assert(join_add(join, &made[0].event)); /* it has its place */
+    ck_assert_uint_eq(join_unnamed(join), n - room);
+    round_of(true);
+    ck_assert_uint_eq(n_given, n + 1);
+}
+END_TEST
+
 /* Random steps, streams, waits, orders and losses. @lossy: records are dropped, which CUPTI says. */
 static void play(uint64_t seed, bool lossy)
 {
@@ -381,6 +398,7 @@ int main(int argc, char **argv)
     tcase_add_test(c, a_graph_that_comes_in_parts_is_one_launch);
     tcase_add_test(c, threads_of_one_step_are_counted_together);
     tcase_add_test(c, a_run_without_launches_is_none);
+    tcase_add_test(c, kernels_beyond_the_room_for_names_are_counted);
     tcase_add_loop_test(c, whatever_is_said_is_right, 0, seeds);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
