@@ -157,3 +157,16 @@ def test_each_way_to_steps_alone_is_named(bench):
         said = subprocess.run([DMI_TRACE, "kernels", result.folders[0]], text=True, capture_output=True, check=True).stdout
         bench.check("steps alone were traced" in said, f"{what}: dmi-trace kernels says it", said)
 
+
+
+def test_children(bench):
+    """A child before CUDA has a tracer of its own; one after it has none, and the parent's goes on."""
+    early = ["fork", *START, *step(2, *forward(2), "sync"), "exit 0", "endfork", *START, *engine(3)]
+    forks = [*START, *engine(3), "fork", "stepend", "exit 0", "endfork", *engine(3)]
+    for what, script, want in (("early", early, [4, 12]), ("forks", forks, [24])):
+        result = alike(bench, what, script, None, DMI_TRACE="full", DMI_CUPTI=CUPTI)
+        runs = [traced(result, i) for i in range(len(result.folders))]
+        bench.check(sorted(sum(r.step >= FIRST for r in run.ran) for run in runs) == want, f"{what}: each process has its own kernels", (runs, result.stderr))
+        for i, run in enumerate(runs):
+            bench.check(not wrong(run) and marks(run)[RAN] == (len(run.ran), ""), f"{what}: under their steps, once", run.marks)
+            complete(bench, what, result, i)
