@@ -40,10 +40,27 @@ WAYS = {
 }
 
 
+def command_of(folder, layers, *options):
+    """The engine, which serves the folder's requests in graphs."""
+    return [sys.executable, SERVE, "--requests", folder / "requests", "--layers", layers, "--out", folder / "results", "--times", folder / "times",
+            "--trace", folder / "trace", "--mode", "graph", "--no-prefix-cache", *options]
+
+
+def steps_of(folder):
+    """[(seconds by the clock, of the CPU, and of the launching thread; what the engine says of it)] of each step that computed rows"""
+    times = [tuple(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
+    trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
+    return [(times[step["step"]], step) for step in trace]
+
+
+def decodes_of(folder):
+    """The seconds of each decode step of all eight requests, but for the first ones, which capture."""
+    return [seconds for seconds, step in steps_of(folder) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])][2:]
+
+
 def serve(folder, way, layers, dmi_run, preload, edits=None):
     """(of each decode step the seconds by the clock, of the CPU, and of the launching thread; bytes captured). @edits: the text of a file of edits"""
-    command = [sys.executable, SERVE, "--requests", folder / "requests", "--layers", layers, "--out", folder / "results",
-               "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph", "--no-prefix-cache"]
+    command = command_of(folder, layers)
     env = dict(os.environ)
     if way == "":
         env["LD_PRELOAD"] = str(preload)
@@ -59,10 +76,7 @@ def serve(folder, way, layers, dmi_run, preload, edits=None):
     result = subprocess.run([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode:
         raise SystemExit(f"{command}: {result.stderr[-2000:]}")
-    times = [tuple(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
-    trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
-    decodes = [seconds for seconds, step in zip(times, trace) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])]
-    return decodes[2:], sum(path.stat().st_size for path in folder.rglob("seg-*.dmi"))
+    return decodes_of(folder), sum(path.stat().st_size for path in folder.rglob("seg-*.dmi"))
 
 
 def write_requests(folder, tokens, before=()):

@@ -43,17 +43,13 @@ def engine(folder, way, layers, dmi_run, out):
     (folder / "spec.yaml").write_text(serve.spec())
     mount = f"mount -t tmpfs -o size=1m none {out} && \"$@\"; status=$?; cp -r {out} {folder}/seen; exit $status"
     full = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"] if "full" in way else []
-    command = [*full, dmi_run, "--spec", folder / "spec.yaml", "--out", out, "--", sys.executable, serve.SERVE, "--requests", folder / "requests",
-               "--layers", layers, "--out", folder / "results", "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph",
-               "--no-prefix-cache", "--steps"]
+    command = [*full, dmi_run, "--spec", folder / "spec.yaml", "--out", out, "--", *serve.command_of(folder, layers, "--steps")]
     env = os.environ | {key: value for key, value in way.items() if key.startswith("DMI_")}
     return subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def decodes(folder):
-    times = [float(line.split()[0]) for line in (folder / "times").read_text().splitlines()]
-    trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
-    return [seconds for seconds, step in zip(times, trace) if step["rows"] == 8 and all(i["n"] == 1 for i in step["items"])][2:]
+    return [clock for clock, _, _ in serve.decodes_of(folder)]
 
 
 def tallies(dmi_replay, out):

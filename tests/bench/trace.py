@@ -7,7 +7,6 @@ nothing; with `dmi-run --trace=steps`; and with the engine's ranges (--spans) to
 Rounds in turn, so that a noisy machine shifts all alike; the median of the decode steps by the clock, of the process's CPU and of the thread that launches,
 each with its ratio to that without the library.
 """
-import json
 import os
 import pathlib
 import statistics
@@ -25,15 +24,12 @@ WAYS = {"without the library": ((), None), "steps are said, no trace": (("--step
 def decode_steps(folder, way, dmi_run, preload, layers):
     """(by the clock, of the process, of the launching thread) of each decode step"""
     options, start = WAYS[way]
-    command = [sys.executable, serve.SERVE, "--requests", folder / "requests", "--layers", layers, "--out", folder / "results", "--times", folder / "times",
-               "--trace", folder / "trace", "--mode", "graph", "--no-prefix-cache", *options]
+    command = serve.command_of(folder, layers, *options)
     if start == "trace":
         command = [dmi_run, "--trace=steps", "--out", folder / "out", "--", *command]
     env = os.environ | ({"LD_PRELOAD": preload} if start == "preload" else {})
     subprocess.run([str(word) for word in command], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    replayed = [json.loads(line)["replayed"] for line in (folder / "trace").read_text().splitlines()]
-    times = [tuple(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
-    return [one for one, is_decode in zip(times, replayed) if is_decode][2:]  # the first ones capture
+    return serve.decodes_of(folder)
 
 
 def main():

@@ -49,13 +49,10 @@ def served(folder, dmi_run, do, requests, layers, tokens, before=(), save=()):
     turns = [edit(f"at{at}", do, requests, tokens=f"{at}:{at + 1}") for at in range(FIRST + 1, FIRST + tokens, 2)]
     (folder / "spec.yaml").write_text(spec(True).replace("sites:", (BANK if save else "") + "sites:", 1))
     (folder / "edits.yaml").write_text(text_of(*save, *turns))
-    command = [dmi_run, "--spec", folder / "spec.yaml", "--edits", folder / "edits.yaml", "--out", folder / "out", "--", sys.executable, serve.SERVE, "--requests",
-               folder / "requests", "--layers", layers, "--out", folder / "results", "--times", folder / "times", "--trace", folder / "trace", "--mode", "graph",
-               "--no-prefix-cache", "--steps"]
+    command = [dmi_run, "--spec", folder / "spec.yaml", "--edits", folder / "edits.yaml", "--out", folder / "out", "--",
+               *serve.command_of(folder, layers, "--steps")]
     subprocess.run([str(word) for word in command], check=True, stderr=subprocess.DEVNULL)
-    trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
-    times = [[float(word) for word in line.split()] for line in (folder / "times").read_text().splitlines()]
-    steps = [times[step["step"]] for step in trace if step["rows"] == 8 and step["items"][0]["request"] == "r0" and step["items"][0]["start"] >= FIRST]
+    steps = [seconds for seconds, step in serve.steps_of(folder) if step["rows"] == 8 and step["items"][0]["request"] == "r0" and step["items"][0]["start"] >= FIRST]
     return list(zip(steps[0::2], steps[1::2]))
 
 
