@@ -13,6 +13,8 @@
 
 #define SECOND 1000000000ull
 
+struct context;
+
 struct kit {
     uint64_t n_copies, fail_copy_at; /* cuMemcpyDtoHAsync calls; the one from which on they fail */
     uint64_t n_encodes, fail_encode_at; /* run_encode() calls; the one that fails */
@@ -35,6 +37,12 @@ void kit_free(void);
 /* Records over all sites. Thread: any; exact once the others have ended. */
 uint64_t kit_captured(void);
 uint64_t kit_dropped(enum dmi_drop reason);
+
+/*
+ * workers_stop(), and the end of the threads: a machine that pauses for longer than the stop's grace ends them later, as
+ * context_stop()'s callers allow. Who tests that a stop ends needs no clock: it returns only then.
+ */
+void kit_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
 
 /* The next number of a schedule (splitmix64). */
 uint64_t kit_next(uint64_t *state);

@@ -5,7 +5,6 @@
  * counters are the test's own; runs under ThreadSanitizer.
  */
 #include "core/atomic.h"
-#include "core/clock.h"
 #include "preload/context/gauge.h"
 #include "preload/context/workers.h"
 #include "tests/unit/drain_kit.h"
@@ -174,7 +173,7 @@ START_TEST(what_is_published_is_captured_in_order_with_its_own_bytes)
     }
     ck_assert(workers_wait(a, index + 1, 10ull * SECOND));
     ck_assert_uint_eq(kit_captured(), 298);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -192,7 +191,7 @@ START_TEST(a_record_as_large_as_the_ring_is_captured)
             kit_wait();
         copy_and_publish(a, &record, index);
     }
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_captured(), 6);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
@@ -210,9 +209,7 @@ START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
     copy_and_publish(a, &record[0], index[0]);
     copy_and_publish(a, &record[2], index[2]); /* after one that never comes */
     ring_cancel(&a->ring, index[3]);
-    uint64_t start = clock_mono_ns();
-    ck_assert(workers_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE));
-    ck_assert_uint_lt(clock_mono_ns() - start, 2ull * SECOND);
+    kit_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE); /* ends, though one never comes */
     ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_CONTEXT_GONE), 2);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -231,7 +228,7 @@ START_TEST(a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured)
         record.site += seq == 3;
         copy_and_publish(a, &record, index);
     }
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_MISMATCH), 1);
     ck_assert_uint_eq(kit_captured(), 3);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -251,7 +248,7 @@ START_TEST(a_full_disk_drops_its_chunk_and_no_other)
         copy_and_publish(a, &record, index);
         ck_assert(workers_wait(a, index + 1, 10ull * SECOND)); /* a chunk each */
     }
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_WRITE_FAILED), 1);
     ck_assert_uint_eq(kit_captured(), 5);
     tear_down(a);
@@ -275,7 +272,7 @@ START_TEST(encoders_encode_beside_one_another_and_append_in_order)
     session.encoders = kit.meet = 3;
     ck_assert_int_eq(workers_start(a), 0);
     publish_batches(a, 6);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit.most_encoding, 3);
     ck_assert_uint_eq(world.n_wrong, 0);
     ck_assert_uint_eq(kit_captured(), 6);
@@ -290,7 +287,7 @@ START_TEST(never_more_encoders_than_asked_for)
     ck_assert_int_eq(workers_start(a), 0);
     ck_assert_uint_eq(a->n_encoders, _i < 8 ? (uint32_t)_i : 8);
     publish_batches(a, 6);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert(workers_ended(a));
     ck_assert_uint_eq(kit_captured(), 6);
     tear_down(a);
@@ -317,7 +314,7 @@ START_TEST(a_backlog_takes_a_quicker_rung)
     kit.slow_ns = 20000000;
     ck_assert_int_eq(workers_start(a), 0);
     publish_with_pressure(a, 40);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_captured(), 40);
     ck_assert_uint_eq(world.n_wrong, 0);
     if (_i) /* a rung that was asked for stays */
@@ -335,7 +332,7 @@ START_TEST(a_batch_that_cannot_be_encoded_is_dropped_and_no_other)
     kit.fail_encode_at = 3;
     ck_assert_int_eq(workers_start(a), 0);
     publish_batches(a, 6);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_WRITE_FAILED), 1);
     ck_assert_uint_eq(kit_captured(), 5);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -360,7 +357,7 @@ START_TEST(a_sticky_error_drops_the_rest_and_stops_reservations)
     copy_and_publish(a, &record, index);
     ck_assert(workers_wait(a, 3, 10ull * SECOND));
     ck_assert_int_eq(atomic_load_acquire(&a->broken), CUDA_ERROR_ILLEGAL_ADDRESS);
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_DEVICE_ERROR), 2);
     tear_down(a);
@@ -376,7 +373,7 @@ START_TEST(it_starts_again_after_a_stop)
         ck_assert_int_eq(workers_start(a), 0);
         ck_assert_int_eq(reserve(a, seq, 64, &record, &index), 0);
         copy_and_publish(a, &record, index);
-        ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+        kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     }
     ck_assert_uint_eq(kit_captured(), 10);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -471,7 +468,7 @@ START_TEST(random_schedules_account_for_every_record)
         pthread_join(threads[i], NULL);
         pthread_mutex_destroy(&streams[i].lock);
     }
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    kit_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT);
     uint64_t n_dropped = 0;
     for (int reason = 0; reason < DMI_DROP_COUNT; reason++)
         n_dropped += kit_dropped((enum dmi_drop)reason);

@@ -69,7 +69,8 @@ void lifecycle_waited(CUresult r)
     session_enter(&call);
     struct context *c = context_prepare();
     enum context_state state = c ? context_state(c) : CONTEXT_FREE;
-    if ((state == CONTEXT_STOPPED || state == CONTEXT_FAILED) && context_use(c)) {
+    if ((state == CONTEXT_STOPPED || state == CONTEXT_STUCK || state == CONTEXT_FAILED) &&
+        context_use(c)) {
         bool same = context_is_same(c);
         if (!same)
             context_gone(c);
