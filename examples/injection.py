@@ -13,7 +13,7 @@ import json
 import pathlib
 import subprocess
 
-import dmi
+import pretrained
 
 INSTRUCTIONS = ["Summarize the following text in one sentence.", "Translate the following text into French.", "List the nouns of the following text.",
                 "Say whether the following text is happy or sad."]
@@ -39,24 +39,14 @@ def span(offsets, text, part):
 
 def capture(options):
     """A forward over each prompt; dmi-run attaches the model."""
-    import torch
-    import transformers
-    path = pathlib.Path(options.model)
-    source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name} if path.suffix == ".gguf" else {"pretrained_model_name_or_path": path}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer, model = pretrained.load(options.model)
     spans = {}
     for number, (name, instruction, data) in enumerate(prompts(options.prompts)):
         text = tokenizer.apply_chat_template([{"role": "user", "content": f"{instruction}\n\n{data}"}], tokenize=False, add_generation_prompt=True)
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids, offsets = found["input_ids"], found["offset_mapping"]
         spans[name] = {"instruction": span(offsets, text, instruction), "data": span(offsets, text, data)}
-        dmi.step_begin(number, [dmi.Span(name, 0, len(ids), phase=dmi.Phase.PREFILL, n_prompt=len(ids))])
-        with torch.no_grad():
-            model(torch.tensor([ids], device=model.device), use_cache=False)
-        dmi.step_end()
-        dmi.request_end(name, dmi.End.STOP)
+        pretrained.prefill(model, number, name, ids)
     pathlib.Path(options.spans).write_text(json.dumps(spans))
 
 

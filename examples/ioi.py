@@ -8,31 +8,20 @@
 MODEL is a folder of Hugging Face's, or a GGUF file.
 """
 import argparse
-import pathlib
 import subprocess
 
 import numpy
 
 import dmi
+import pretrained
 
 PROMPT = "While John and Mary were working at the office, John gave a notebook to"
 
 
 def capture(options):
     """One forward over the prompt; dmi-run attaches the model."""
-    import torch
-    import transformers
-    path = pathlib.Path(options.model)
-    source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name} if path.suffix == ".gguf" else {"pretrained_model_name_or_path": path}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    ids = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)["input_ids"].to(model.device)
-    dmi.step_begin(0, [dmi.Span("ioi", 0, ids.shape[1], phase=dmi.Phase.PREFILL, n_prompt=ids.shape[1])])
-    with torch.no_grad():
-        logits = model(ids, use_cache=False).logits[0, -1]
-    dmi.step_end()
-    dmi.request_end("ioi", dmi.End.STOP)
+    tokenizer, model = pretrained.load(options.model)
+    logits = pretrained.prefill(model, 0, "ioi", tokenizer(PROMPT, add_special_tokens=False)["input_ids"])
     print(f"{PROMPT}{tokenizer.decode(int(logits.argmax()))}")
 
 

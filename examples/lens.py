@@ -8,25 +8,17 @@
 MODEL is a folder of Hugging Face's, or a GGUF file.
 """
 import argparse
-import pathlib
 
 import numpy
 
 import dmi
+import pretrained
 
 
 def capture(options):
     """One forward over the prompt; dmi-run attaches the model."""
-    import torch
-    import transformers
-    path = pathlib.Path(options.model)
-    source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name} if path.suffix == ".gguf" else {"pretrained_model_name_or_path": path}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    ids = tokenizer(options.prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(model.device)
-    with torch.no_grad():
-        model(ids, use_cache=False)
+    tokenizer, model = pretrained.load(options.model)
+    pretrained.prefill(model, 0, "prompt", tokenizer(options.prompt, add_special_tokens=False)["input_ids"])
 
 
 def show(options):

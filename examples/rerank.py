@@ -12,7 +12,7 @@ import json
 import pathlib
 import subprocess
 
-import dmi
+import pretrained
 
 DOCUMENTS = ["The telephone was patented by Alexander Graham Bell in 1876.", "The light bulb got practical use through Thomas Edison in 1879.",
              "The Eiffel Tower in Paris was completed in 1889.", "The Great Wall of China is more than twenty thousand kilometres long.",
@@ -36,13 +36,7 @@ def prompt_of(tokenizer, question):
 
 def capture(options):
     """A forward over each prompt; dmi-run attaches the model."""
-    import torch
-    import transformers
-    path = pathlib.Path(options.model)
-    source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name} if path.suffix == ".gguf" else {"pretrained_model_name_or_path": path}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer, model = pretrained.load(options.model)
     folder = pathlib.Path(options.passages)
     folder.mkdir(exist_ok=True)
     null = prompt_of(tokenizer, "N/A")[2]
@@ -50,11 +44,7 @@ def capture(options):
         ids, spans, asked = prompt_of(tokenizer, question)
         name = f"q{number - 1}" if number else "null"
         (folder / f"{name}.json").write_text(json.dumps({"documents": spans, "query": asked, "null": null}))
-        dmi.step_begin(number, [dmi.Span(name, 0, len(ids), phase=dmi.Phase.PREFILL, n_prompt=len(ids))])
-        with torch.no_grad():
-            model(torch.tensor([ids], device=model.device), use_cache=False)
-        dmi.step_end()
-        dmi.request_end(name, dmi.End.STOP)
+        pretrained.prefill(model, number, name, ids)
 
 
 def show(options):
