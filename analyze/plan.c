@@ -65,6 +65,27 @@ static const char *objection(const struct plan *p, const struct use *use)
     return m->no_rope[0] ? m->no_rope : NULL;
 }
 
+/* Is any tensor of a site selected? */
+static bool is_there(struct dmi_read *run, const char *site)
+{
+    const struct dmi_read_name name = { site, strlen(site) };
+    const struct dmi_read_selection which = { .size = sizeof which, .sites = &name, .n_sites = 1 };
+    return dmi_read_match(run, &which, NULL, 0) > 0;
+}
+
+bool plan_is_captured(struct dmi_read *run)
+{
+    const struct dmi_analyze_sites usual = { 0 };
+    struct use uses[USES];
+    bool q = false, k = false;
+    uses_of(&usual, uses);
+    for (size_t i = 0; i < USES; i++) {
+        q |= uses[i].offset == offsetof(struct plan_layer, q) && is_there(run, uses[i].name);
+        k |= uses[i].offset == offsetof(struct plan_layer, k) && is_there(run, uses[i].name);
+    }
+    return q && k;
+}
+
 /* Tensors of a site that are selected. Return: how many; 0 also where the run has no such site. */
 static int64_t match(struct err *err, struct dmi_read *run, const struct dmi_read_selection *which,
                      uint64_t **out)
@@ -210,11 +231,7 @@ static void add_unused(const struct plan *p, size_t offset, struct text *to)
     uses_of(&p->sites, uses);
     for (size_t i = 0; i < USES; i++) {
         const char *why = objection(p, &uses[i]);
-        const struct dmi_read_name name = { uses[i].name, strlen(uses[i].name) };
-        const struct dmi_read_selection which = { .size = sizeof which,
-                                                  .sites = &name,
-                                                  .n_sites = 1 };
-        if (why && uses[i].offset == offset && dmi_read_match(p->run, &which, NULL, 0) > 0)
+        if (why && uses[i].offset == offset && is_there(p->run, uses[i].name))
             text_printf(to, "; rows of %s are not rotated yet: %s", uses[i].name, why);
     }
 }

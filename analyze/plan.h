@@ -58,4 +58,7 @@ void plan_deinit(struct plan *plan);
 /* The first key that a query of a layer sees. */
 int64_t plan_first_key(const struct plan_layer *layer, int64_t query);
 
+/* Does what is selected of a run have q and k, by the sites' usual names? */
+bool plan_is_captured(struct dmi_read *run);
+
 #endif

@@ -5,6 +5,7 @@
  */
 #include "tools/view/view.h"
 
+#include "analyze/plan.h"
 #include "core/cleanup.h"
 #include "tools/common/head_scores.h"
 #include "tools/common/pairs.h"
@@ -421,30 +422,6 @@ static int add_request(struct err *err, struct sharing *all, struct answer *a)
     return add_answer(err, all, a);
 }
 
-static bool begins_with(const struct dmi_read_tensor *t, const char *const names[3])
-{
-    for (int i = 0; i < 3; i++) {
-        size_t n = strlen(names[i]);
-        if (t->layer >= 0 && !strncmp(t->name, names[i], n) && t->name[n] == '.')
-            return true;
-    }
-    return false;
-}
-
-/* Are there q and k among what is selected? */
-static bool is_captured(struct dmi_read *run)
-{
-    static const char *const q[] = { "q_rot", "q_norm", "q" }, *const k[] = { "k_rot", "k_norm",
-                                                                              "k" };
-    struct dmi_read_tensor t = { .size = sizeof t };
-    bool has_q = false, has_k = false;
-    for (uint64_t i = 0; !(has_q && has_k) && !dmi_read_tensor(run, i, &t); i++) {
-        has_q |= begins_with(&t, q);
-        has_k |= begins_with(&t, k);
-    }
-    return has_q && has_k;
-}
-
 static void say_what_lacks(const struct sharing *all)
 {
     struct view_report *report = all->report;
@@ -509,7 +486,7 @@ int view_attention(struct err *err, struct view_report *report)
                            .thumbnail_room = room / 2,
                            .pattern_room = room / 2,
                            .n_left = count_requests(report) };
-    bool captured = is_captured(report->run);
+    bool captured = plan_is_captured(report->run);
     int r = 0;
     document_begin(&report->document, "attention", '[');
     if (captured)
