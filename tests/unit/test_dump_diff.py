@@ -191,6 +191,7 @@ def test_damage(tmp_path, check, which):
     done = diff(*runs.values(), "--json", status=1)
     said = json.loads(done.stdout)
     check(0 < said["unreadable_rows"] <= 20 and said["unreadable_rows"] + said["same_rows"] == 20 and not said["equal"], "rows that cannot be read are no difference", said)
+    check(said["rows_only_in_other"] == 0, "nor rows that the run lacks", said)
     check(done.stderr.count("dmi-dump: ") == 1 and "chunk" in done.stderr, "what cannot be read is named once", done.stderr)
 
 

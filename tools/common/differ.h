@@ -38,6 +38,7 @@ struct difference {
     uint64_t n_rows, n_same; /* compared; of these with the same bits */
     uint64_t n_differ;       /* beyond what is allowed */
     uint64_t n_lacking;      /* that the other run lacks */
+    uint64_t n_undecoded;    /* that both have, and one of them cannot be decoded */
     struct sums sums;
     struct divergence first;
 

@@ -68,6 +68,12 @@ static bool find_index(struct difference *x, uint64_t index, struct place *out)
     return true;
 }
 
+/* @index, @position: of the row in the run's tensor */
+static bool find(struct difference *x, uint64_t index, int64_t position, struct place *out)
+{
+    return x->by_position ? find_position(x->other, position, out) : find_index(x, index, out);
+}
+
 /* ------------------------------------------------------------------------- two rows */
 
 static void read_row(const struct row *row, uint64_t width, double *out)
@@ -173,8 +179,7 @@ static int take_row(struct differ *d, struct difference *x, uint64_t index, cons
     struct place place;
     struct err why = { 0 };
     const uint8_t *data;
-    if (!(x->by_position ? find_position(x->other, at.position, &place)
-                         : find_index(x, index, &place))) {
+    if (!find(x, index, at.position, &place)) {
         x->n_lacking++;
         return say_row(d, &at, index, DIFFERED_LACKING, NULL);
     }
@@ -183,6 +188,7 @@ static int take_row(struct differ *d, struct difference *x, uint64_t index, cons
         return r;
     if (r) {
         unreadable(d, &d->other, place.record, 1, &why);
+        x->n_undecoded++;
         return say_row(d, &at, index, DIFFERED_DAMAGED, NULL);
     }
     const struct reader_record *rec = reader_record(d->other.reader, place.record);
@@ -216,11 +222,14 @@ static int damaged(void *ctx, const struct rows *rows, const struct err *why)
     struct differ *d = ctx;
     const struct tensor *t = &d->run.tensors.all[rows->tensor];
     const struct stretch *p = &t->stretches[rows->stretch];
+    struct difference *x = &d->results[rows->tensor];
     struct divergence at = { .tensor = t };
+    struct place place;
     int r = 0;
     unreadable(d, &d->run, p->record, p->n_rows, why);
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {
         at.position = p->position < 0 ? -1 : p->position + i;
+        x->n_undecoded += find(x, rows->first + i, at.position, &place);
         r = say_row(d, &at, rows->first + i, DIFFERED_DAMAGED, NULL);
     }
     return r;

@@ -142,8 +142,8 @@ uint64_t differ_rows_only_in_other(const struct differ *d)
     uint64_t n = 0;
     for (size_t i = 0; i < d->run.tensors.n; i++) {
         const struct difference *x = &d->results[i];
-        if (x->other && !x->bad_shape && x->other->n_rows > x->n_rows)
-            n += x->other->n_rows - x->n_rows;
+        if (x->other && !x->bad_shape)
+            n += x->other->n_rows - x->n_rows - x->n_undecoded;
     }
     return n;
 }
