@@ -5,28 +5,30 @@
   ioi        examples/ioi.py: the head that finds a name that comes twice, and the one that rests on the first token, as pages of a report
   bf16, f16  how far the proof is off, and what a wrong base does to it: the bounds of docs/attention.md
 
-All of it with --long: the model's forwards take half a minute each.
+The whole model's forwards take half a minute each, with --long. The example ioi is short: its model has the words of its sentence alone (few_words.py).
 """
 import json
 import os
 import re
+import sys
 
 import pytest
 
 import harness
 import torch_env
-from adapter_runs import HERE, MARKS
+from adapter_runs import HERE, LIBRARY, MARKS
 from harness import BUILD, ROOT, STANDIN
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 
+import few_words  # noqa: E402
 from report import VIEW, Report, floats  # noqa: E402
 from test_lens import CHAINED, GGUF, REFERENCE, attached  # noqa: E402
 
 ANALYZE = BUILD / "tools" / "dmi-analyze"
-pytestmark = [*MARKS, pytest.mark.built(ANALYZE, VIEW), pytest.mark.long]
+pytestmark = [*MARKS, pytest.mark.built(ANALYZE, VIEW)]
 SITES = "token_ids,q,k,v,z,q_rot,k_rot"
 PROBE = [1, *np.random.default_rng(0).integers(1000, 40000, 25).tolist() * 2]
 # Hugging Face's: output_attentions of eager attention in float32, the scores' formulas by numpy.
@@ -46,6 +48,7 @@ def run_of(folder, dtype):
     return attached(folder, plan)
 
 
+@pytest.mark.long
 def test_heads_that_stand_out(check, tmp_path):
     run = run_of(tmp_path, "float32")
     for request, kinds in HEADS.items():
@@ -63,6 +66,7 @@ def test_heads_that_stand_out(check, tmp_path):
     check(bare["proof"]["error"] < 1e-5, "rotated here, by the config that attach() noted", bare["proof"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype, bound", [("bfloat16", 3e-2), ("float16", 4e-3)])
 def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
     run = run_of(tmp_path, dtype)
@@ -83,35 +87,38 @@ def test_how_far_proofs_are_off(check, tmp_path, dtype, bound):
     check(min(errors.values()) > bound, "a wrong base is beyond the bound in each layer", errors)
 
 
-def example(tmp_path, name, capture, show, sites="q_rot,k_rot,v,z"):
-    """What `show` of an example says, after `capture`, with these words beside the model and the run."""
+def example(tmp_path, name, capture, show, sites="q_rot,k_rot,v,z", model=GGUF):
+    """What `capture` and then `show` of an example say, with these words beside the model and the run."""
     (tmp_path / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
     env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
     program = ROOT / "examples" / name
-    harness.run([BUILD / "tools" / "dmi-run", "--attach", sites, "--out", tmp_path / "RUN", "--", python, program, "capture", GGUF, *capture], env=env, timeout=1500)
-    said = harness.run([python, program, "show", tmp_path / "RUN", *show], env=env, timeout=300).stdout
+    said = harness.run([BUILD / "tools" / "dmi-run", "--attach", sites, "--out", tmp_path / "RUN", "--", python, program, "capture", model, *capture], env=env, timeout=1500).stdout
+    said += harness.run([sys.executable, program, "show", tmp_path / "RUN", *show], env=dict(env, PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY), timeout=300).stdout
     print(said)
     return said
 
 
 def test_duplicate_and_sink_head_of_a_sentence(check, tmp_path):
     """examples/ioi.py: DMI-Lib's 7.1, with both heads at full resolution in a report."""
-    report = tmp_path / "ioi.html"
-    said = example(tmp_path, "ioi.py", [], [GGUF, report], "token_ids,q_rot,k_rot,v,z")
+    report, wanted = tmp_path / "ioi.html", REFERENCE["ioi"]
+    words = few_words.make(tmp_path / "model", GGUF, wanted["tokens"])
+    said = example(tmp_path, "ioi.py", [], [tmp_path / "model", report], "token_ids,q_rot,k_rot,v,z", tmp_path / "model")
+    check(said.splitlines()[0] == f"{wanted['text']} Mary", "what the model says next", said)
     found = dict(re.findall(r"(\d+\.\d+) (0\.\d+)", said))
-    wanted = HEADS["ioi"]["duplicate"] | {"18.8": HEADS["ioi"]["sink"]["18.8"]}
-    check(found.keys() == wanted.keys() and all(abs(float(found[h]) - wanted[h]) < 1e-3 for h in wanted), "the heads and their scores", said)
+    heads = HEADS["ioi"]["duplicate"] | {"18.8": HEADS["ioi"]["sink"]["18.8"]}
+    check(found.keys() == heads.keys() and all(abs(float(found[h]) - heads[h]) < 1e-3 for h in heads), "the heads and their scores", said)
     page = (ROOT / "docs/heads.md").read_text()
-    check(all(f"\n{line}\n" in page for line in said.splitlines()[1:4]), "what docs/heads.md prints", said)
+    check(all(f"\n{line}\n" in page for line in said.splitlines()[2:5]), "what docs/heads.md prints", said)
     check(f"{report}#attention/ioi/2/4/10\n" in said and f"{report}#attention/ioi/18/8/14\n" in said, "both pages", said)
     shown = Report(report).said
     entry, = shown["attention"]
     check([(h["layer"], h["head"]) for h in entry["patterns"]["heads"]][:2] == [(2, 4), (18, 8)] and entry["proof"]["state"] == "holds", "both are in the report", entry["proof"])
     check(floats(entry["patterns"]["heads"][0]["weights"])[10 * 11 // 2 + 1] > 0.87, "token 10's weight of token 1")
-    check(shown["texts"][str(REFERENCE["ioi"]["tokens"][10])] == " John", "texts of tokens", shown["texts"])
+    check(shown["texts"][str(words.index(wanted["tokens"][10]))] == " John", "texts of tokens", shown["texts"])
 
 
+@pytest.mark.long
 def test_injected_prompts_lose_the_focus(check, tmp_path):
     """examples/injection.py: heads of half of the prompts tell the other half apart."""
     said = example(tmp_path, "injection.py", [tmp_path / "places", "--prompts", "8"], [tmp_path / "places"])
@@ -119,6 +126,7 @@ def test_injected_prompts_lose_the_focus(check, tmp_path):
     check(float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
 
 
+@pytest.mark.long
 def test_documents_that_answer_come_first(check, tmp_path):
     """examples/rerank.py: five of six, by all heads."""
     said = example(tmp_path, "rerank.py", [tmp_path / "places"], [tmp_path / "places"])

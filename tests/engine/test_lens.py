@@ -4,6 +4,7 @@
   arrays    Hugging Face's own activations of `france`, captured in float16 from a small engine: lens and attribution of lens.json
   families  small models of 16 families, attached: the lens of each layer is what the model's own norm and head make of it, and the parts sum up
   refused   weights that are not the run's, by name; what was not captured; words that are no token
+  example   examples/lens.py, of a model with the words of its prompt alone (few_words.py)
   smollm2   with --long: SmolLM2 in float32 and bfloat16, attached, and served by tinygrad: the numbers of lens.json; examples/lens.py
 """
 import importlib.util
@@ -27,6 +28,7 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
+import few_words  # noqa: E402
 import serving  # noqa: E402
 
 pytestmark = MARKS
@@ -358,17 +360,40 @@ hooks.attach = lambda model, sites, layers, sink, write=None: plain(model, sites
 """
 
 
-@pytest.mark.long
-def test_example(check, tmp_path):
-    """examples/lens.py prints the numbers of lens.json, of the prompt that make_lens.py has."""
-    wanted, sites = REFERENCE["ioi"], "resid_pre,z,mlp_out,resid_final,final_ln,final_logits"
-    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+def example(folder, model):
+    """What examples/lens.py says of the prompt that make_lens.py has."""
+    (folder / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
-    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
-    harness.run([DMI_RUN, "--attach", sites, "--out", tmp_path / "RUN", "--", python, ROOT / "examples/lens.py", "capture", GGUF, wanted["text"]], env=env, timeout=1200)
-    said = harness.run([sys.executable, ROOT / "examples/lens.py", "show", tmp_path / "RUN", GGUF, *wanted["texts"]],
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{folder}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    program, wanted = ROOT / "examples/lens.py", REFERENCE["ioi"]
+    harness.run([DMI_RUN, "--attach", ALL, "--out", folder / "RUN", "--", python, program, "capture", model, wanted["text"]], env=env, timeout=1200)
+    said = harness.run([sys.executable, program, "show", folder / "RUN", model, *wanted["texts"]],
                        env=harness.environment(PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY)).stdout.splitlines()
     ranks = [[int(n) for n in re.findall(r"rank of .*? (\d+), of .*? (\d+)", line)[0]] for line in said if line.startswith("enters")]
-    check(ranks == [layer[-1] for layer in wanted["lens"]["ranks"]], "ranks at the last token", said)
-    check("logit of ' Mary' less that of ' John': 4.4869; all parts together: 4.4869" in said, "the difference", said)
-    check(said[-8:-5] == ["  head 23.3: +1.961", "  head 29.1: +1.674", "  head 29.0: -1.606"] and said[-2:] == ["  mlp 29: +1.512", "  mlp 28: +1.436"], "heads and MLPs", said)
+    return said[len(ranks):], ranks
+
+
+def check_parts(check, said):
+    """The direct attribution of " Mary" against " John"."""
+    check(said[0] == "logit of ' Mary' less that of ' John': 4.4869; all parts together: 4.4869", "the difference", said)
+    found = dict(re.findall(r"  (head \S+|mlp \d+): (\S+)", "\n".join(said)))
+    wanted = {"head 23.3": "+1.961", "head 29.1": "+1.674", "head 29.0": "-1.606", "mlp 29": "+1.512", "mlp 28": "+1.436"}
+    check(wanted.items() <= found.items() and len(found) == 8, "heads and MLPs", said)
+
+
+def test_example_with_few_words(check, tmp_path):
+    """examples/lens.py on the layers of SmolLM2 with a head of 14 words: the attribution of the whole model, and the same one of both words is ahead at each layer."""
+    few_words.make(tmp_path / "model", GGUF, REFERENCE["ioi"]["tokens"])
+    said, ranks = example(tmp_path, tmp_path / "model")
+    check_parts(check, said)
+    logits = [layer[-1] for layer in REFERENCE["ioi"]["lens"]["logits"]]
+    check([a < b for a, b in ranks] == [a > b for a, b in logits] and len(ranks) == 31, "which word is ahead", ranks)
+    check(ranks[-1][0] == 0, "' Mary' is first at the end", ranks)
+
+
+@pytest.mark.long
+def test_example(check, tmp_path):
+    """examples/lens.py prints the numbers of lens.json."""
+    said, ranks = example(tmp_path, GGUF)
+    check_parts(check, said)
+    check(ranks == [layer[-1] for layer in REFERENCE["ioi"]["lens"]["ranks"]], "ranks at the last token", ranks)
