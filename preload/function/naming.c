@@ -2,9 +2,9 @@
 #include "preload/function/naming.h"
 
 #include "core/cleanup.h"
+#include "core/demangle.h"
 #include "core/log.h"
-#include "preload/function/demangle.h"
-#include "preload/function/own_stack.h"
+#include "core/own_stack.h"
 
 #include <string.h>
 

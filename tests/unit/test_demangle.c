@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names as GNU's demangler writes them, names that it does not know, and the stack that both need. */
-#include "preload/function/demangle.h"
-#include "preload/function/own_stack.h"
+#include "core/demangle.h"
+#include "core/own_stack.h"
 
 #include <check.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/function/demangle.h"
+#include "core/demangle.h"
 
 #include "core/grow.h"
 

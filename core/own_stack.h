@@ -4,8 +4,8 @@
  * does it, so nothing is handed over and no lock of the loader or of malloc can be waited for by another one, in a constructor,
  * in the child after fork and at exit alike.
  */
-#ifndef PRELOAD_FUNCTION_OWN_STACK_H
-#define PRELOAD_FUNCTION_OWN_STACK_H
+#ifndef CORE_OWN_STACK_H
+#define CORE_OWN_STACK_H
 
 #include <stdbool.h>
 #include <stddef.h>

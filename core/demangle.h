@@ -3,8 +3,8 @@
  * C++ names of kernels as people write them, by libiberty, which is linked statically. The C++ runtime has the same demangler, but
  * that refuses names beyond 1,024 characters, and comes with the application or not at all.
  */
-#ifndef PRELOAD_FUNCTION_DEMANGLE_H
-#define PRELOAD_FUNCTION_DEMANGLE_H
+#ifndef CORE_DEMANGLE_H
+#define CORE_DEMANGLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static inline bool demangle_is_for(const char *name)
 
 /**
  * demangle() - what @name hides, as c++filt writes it
- * Needs demangle_stack() bytes of stack: function/own_stack.h. Thread: any; allocates, takes no lock. Return: NULL where it hides nothing,
+ * Needs demangle_stack() bytes of stack: core/own_stack.h. Thread: any; allocates, takes no lock. Return: NULL where it hides nothing,
  * is not understood, or would be longer than 4 MiB; free() it.
  */
 char *demangle(const char *name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/function/own_stack.h"
+#include "core/own_stack.h"
 
 #include <signal.h>
 #include <stdint.h>
