@@ -11,23 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All that ran under one name; copies and fills have one each. */
-struct line {
-    uint32_t kind; /* enum dmi_ran_kind */
-    char *name;
-    uint64_t n, sum_ns, most_ns, bytes;
-    uint32_t registers, shared; /* the most */
-};
-
-struct asked {
-    const struct runs_steps *steps;
-    struct line *all;
-    size_t n, room;
-    uint64_t n_records, n_unknown, sum_ns;
-    size_t last; /* place of the record before */
-    bool failed;
-};
-
 const char *kernels_word(const struct ran *ran)
 {
     static const char *const copies[] = { [1] = "copy to the device",
@@ -41,13 +24,22 @@ const char *kernels_word(const struct ran *ran)
     return known ? copies[ran->shape.how] : "copy";
 }
 
-static bool is_of(const struct line *line, uint32_t kind, const char *name, size_t n)
+const char *kernels_kind(uint32_t kind)
+{
+    static const char *const kinds[] = {
+        [DMI_RAN_KERNEL] = "kernel", [DMI_RAN_COPY] = "copy", [DMI_RAN_FILL] = "fill"
+    };
+    bool known = kind && kind < sizeof kinds / sizeof *kinds;
+    return known ? kinds[kind] : "unknown";
+}
+
+static bool is_of(const struct kernels_line *line, uint32_t kind, const char *name, size_t n)
 {
     return line->kind == kind && strlen(line->name) == n && !memcmp(line->name, name, n);
 }
 
 /* The line of the record's name. NULL: no memory. */
-static struct line *line_of(struct asked *a, const struct ran *ran)
+static struct kernels_line *line_of(struct kernels_sums *a, const struct ran *ran)
 {
     bool kernel = ran->shape.kind == DMI_RAN_KERNEL;
     const char *name = kernel ? ran->name : kernels_word(ran);
@@ -60,16 +52,16 @@ static struct line *line_of(struct asked *a, const struct ran *ran)
     if (GROW(a->all, a->n, a->room))
         return NULL;
     a->last = a->n;
-    a->all[a->n] = (struct line){ .kind = ran->shape.kind, .name = strndup(name, n) };
+    a->all[a->n] = (struct kernels_line){ .kind = ran->shape.kind, .name = strndup(name, n) };
     return a->all[a->n].name ? &a->all[a->n++] : NULL;
 }
 
 static void take_ran(void *ctx, const struct ran *ran)
 {
-    struct asked *a = ctx;
+    struct kernels_sums *a = ctx;
     if (!runs_asked(a->steps, ran->step))
         return;
-    struct line *line = line_of(a, ran);
+    struct kernels_line *line = line_of(a, ran);
     if (!line) {
         a->failed = true;
         return;
@@ -90,7 +82,7 @@ static void take_ran(void *ctx, const struct ran *ran)
 
 static int by_time(const void *pa, const void *pb)
 {
-    const struct line *a = pa, *b = pb;
+    const struct kernels_line *a = pa, *b = pb;
     ORDER(b, a, sum_ns);
     return strcmp(a->name, b->name);
 }
@@ -130,21 +122,17 @@ static const struct column columns[] = {
     { "name", "name", -1, NULL },
 };
 
-static json_t *row_of(const struct asked *a, const struct line *l)
+static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l)
 {
-    static const char *const kinds[] = {
-        [DMI_RAN_KERNEL] = "kernel", [DMI_RAN_COPY] = "copy", [DMI_RAN_FILL] = "fill"
-    };
-    bool known = l->kind && l->kind < sizeof kinds / sizeof *kinds;
     double share = a->sum_ns ? (double)l->sum_ns / (double)a->sum_ns : 0;
-    return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "kind",
-                     known ? kinds[l->kind] : "unknown", "name", value_text(l->name), "n",
-                     value_u64(l->n), "sum_ns", value_u64(l->sum_ns), "share", share, "most_ns",
-                     value_u64(l->most_ns), "registers", value_u64(l->registers), "shared",
-                     value_u64(l->shared), "bytes", value_u64(l->bytes));
+    return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "kind", kernels_kind(l->kind),
+                     "name", value_text(l->name), "n", value_u64(l->n), "sum_ns",
+                     value_u64(l->sum_ns), "share", share, "most_ns", value_u64(l->most_ns),
+                     "registers", value_u64(l->registers), "shared", value_u64(l->shared), "bytes",
+                     value_u64(l->bytes));
 }
 
-static void put_table(struct report *report, struct asked *a)
+static void put_table(struct report *report, struct kernels_sums *a)
 {
     SORT(a->all, a->n, by_time);
     report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
@@ -154,7 +142,7 @@ static void put_table(struct report *report, struct asked *a)
     report->failed |= a->failed;
 }
 
-static void print(struct report *report, struct asked *a, const struct trace_run *t)
+static void print(struct report *report, struct kernels_sums *a, const struct trace_run *t)
 {
     report_line(report, "%s: %" PRIu64 " records, %" PRIu64 " of no known step", t->run->path,
                 a->n_records, a->n_unknown);
@@ -168,15 +156,14 @@ static void print(struct report *report, struct asked *a, const struct trace_run
     put_table(report, a);
 }
 
-static void forget(struct asked *a)
+void kernels_forget(struct kernels_sums *a)
 {
     for (size_t i = 0; i < a->n; i++)
         free(a->all[i].name);
     free(a->all);
 }
 
-/* Return: 0; REPORT_IMPOSSIBLE, which is said. forget() follows. */
-static int collect(struct asked *a, const struct trace_run *t)
+int kernels_sum(struct kernels_sums *a, const struct trace_run *t)
 {
     struct err err = { 0 };
     if (!reader_each_ran(&err, t->reader, take_ran, a))
@@ -188,13 +175,13 @@ static int collect(struct asked *a, const struct trace_run *t)
 int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
 {
     const struct runs_steps step = { number, number + 1 };
-    struct asked a = { .steps = &step };
-    int r = collect(&a, t);
+    struct kernels_sums a = { .steps = &step };
+    int r = kernels_sum(&a, t);
     if (!r && a.n)
         report_line(report, "on the device");
     if (!r && (a.n || report->json))
         put_table(report, &a);
-    forget(&a);
+    kernels_forget(&a);
     return r;
 }
 
@@ -207,11 +194,11 @@ static int kernels_of(const struct trace_run *t, void *ctx)
 {
     const struct all_runs *of = ctx;
     struct report report = { .json = of->json };
-    struct asked a = { .steps = of->steps };
-    int r = collect(&a, t);
+    struct kernels_sums a = { .steps = of->steps };
+    int r = kernels_sum(&a, t);
     if (!r)
         print(&report, &a, t);
-    forget(&a);
+    kernels_forget(&a);
     return r ? r : report_end(&report, 0);
 }
 

@@ -3,6 +3,7 @@
 #include "policy/number.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
+#include "tools/trace/diff.h"
 #include "tools/trace/export.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/steps.h"
@@ -17,6 +18,7 @@ static const char usage[] =
     "Usage: dmi-trace steps RUN... [--each] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
+    "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
     "       dmi-trace export --perfetto FILE [--steps A:B] RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
@@ -28,6 +30,9 @@ static const char usage[] =
     "  kernels          kernels, copies and fills by name, those with the most time first; of "
     "runs\n"
     "                   with --trace=full\n"
+    "  diff             what ran in run A and in run B, by name: kernels that are new, gone, or of "
+    "which\n"
+    "                   template arguments changed, and counts and times of all\n"
     "  check            whether the trace is complete: steps stored + released + lost = ended, "
     "and\n"
     "                   records of what ran stored + lost = delivered\n"
@@ -36,13 +41,15 @@ static const char usage[] =
     "  --each           steps: a line a step\n"
     "  --step N         show: the step's number, as steps --each has it\n"
     "  --perfetto FILE  export: the file, which must not be there\n"
-    "  --steps A:B      export, kernels: only steps with a number from A to before B, and ranges\n"
+    "  --steps A:B      diff, export, kernels: only steps with a number from A to before B, and "
+    "ranges\n"
     "                   that meet them\n"
     "  --json           a JSON document a run; check: one for all\n"
     "  --help, --version\n"
     "\n"
-    "Exit status: 0; 1: check, and a trace is not complete; 2: wrong usage, or nothing can be "
-    "read.\n";
+    "Exit status: 0; 1: check, and a trace is not complete; diff, and a kernel is new, gone or "
+    "changed;\n"
+    "2: wrong usage, or nothing can be read.\n";
 
 static int refuse(const char *what)
 {
@@ -145,18 +152,31 @@ static int kernels(const struct options *o, char **paths)
     return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;
 }
 
+static int diff(const struct options *o, char **paths)
+{
+    struct runs_steps steps;
+    if (o->each || o->step || o->perfetto)
+        return refuse("diff takes --steps and --json alone");
+    if (!paths[1] || paths[2])
+        return refuse("diff: expected two runs");
+    return steps_asked(o, &steps) ? trace_diff(paths[0], paths[1], o->json, &steps)
+                                  : REPORT_IMPOSSIBLE;
+}
+
 static int run(const struct options *o, char **words)
 {
     if (!*words)
-        return refuse("expected a command: steps, show, kernels, check or export");
+        return refuse("expected a command: steps, show, kernels, diff, check or export");
     if (!words[1])
         return refuse("expected a run after the command");
     if (!strcmp(*words, "export"))
         return export(o, words + 1);
     if (!strcmp(*words, "kernels"))
         return kernels(o, words + 1);
+    if (!strcmp(*words, "diff"))
+        return diff(o, words + 1);
     if (o->perfetto || o->steps)
-        return refuse("only export takes --perfetto; it and kernels take --steps");
+        return refuse("only export takes --perfetto; it, kernels and diff take --steps");
     if (!strcmp(*words, "show"))
         return show(o, words + 1);
     if (o->step)
@@ -164,7 +184,7 @@ static int run(const struct options *o, char **words)
     if (!strcmp(*words, "steps"))
         return trace_steps(words + 1, o->json, o->each);
     if (strcmp(*words, "check")) {
-        complain("%s is no command: expected steps, show, kernels, check or export", *words);
+        complain("%s is no command: expected steps, show, kernels, diff, check or export", *words);
         return REPORT_IMPOSSIBLE;
     }
     return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);
