@@ -96,7 +96,15 @@ struct dmi_live {
     uint64_t requests_shed; /* in the run */
     uint64_t requests_seen; /* entries that began; an id that comes again counts again */
     uint64_t stray_rows;    /* captured, of steps that were forgotten when they came to the disk */
-    uint64_t reserved[42];
+    /* of a trace: its steps that are done, in sums */
+    uint64_t traces; /* 1: the run has a trace */
+    uint64_t trace_steps;
+    uint64_t trace_host_ns;
+    uint64_t trace_timed; /* steps with a time on the device */
+    uint64_t trace_device_ns;
+    uint64_t trace_gap_ns; /* between steps, where the device had nothing of either to do */
+    uint64_t trace_lost;   /* steps that are in no file */
+    uint64_t reserved[35];
     struct dmi_live_ring rings[DMI_LIVE_RINGS];
     struct dmi_live_request requests[DMI_LIVE_REQUESTS];
 };

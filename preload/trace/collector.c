@@ -10,6 +10,7 @@
 #include "preload/trace/activity.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
+#include "preload/trace/gauge.h"
 #include "preload/trace/named.h"
 #include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
@@ -258,6 +259,7 @@ static bool round_of(uint64_t now)
     uint64_t stop = atomic_load_acquire(&collector.stop_ns); /* of collector_stop() */
     look_at_clocks(now);
     bool empty = collect(stop && now >= stop);
+    gauge_steps(&collector.summary, stepring_lost() + collector.refused);
     range_ring_take(take_range);
     bool write = now - collector.write_ns >= WRITE_NS;
     activity_round(&collector.clock, write, mark);

@@ -32,7 +32,9 @@ void summary_add(struct summary *s, const struct dmi_step_times *at)
     s->launches += at->launches;
     s->graphs += at->graph_launches;
     s->own += at->own;
-    add(&s->host, at->end_ns > at->begin_ns ? at->end_ns - at->begin_ns : 0);
+    uint64_t host_ns = at->end_ns > at->begin_ns ? at->end_ns - at->begin_ns : 0;
+    s->host_ns += host_ns;
+    add(&s->host, host_ns);
     if (!(at->flags & DMI_STEP_HAS_DEVICE))
         return;
     s->timed++;

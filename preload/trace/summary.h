@@ -22,7 +22,7 @@ struct summary_times {
 
 struct summary {
     uint64_t steps, timed, launches, graphs, own;
-    uint64_t device_ns, gap_ns; /* sums; of gaps that are positive */
+    uint64_t device_ns, gap_ns, host_ns; /* sums; of gaps that are positive */
     struct summary_times device, host;
 };
 

@@ -24,11 +24,11 @@ from test_life import TEXT as LIFE, WORK
 from test_rows import CLIENT, site_text
 from test_shedding import SITES, SLOW, plan_of
 
-DMI_TOP = BUILD / "tools" / "dmi-top"
+DMI_TOP, DMI_TRACE = BUILD / "tools" / "dmi-top", BUILD / "tools" / "dmi-trace"
 REQUESTS, RING_BYTES, HEADER, RINGS, ENTRY = 256, 192, 512, 64, 384
 TALLIES = ("expected", "captured", "dropped")
 pytest.importorskip("cuda.bindings")
-pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_TOP, PRELOAD)]
+pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_TOP, DMI_TRACE, PRELOAD)]
 
 
 def top(*words, user=None, timeout=60):
@@ -211,6 +211,47 @@ def test_waits(check, program):
     check("ring_full" in run["total"]["dropped_by_reason"], "and what they did not help", run["total"]["dropped_by_reason"])
     text = top("--once", "--interval", 0.1, p.run).stdout
     check(f"ring_full {run['total']['dropped_by_reason']['ring_full']} (" in text and f"waits: {run['waits']['waits']} " in text, "people see it", text)
+    p.end()
+
+
+# ------------------------------------------------------------------------------------------ a trace
+
+SUMS = {"steps": "dmi_trace_steps_total", "timed": "dmi_trace_timed_steps_total", "lost": "dmi_trace_lost_steps_total", "host_ns": "dmi_trace_host_seconds_total",
+        "device_ns": "dmi_trace_device_seconds_total", "gap_ns": "dmi_trace_idle_seconds_total"}
+
+
+def test_a_trace(check, program, tmp_path):
+    """Step time and idle share while it runs; sums are those that dmi-trace finds in the end, and Prometheus' are the same."""
+    plan = plan_of(9, n_steps=30, pause=0.1)
+    p = program(plan, DMI_TRACE="steps")
+    busy = p.wait_for(lambda view: view if view["runs"][0]["trace"] and view["runs"][0]["trace"]["step_device_ns"] else None)["runs"][0]["trace"]
+    check(busy["steps_per_s"] > 0 and busy["step_host_ns"] > 0 and busy["step_device_ns"] > 0 and 0 <= busy["idle"] <= 1, "while it runs", busy)
+    p.at_gate()
+    time.sleep(0.1)  # the collector's last rounds
+    run = seen(p.out)["runs"][0]
+    still = run["trace"]
+    check(still["steps_per_s"] == 0 and still["step_host_ns"] is still["step_device_ns"] is still["idle"] is None, "no step comes while it waits", still)
+    page = tmp_path / "dmi.prom"
+    top("--once", "--interval", 0.05, "--prometheus", page, p.out)
+    got = samples(page.read_text())
+    check({k: round(got[name,] * (1e9 if k.endswith("_ns") else 1)) for k, name in SUMS.items()} == {k: still[k] for k in SUMS}, "for Prometheus", (got, still))
+    text = top("--once", "--interval", 0.05, p.out).stdout
+    check("trace: 0 steps a second, a step takes - on the device and - on the host" in text and "; 0 lost" in text, "for people", text)
+    folder = p.end()
+    told = subprocess.run([DMI_TRACE, "steps", "--each", "--json", folder], text=True, stdout=subprocess.PIPE, check=True).stdout
+    done = json.loads(told)["steps"][:still["steps"]]
+    timed = [s for s in done if s["device_ns"] is not None]
+    check(len(plan) - 1 <= still["steps"] <= len(plan) and len(timed) == still["timed"] > 0, "steps", (still, len(done), len(timed)))
+    check(sum(s["device_ns"] for s in timed) == still["device_ns"] and sum(max(s["gap_ns"] or 0, 0) for s in timed) == still["gap_ns"] and
+          sum(s["end_ns"] - s["begin_ns"] for s in done) == pytest.approx(still["host_ns"], abs=1000 * len(done)), "their times are the run's", still)
+
+
+def test_no_trace(check, program, tmp_path):
+    p = program(plan_of(9, n_steps=3))
+    run = p.at_gate()["runs"][0]
+    top("--once", "--interval", 0.05, "--prometheus", tmp_path / "page", p.out)
+    check(run["trace"] is None and not any(name in key for key in samples((tmp_path / "page").read_text()) for name in SUMS.values()) and
+          "trace:" not in top("--once", "--interval", 0.05, p.out).stdout, "nothing is said of steps", run["trace"])
     p.end()
 
 

@@ -182,6 +182,29 @@ static json_t *overload_value(const struct view *v)
     return o;
 }
 
+/* null below 0: no step was done. */
+static void set_mean(json_t *object, const char *key, double value)
+{
+    set(object, key, value < 0 ? json_null() : value_double(value));
+}
+
+static json_t *trace_value(const struct view *v)
+{
+    const struct view_counts *c = &v->now;
+    json_t *o = json_object();
+    set_u64(o, "steps", c->trace_steps);
+    set_u64(o, "timed", c->trace_timed);
+    set_u64(o, "lost", c->trace_lost);
+    set_u64(o, "host_ns", c->trace_host_ns);
+    set_u64(o, "device_ns", c->trace_device_ns);
+    set_u64(o, "gap_ns", c->trace_gap_ns);
+    set_double(o, "steps_per_s", view_rate(v, c->trace_steps, v->before.trace_steps));
+    set_mean(o, "step_host_ns", view_step_host_ns(v));
+    set_mean(o, "step_device_ns", view_step_device_ns(v));
+    set_mean(o, "idle", view_idle(v));
+    return o;
+}
+
 static void set_live(json_t *o, const struct view *v)
 {
     json_t *requests = json_array();
@@ -190,6 +213,7 @@ static void set_live(json_t *o, const struct view *v)
     set(o, "encoder", v->has_live ? encoder_value(v) : json_null());
     set(o, "disk", v->has_live ? disk_value(v) : json_null());
     set(o, "overload", v->has_live ? overload_value(v) : json_null());
+    set(o, "trace", v->has_trace ? trace_value(v) : json_null());
     set_u64(o, "requests_seen", v->now.requests_seen);
     set_u64(o, "stray_rows", v->now.stray_rows);
     set(o, "requests", requests);

@@ -17,6 +17,7 @@ struct metric {
     bool is_ns;    /* nanoseconds, shown as seconds */
     bool of_live;  /* only where there is the file `live` */
     bool of_edits; /* only where there is the file `edits` */
+    bool of_trace; /* only where the file `live` says that there is a trace */
 };
 
 #define COUNT(member) offsetof(struct view_counts, member)
@@ -60,6 +61,18 @@ static const struct metric of_runs[] = {
     { "dmi_requests_shed_total", "Requests that were shed.", COUNT(requests_shed),
       .of_live = true },
     { "dmi_requests_total", "Requests that began.", COUNT(requests_seen), .of_live = true },
+    { "dmi_trace_steps_total", "Steps of the trace that are done.", COUNT(trace_steps),
+      .of_trace = true },
+    { "dmi_trace_host_seconds_total", "Time that they took on the host.", COUNT(trace_host_ns),
+      .is_ns = true, .of_trace = true },
+    { "dmi_trace_timed_steps_total", "Those of them with a time on the device.", COUNT(trace_timed),
+      .of_trace = true },
+    { "dmi_trace_device_seconds_total", "Time that these took on the device.",
+      COUNT(trace_device_ns), .is_ns = true, .of_trace = true },
+    { "dmi_trace_idle_seconds_total", "Time between steps in which the device had nothing to do.",
+      COUNT(trace_gap_ns), .is_ns = true, .of_trace = true },
+    { "dmi_trace_lost_steps_total", "Steps that are in no file.", COUNT(trace_lost),
+      .of_trace = true },
     { "dmi_edits_in_force", "Edits that are in force and not off.", COUNT(edits_in_force),
       .gauge = true, .of_edits = true },
 };
@@ -133,7 +146,8 @@ static void add_run_metric(struct text *to, const struct metric *m, const struct
 {
     begin(to, m);
     for (size_t i = 0; i < n; i++) {
-        if ((m->of_live && !views[i].has_live) || (m->of_edits && !views[i].has_edits))
+        if ((m->of_live && !views[i].has_live) || (m->of_edits && !views[i].has_edits) ||
+            (m->of_trace && !views[i].has_trace))
             continue;
         begin_sample(to, m->name, &views[i]);
         end_sample(to, m, &views[i].now);

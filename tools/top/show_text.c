@@ -175,6 +175,32 @@ static void overload_line(struct text *to, const struct view *v)
                 c->link_bytes_s ? "/s" : "");
 }
 
+/* "24.1 ms"; "-": there is none. */
+static const char *ms_text(double ns, char out[32])
+{
+    if (ns < 0)
+        return "-";
+    snprintf(out, 32, "%.3g ms", ns / 1e6);
+    return out;
+}
+
+static void trace_line(struct text *to, const struct view *v)
+{
+    const struct view_counts *c = &v->now, *b = &v->before;
+    const double idle = view_idle(v);
+    char device[32], host[32], share[32] = "-";
+    if (!v->has_trace)
+        return;
+    if (idle >= 0)
+        snprintf(share, sizeof share, "%.1f%%", 100 * idle);
+    text_printf(to,
+                "  trace: %.3g steps a second, a step takes %s on the device and %s on the host; "
+                "the device is idle between them for %s of the time; %" PRIu64 " lost\n",
+                view_rate(v, c->trace_steps, b->trace_steps),
+                ms_text(view_step_device_ns(v), device), ms_text(view_step_host_ns(v), host), share,
+                c->trace_lost);
+}
+
 static void waits_line(struct text *to, const struct view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
@@ -281,6 +307,7 @@ static void block(struct text *to, const struct view *v)
     if (v->run && v->run->refused.code)
         refused_line(to, &v->run->refused);
     live_lines(to, v);
+    trace_line(to, v);
     waits_line(to, v);
     dropped_line(to, v);
     sites_table(to, v);

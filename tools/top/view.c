@@ -33,6 +33,31 @@ double view_share(const struct view *v, uint64_t now_ns, uint64_t before_ns)
     return share < 1 ? share : 1;
 }
 
+static double mean(uint64_t sum, uint64_t n)
+{
+    return n ? (double)sum / (double)n : -1;
+}
+
+double view_step_host_ns(const struct view *v)
+{
+    const struct view_counts *c = &v->now, *b = &v->before;
+    return mean(since(c->trace_host_ns, b->trace_host_ns), since(c->trace_steps, b->trace_steps));
+}
+
+double view_step_device_ns(const struct view *v)
+{
+    const struct view_counts *c = &v->now, *b = &v->before;
+    return mean(since(c->trace_device_ns, b->trace_device_ns),
+                since(c->trace_timed, b->trace_timed));
+}
+
+double view_idle(const struct view *v)
+{
+    double gap_ns = (double)since(v->now.trace_gap_ns, v->before.trace_gap_ns);
+    double device_ns = (double)since(v->now.trace_device_ns, v->before.trace_device_ns);
+    return gap_ns + device_ns > 0 ? gap_ns / (gap_ns + device_ns) : -1;
+}
+
 const char *view_state_name(enum top_state state)
 {
     return state == TOP_RUNNING ? "running" : state == TOP_CLOSED ? "closed" : "killed";
@@ -235,6 +260,12 @@ static void add_live_counts(struct view_counts *to, const struct dmi_live *l)
     to->requests_shed += l->requests_shed;
     to->requests_seen += l->requests_seen;
     to->stray_rows += l->stray_rows;
+    to->trace_steps += l->trace_steps;
+    to->trace_host_ns += l->trace_host_ns;
+    to->trace_timed += l->trace_timed;
+    to->trace_device_ns += l->trace_device_ns;
+    to->trace_gap_ns += l->trace_gap_ns;
+    to->trace_lost += l->trace_lost;
     for (uint32_t i = 0; i < DMI_LIVE_RINGS; i++)
         to->encode_ns += l->rings[i].encode_ns;
 }
@@ -267,6 +298,7 @@ static void add_run(struct view *v, const struct top_run *run)
     v->n_runs++;
     v->n_running += now->state == TOP_RUNNING;
     v->has_live = v->has_live || now->live;
+    v->has_trace = v->has_trace || (now->live && now->live->traces);
     for (size_t i = 0; i < run->n_sites; i++) {
         if (!run->sites[i])
             continue;

@@ -49,12 +49,14 @@ struct view_counts {
     uint64_t raw_bytes, stored_bytes, encode_ns;
     uint64_t written_bytes, writes, write_failures, write_ns, syncs, sync_failures, sync_ns;
     uint64_t link_bytes_s, step_requests, step_kept, requests_shed, requests_seen, stray_rows;
+    uint64_t trace_steps, trace_host_ns, trace_timed, trace_device_ns, trace_gap_ns, trace_lost;
     uint64_t edits_in_force, edit_rows_due, edit_rows_written, edit_rows_missed;
 };
 
 struct view {
     const struct top_run *run; /* NULL: a sum */
     size_t n_runs, n_running;
+    bool has_trace;          /* some of the runs have a trace, and the numbers of `live` */
     bool has_live;           /* some of the runs have the numbers of `live` */
     double seconds;          /* since the snapshot before; 0: there is none, and all rates are 0 */
     struct view_site *sites; /* busiest first */
@@ -84,6 +86,15 @@ double view_rate(const struct view *view, uint64_t now, uint64_t before);
 
 /* Of nanoseconds that @view counts: the share of the time, 0 to 1. */
 double view_share(const struct view *view, uint64_t now_ns, uint64_t before_ns);
+
+/* What a step took since the snapshot before, in nanoseconds; below 0: none was done. */
+double view_step_host_ns(const struct view *view);
+
+/* The same on the device; below 0: none was done that has a time there. */
+double view_step_device_ns(const struct view *view);
+
+/* The share of the time in which the device had nothing to do between these steps, 0 to 1; below 0: as view_step_device_ns(). */
+double view_idle(const struct view *view);
 
 /* "running", "closed", "killed" */
 const char *view_state_name(enum top_state state);
