@@ -10,7 +10,7 @@
 
 enum column {
     COLUMN_SHAPE,
-    COLUMN_BEGIN, /* from here to COLUMN_STEP: differences to the record before, modulo 2^64 */
+    COLUMN_BEGIN,
     COLUMN_CORRELATION,
     COLUMN_GRAPH,
     COLUMN_NODE,
@@ -20,10 +20,17 @@ enum column {
 };
 static_assert(COLUMN_BYTES + 1 == RAN_COLUMNS, "a row each");
 
-static bool is_difference(enum column column)
-{
-    return column >= COLUMN_BEGIN && column <= COLUMN_STEP;
-}
+/* Those of sums. */
+enum sums_column {
+    SUMS_SHAPE,
+    SUMS_BEGIN,
+    SUMS_STEP,
+    SUMS_COUNT,
+    SUMS_SUM,
+    SUMS_MOST,
+    SUMS_BYTES,
+};
+static_assert(SUMS_BYTES + 1 == SUMS_COLUMNS, "a row each");
 
 /* ------------------------------------------------------------------------- writing */
 
@@ -38,13 +45,17 @@ static void add_number(struct text *to, uint64_t value)
     text_add(to, bytes, n);
 }
 
-static void put(struct ran_writer *w, enum column column, uint64_t value)
+static void put(struct ran_writer *w, int column, uint64_t value)
+{
+    add_number(&w->columns[column], value);
+}
+
+/* The difference to the number before, modulo 2^64: small ones of either sign are small. */
+static void put_difference(struct ran_writer *w, int column, uint64_t value)
 {
     uint64_t difference = value - w->last[column];
     w->last[column] = value;
-    if (is_difference(column)) /* small ones of either sign are small */
-        value = difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0);
-    add_number(&w->columns[column], value);
+    put(w, column, difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0));
 }
 
 static const struct dmi_trace_shape *shape_at(const struct ran_writer *w, uint32_t i)
@@ -53,13 +64,12 @@ static const struct dmi_trace_shape *shape_at(const struct ran_writer *w, uint32
 }
 
 static bool is_alike(const struct ran_writer *w, const struct dmi_trace_shape *a,
-                     const struct ran *ran)
+                     const struct dmi_trace_shape *shape, const char *name)
 {
-    struct dmi_trace_shape b = ran->shape;
+    struct dmi_trace_shape b = *shape;
     b.name_offset = a->name_offset;
     return !memcmp(a, &b, sizeof b) &&
-           !memcmp(w->strings.data ? w->strings.data + a->name_offset : "", ran->name,
-                   b.name_bytes);
+           !memcmp(w->strings.data ? w->strings.data + a->name_offset : "", name, b.name_bytes);
 }
 
 static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
@@ -69,11 +79,12 @@ static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
     return hash_bytes(&nameless, sizeof nameless) ^ 31 * hash_bytes(name, shape->name_bytes);
 }
 
-/* The place of a shape with this hash: free, or its own. */
-static uint32_t *place_of(struct ran_writer *w, uint64_t hash, const struct ran *ran)
+/* The place of a shape with this hash: free, or its own. @shape: NULL: a new one. */
+static uint32_t *place_of(struct ran_writer *w, uint64_t hash, const struct dmi_trace_shape *shape,
+                          const char *name)
 {
     for (uint32_t i = (uint32_t)hash % w->room;; i = (i + 1) % w->room)
-        if (!w->places[i] || (ran && is_alike(w, shape_at(w, w->places[i] - 1), ran)))
+        if (!w->places[i] || (shape && is_alike(w, shape_at(w, w->places[i] - 1), shape, name)))
             return &w->places[i];
 }
 
@@ -91,36 +102,36 @@ static bool make_room(struct ran_writer *w)
     for (uint32_t i = 0; i < w->n_shapes; i++) {
         const struct dmi_trace_shape *shape = shape_at(w, i);
         const char *name = w->strings.data ? w->strings.data + shape->name_offset : "";
-        *place_of(w, hash_of(shape, name), NULL) = i + 1;
+        *place_of(w, hash_of(shape, name), NULL, NULL) = i + 1;
     }
     return true;
 }
 
 /* A name that the shape before has, mostly; else its bytes stand there once more. */
-static uint32_t add_name(struct ran_writer *w, const struct ran *ran)
+static uint32_t add_name(struct ran_writer *w, const char *name, size_t n)
 {
-    size_t n = ran->shape.name_bytes;
     for (uint32_t i = w->n_shapes; n && i-- > 0 && w->n_shapes - i <= 8;)
         if (shape_at(w, i)->name_bytes == n &&
-            !memcmp(w->strings.data + shape_at(w, i)->name_offset, ran->name, n))
+            !memcmp(w->strings.data + shape_at(w, i)->name_offset, name, n))
             return shape_at(w, i)->name_offset;
     uint32_t offset = n ? (uint32_t)w->strings.n : 0;
-    text_add(&w->strings, ran->name, n);
+    text_add(&w->strings, name, n);
     return offset;
 }
 
 /* Return: its number. */
-static uint32_t add_shape(struct ran_writer *w, const struct ran *ran)
+static uint32_t add_shape(struct ran_writer *w, const struct dmi_trace_shape *like,
+                          const char *name)
 {
-    if (!make_room(w)) {
+    if (w->failed || !make_room(w)) {
         w->failed = true;
         return 0;
     }
-    uint32_t *place = place_of(w, hash_of(&ran->shape, ran->name), ran);
+    uint32_t *place = place_of(w, hash_of(like, name), like, name);
     if (*place)
         return *place - 1;
-    struct dmi_trace_shape shape = ran->shape;
-    shape.name_offset = add_name(w, ran);
+    struct dmi_trace_shape shape = *like;
+    shape.name_offset = add_name(w, name, shape.name_bytes);
     text_add(&w->shapes, (const char *)&shape, sizeof shape);
     if (w->shapes.failed || w->strings.failed) {
         w->failed = true;
@@ -132,18 +143,33 @@ static uint32_t add_shape(struct ran_writer *w, const struct ran *ran)
 
 void ran_add(struct ran_writer *w, const struct ran *ran)
 {
-    uint32_t shape = w->failed ? 0 : add_shape(w, ran);
+    uint32_t shape = add_shape(w, &ran->shape, ran->name);
     w->n++;
     if (w->failed)
         return;
     put(w, COLUMN_SHAPE, shape);
-    put(w, COLUMN_BEGIN, ran->begin_ns);
-    put(w, COLUMN_CORRELATION, ran->correlation);
-    put(w, COLUMN_GRAPH, ran->graph);
-    put(w, COLUMN_NODE, ran->node);
-    put(w, COLUMN_STEP, ran->step);
+    put_difference(w, COLUMN_BEGIN, ran->begin_ns);
+    put_difference(w, COLUMN_CORRELATION, ran->correlation);
+    put_difference(w, COLUMN_GRAPH, ran->graph);
+    put_difference(w, COLUMN_NODE, ran->node);
+    put_difference(w, COLUMN_STEP, ran->step);
     put(w, COLUMN_DURATION, ran->end_ns - ran->begin_ns);
     put(w, COLUMN_BYTES, ran->bytes);
+}
+
+void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
+{
+    uint32_t shape = add_shape(w, &sum->shape, sum->name);
+    w->n++;
+    if (w->failed)
+        return;
+    put(w, SUMS_SHAPE, shape);
+    put_difference(w, SUMS_BEGIN, sum->begin_ns);
+    put_difference(w, SUMS_STEP, sum->step);
+    put(w, SUMS_COUNT, sum->n);
+    put(w, SUMS_SUM, sum->sum_ns);
+    put(w, SUMS_MOST, sum->most_ns);
+    put(w, SUMS_BYTES, sum->bytes);
 }
 
 static size_t column_bytes(const struct ran_writer *w)
@@ -228,7 +254,7 @@ static bool take_number(const uint8_t **at, const uint8_t *end, uint64_t *value)
 /* Where each column begins: after as many numbers as there are records. */
 static bool find_columns(struct ran_reader *r, const uint8_t *at)
 {
-    for (int i = 0; i < RAN_COLUMNS; i++) {
+    for (uint32_t i = 0; i < r->n_columns; i++) {
         r->columns[i] = at;
         for (uint32_t k = 0; k < r->head.n_records; k++) {
             uint64_t value;
@@ -239,9 +265,10 @@ static bool find_columns(struct ran_reader *r, const uint8_t *at)
     return true;
 }
 
-const char *ran_open(struct ran_reader *r, const uint8_t *meta, uint64_t n)
+static const char *open_columns(struct ran_reader *r, uint32_t n_columns, const uint8_t *meta,
+                                uint64_t n)
 {
-    *r = (struct ran_reader){ 0 };
+    *r = (struct ran_reader){ .n_columns = n_columns };
     if (n < sizeof r->head)
         return "the trace has no head";
     memcpy(&r->head, meta, sizeof r->head);
@@ -256,46 +283,82 @@ const char *ran_open(struct ran_reader *r, const uint8_t *meta, uint64_t n)
     r->shapes = meta + sizeof *h;
     r->strings = r->shapes + n_shapes;
     r->end = r->strings + h->n_string_bytes + h->n_column_bytes;
-    if (h->n_records > h->n_column_bytes / RAN_COLUMNS)
+    if (h->n_records > h->n_column_bytes / n_columns)
         return "columns of the trace are shorter than its records";
     return find_columns(r, r->strings + h->n_string_bytes)
                ? NULL
                : "columns of the trace are shorter than its records";
 }
 
-static uint64_t get(struct ran_reader *r, enum column column)
+const char *ran_open(struct ran_reader *r, const uint8_t *meta, uint64_t n)
+{
+    return open_columns(r, RAN_COLUMNS, meta, n);
+}
+
+const char *ran_open_sums(struct ran_reader *r, const uint8_t *meta, uint64_t n)
+{
+    return open_columns(r, SUMS_COLUMNS, meta, n);
+}
+
+static uint64_t get(struct ran_reader *r, int column)
 {
     uint64_t value;
     take_number(&r->columns[column], r->end, &value); /* it is there: find_columns() */
-    if (!is_difference(column))
-        return value;
+    return value;
+}
+
+static uint64_t get_difference(struct ran_reader *r, int column)
+{
+    uint64_t value = get(r, column);
     return r->last[column] += value >> 1 ^ (value & 1 ? UINT64_MAX : 0);
 }
 
-bool ran_next(struct ran_reader *r, struct ran *ran, const char **wrong)
+/* The first column of both forms: its shape, and the name. */
+static bool next_shape(struct ran_reader *r, struct dmi_trace_shape *out, const char **name,
+                       const char **wrong)
 {
     *wrong = NULL;
     if (r->next == r->head.n_records)
         return false;
+    r->next++;
     uint64_t shape = get(r, COLUMN_SHAPE);
     if (shape >= r->head.n_shapes) {
         *wrong = "a record of the trace names no shape";
         return false;
     }
-    memcpy(&ran->shape, r->shapes + shape * r->head.shape_bytes, sizeof ran->shape);
-    if (ran->shape.name_bytes > r->head.n_string_bytes ||
-        ran->shape.name_offset > r->head.n_string_bytes - ran->shape.name_bytes) {
+    memcpy(out, r->shapes + shape * r->head.shape_bytes, sizeof *out);
+    if (out->name_bytes > r->head.n_string_bytes ||
+        out->name_offset > r->head.n_string_bytes - out->name_bytes) {
         *wrong = "a name of the trace lies outside of its strings";
         return false;
     }
-    ran->name = (const char *)r->strings + ran->shape.name_offset;
-    ran->begin_ns = get(r, COLUMN_BEGIN);
-    ran->correlation = get(r, COLUMN_CORRELATION);
-    ran->graph = get(r, COLUMN_GRAPH);
-    ran->node = get(r, COLUMN_NODE);
-    ran->step = get(r, COLUMN_STEP);
+    *name = (const char *)r->strings + out->name_offset;
+    return true;
+}
+
+bool ran_next(struct ran_reader *r, struct ran *ran, const char **wrong)
+{
+    if (!next_shape(r, &ran->shape, &ran->name, wrong))
+        return false;
+    ran->begin_ns = get_difference(r, COLUMN_BEGIN);
+    ran->correlation = get_difference(r, COLUMN_CORRELATION);
+    ran->graph = get_difference(r, COLUMN_GRAPH);
+    ran->node = get_difference(r, COLUMN_NODE);
+    ran->step = get_difference(r, COLUMN_STEP);
     ran->end_ns = ran->begin_ns + get(r, COLUMN_DURATION);
     ran->bytes = get(r, COLUMN_BYTES);
-    r->next++;
+    return true;
+}
+
+bool ran_next_sum(struct ran_reader *r, struct ran_sum *sum, const char **wrong)
+{
+    if (!next_shape(r, &sum->shape, &sum->name, wrong))
+        return false;
+    sum->begin_ns = get_difference(r, SUMS_BEGIN);
+    sum->step = get_difference(r, SUMS_STEP);
+    sum->n = get(r, SUMS_COUNT);
+    sum->sum_ns = get(r, SUMS_SUM);
+    sum->most_ns = get(r, SUMS_MOST);
+    sum->bytes = get(r, SUMS_BYTES);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ran on the device, as the columns of a TRACE chunk: written record by record, read likewise. Records that are alike in all but time
- * share a shape. Pure; the owner's thread. Source: docs/format.md 6.7.
+ * What ran on the device, as the columns of a TRACE chunk, and sums of it, as those of a SUMS chunk: written one by one, read likewise. Records
+ * that are alike in all but time share a shape. Pure; the owner's thread. Source: docs/format.md 6.7, 6.8.
  */
 #ifndef STORAGE_RAN_H
 #define STORAGE_RAN_H
@@ -25,41 +25,58 @@ struct ran {
     uint64_t bytes;               /* of a copy or fill */
 };
 
-#define RAN_COLUMNS 8
+/* What records of one step have in common. */
+struct ran_sum {
+    struct dmi_trace_shape shape; /* as above; without grid, block, context and stream */
+    const char *name;             /* likewise */
+    uint64_t begin_ns;            /* CLOCK_REALTIME: of the first record of the step */
+    uint64_t step;                /* as above */
+    uint64_t n;
+    uint64_t sum_ns,
+        most_ns; /* with DMI_RAN_BUSY: in which one of them ran at least, and the longest time between in which none did */
+    uint64_t bytes; /* with DMI_RAN_BUSY: nanoseconds from the first begin to the last end */
+};
 
-/* Records on their way into a chunk. Accepts being zeroed. */
+#define RAN_COLUMNS  8
+#define SUMS_COLUMNS 7
+
+/* Records or sums, the one or the other, on their way into a chunk. Accepts being zeroed. */
 struct ran_writer {
     struct text columns[RAN_COLUMNS], shapes, strings;
-    uint32_t n, n_shapes, room; /* records; shapes, and places in: */
+    uint32_t n, n_shapes, room; /* records or sums; shapes, and places in: */
     uint32_t *places;           /* by hash; one more than a shape's number, 0: free */
     uint64_t last[RAN_COLUMNS];
     bool failed; /* no memory */
 };
 
-/* One more record. */
+/* One more. */
 void ran_add(struct ran_writer *writer, const struct ran *ran);
+void ran_add_sum(struct ran_writer *writer, const struct ran_sum *sum);
 
 /* Bytes of the chunk so far. */
 size_t ran_bytes(const struct ran_writer *writer);
 
-/* The metadata of what was added, into the empty text @meta; the writer is empty again. Return: false without memory: the records are lost. */
+/* The metadata of what was added, into the empty text @meta; the writer is empty again. Return: false without memory: all of it is lost. */
 bool ran_meta(struct ran_writer *writer, struct text *meta);
 
 /* Frees all. */
 void ran_deinit(struct ran_writer *writer);
 
-/* Records of a chunk, one after the other. */
+/* Records or sums of a chunk, one after the other. */
 struct ran_reader {
     struct dmi_trace_head head;
     const uint8_t *shapes, *strings, *columns[RAN_COLUMNS], *end;
     uint64_t last[RAN_COLUMNS];
-    uint32_t next; /* number of the record that comes next */
+    uint32_t n_columns;
+    uint32_t next; /* number of the one that comes next */
 };
 
-/* The records of @meta, of @n bytes, borrowed. Return: NULL; what is wrong with the chunk, in words. */
+/* The records, or the sums, of @meta, of @n bytes, borrowed. Return: NULL; what is wrong with the chunk, in words. */
 const char *ran_open(struct ran_reader *reader, const uint8_t *meta, uint64_t n);
+const char *ran_open_sums(struct ran_reader *reader, const uint8_t *meta, uint64_t n);
 
 /* The next one. Return: false: there is none, or *@wrong says what is wrong with it and those after it. */
 bool ran_next(struct ran_reader *reader, struct ran *ran, const char **wrong);
+bool ran_next_sum(struct ran_reader *reader, struct ran_sum *sum, const char **wrong);
 
 #endif

@@ -59,6 +59,7 @@ enum dmi_chunk_type {
     DMI_CHUNK_RANGES = 10,        /* what threads of the host did */
     DMI_CHUNK_STEP_TIMES = 11,    /* when steps ran: <dmi/trace.h> */
     DMI_CHUNK_MARKS = 12,         /* what happened to the trace */
+    DMI_CHUNK_SUMS = 15, /* what ran on the device, summed by step and name: <dmi/trace.h> */
 };
 
 /* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When steps ran, as it lies on disk: little-endian, no padding. Host times are nanoseconds of CLOCK_REALTIME. Source and meaning:
- * docs/format.md 6.4 to 6.7.
+ * docs/format.md 6.4 to 6.8.
  */
 #ifndef DMI_TRACE_H
 #define DMI_TRACE_H
@@ -76,6 +76,10 @@ enum dmi_mark_kind {
     DMI_MARK_RAN_LOST = 8,     /* value of these are in no chunk; text: why */
     DMI_MARK_RAN_DROPPED = 9,  /* value records were dropped by CUPTI, and never delivered */
     DMI_MARK_STEPS_ALONE = 10, /* no kernels are traced from here on; text: why */
+    DMI_MARK_RAN_SUMMED = 11,  /* value of those of DMI_MARK_RAN are in sums alone */
+    DMI_MARK_KEPT =
+        12, /* records of steps were stored on demand; text: A:B, numbers from A to before B;
+                           value: steps asked for that were not in memory any more */
 };
 
 /* 6.5. An entry of a MARKS chunk. */
@@ -112,11 +116,14 @@ enum dmi_ran_kind {
     DMI_RAN_KERNEL = 1,
     DMI_RAN_COPY = 2,
     DMI_RAN_FILL = 3,
+    /* of sums alone */
+    DMI_RAN_FURTHER = 4, /* kernels of names that have no sum of their own */
+    DMI_RAN_BUSY = 5,    /* all records of the step together: when one of them at least ran */
 };
 
-/* 6.7. The metadata of a TRACE chunk: this, shapes, strings, columns. */
+/* 6.7, 6.8. The metadata of a TRACE or SUMS chunk: this, shapes, strings, columns. */
 struct dmi_trace_head {
-    uint32_t n_records;
+    uint32_t n_records; /* or sums */
     uint32_t n_shapes;
     uint32_t shape_bytes; /* of each */
     uint32_t n_string_bytes;

@@ -191,8 +191,7 @@ void reader_note_strange(struct reader *r, struct reader_segment *s, struct read
 
 /* ------------------------------------------------------------------------- any chunk but records */
 
-static int (*const adopt_of[])(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
-                               const char **wrong) = {
+static reader_take *const adopt_of[] = {
 #define CHUNK_TYPE(type, of, name, payload, index, repeat, live, adopt, take)                      \
     [DMI_CHUNK_##type] = adopt,
 #include "storage/chunk_types.def"

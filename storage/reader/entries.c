@@ -198,6 +198,23 @@ int reader_take_trace(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
     return 0;
 }
 
+int reader_take_sums(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    struct ran_reader r;
+    *wrong = ran_open_sums(&r, bytes, n_meta);
+    if (*wrong)
+        return 0;
+    struct ran_sum *all = calloc(r.head.n_records + 1ull, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    while (ran_next_sum(&r, &all[c->n_held], wrong))
+        c->n_held++;
+    c->bytes = steal_ptr(owned);
+    c->sums = all;
+    return 0;
+}
+
 void reader_free_held(struct reader_chunk *c)
 {
     free(c->bytes);

@@ -289,6 +289,10 @@ int reader_each_mark(struct err *err, struct reader *reader,
 int reader_each_ran(struct err *err, struct reader *reader,
                     void (*fn)(void *ctx, const struct ran *ran), void *ctx);
 
+/* The same of sums of it by step and name. */
+int reader_each_sum(struct err *err, struct reader *reader,
+                    void (*fn)(void *ctx, const struct ran_sum *sum), void *ctx);
+
 /* How many entries there are of both, by the heads of their chunks. Return: 0 or -errno. */
 int reader_count_trace(struct reader *reader, uint64_t *n_step_times, uint64_t *n_marks);
 

@@ -83,6 +83,7 @@ struct reader_chunk {
         struct reader_range *ranges;
         struct reader_mark *marks;
         struct ran *ran;
+        struct ran_sum *sums;
     };
     size_t n_held;
     struct dmi_span_entry
@@ -383,17 +384,10 @@ uint64_t reader_released_chunks(const struct reader *reader, size_t number);
 
 /* ---- entries.c */
 
-/* Takes over @bytes as the metadata of STEPS. *@wrong: of the first step that was left out. */
-int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
-                      const char **wrong);
-/* Takes over @bytes as the metadata of OUTCOMES, CHANGES, STEP_TIMES, RANGES, TRACE, MARKS. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
-int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
-                         const char **wrong);
-int reader_take_changes(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
-int reader_take_step_times(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
-int reader_take_ranges(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
-int reader_take_trace(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
-int reader_take_marks(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
+/* Takes over @bytes as the metadata of a chunk. *@wrong: of the first entry that was left out. Return: 0 or -ENOMEM. */
+typedef int reader_take(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
+reader_take reader_take_steps, reader_take_outcomes, reader_take_changes, reader_take_step_times,
+    reader_take_ranges, reader_take_trace, reader_take_sums, reader_take_marks;
 /* Frees what the chunk holds, but for metadata of RECORDS. */
 void reader_free_held(struct reader_chunk *chunk);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4 to 6.7. */
+/* When steps ran, and what happened to the trace: chunk by chunk, so that memory does not grow with the run. Source: docs/format.md 6.4 to 6.8. */
 #include "storage/reader/reader_private.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@ struct taker {
     void (*range)(void *ctx, const struct reader_range *range);
     void (*mark)(void *ctx, const struct reader_mark *mark);
     void (*ran)(void *ctx, const struct ran *ran);
+    void (*sum)(void *ctx, const struct ran_sum *sum);
     void *ctx;
 };
 
@@ -22,6 +23,8 @@ static void give(const struct reader_chunk *c, const struct taker *to)
             to->range(to->ctx, &c->ranges[i]);
         else if (to->ran)
             to->ran(to->ctx, &c->ran[i]);
+        else if (to->sum)
+            to->sum(to->ctx, &c->sums[i]);
         else
             to->mark(to->ctx, &c->marks[i]);
     }
@@ -95,6 +98,12 @@ int reader_each_ran(struct err *err, struct reader *r, void (*fn)(void *ctx, con
                     void *ctx)
 {
     return give_all(err, r, DMI_CHUNK_TRACE, &(struct taker){ .ran = fn, .ctx = ctx });
+}
+
+int reader_each_sum(struct err *err, struct reader *r,
+                    void (*fn)(void *ctx, const struct ran_sum *sum), void *ctx)
+{
+    return give_all(err, r, DMI_CHUNK_SUMS, &(struct taker){ .sum = fn, .ctx = ctx });
 }
 
 /* ------------------------------------------------------------------------- how many */

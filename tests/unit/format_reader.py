@@ -12,7 +12,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES, TRACE = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10, 7
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES, TRACE, SUMS = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10, 7, 15
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -48,6 +48,23 @@ def xxh3(data):
 
 def pad8(n):
     return (n + 7) // 8 * 8
+
+
+@dataclasses.dataclass
+class Sum:
+    kind: int
+    name: str
+    device: int
+    static_shared: int
+    dynamic_shared: int
+    registers: int
+    how: int
+    begin: int
+    step: int
+    n: int
+    sum: int
+    most: int
+    n_bytes: int
 
 
 @dataclasses.dataclass
@@ -139,6 +156,7 @@ class Run:
         self.repeated, self.numbered = 0, {}
         self.step_times, self.marks = [], []  # [{field: number}], [(time, value, kind, text)]
         self.ran = []  # [Ran]
+        self.sums = []  # [Sum]
         self.ranges = []  # [(begin, end, step, thread, depth, source, name, facts)]
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
@@ -257,6 +275,8 @@ class Run:
             self.read_trace(kind, meta)
         elif kind == TRACE:
             self.read_ran(meta)
+        elif kind == SUMS:
+            self.read_sums(meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
             expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
@@ -443,15 +463,15 @@ class Run:
             expect(at + n_text <= n_strings and (n_text or not at), "a mark's text")
             self.marks.append((*mark, strings[at:at + n_text].decode()))
 
-    # 6.7
-    def read_ran(self, meta):
-        n, n_shapes, size, n_strings, n_columns = TRACE_HEAD.unpack_from(meta)
+    # 6.7, 6.8: the rows of the columns, with shape and name in place of the first one
+    def read_columns(self, meta, n_columns, differences):
+        n, n_shapes, size, n_strings, n_column_bytes = TRACE_HEAD.unpack_from(meta)
         expect(size >= SHAPE.size and size % 8 == 0, "a shape's size")
-        expect(TRACE_HEAD.size + n_shapes * size + n_strings + n_columns == len(meta), "sizes of a trace")
+        expect(TRACE_HEAD.size + n_shapes * size + n_strings + n_column_bytes == len(meta), "sizes of a trace")
         strings_at = TRACE_HEAD.size + n_shapes * size
         strings, at = meta[strings_at:strings_at + n_strings], strings_at + n_strings
         columns = []
-        for column in range(8):
+        for column in range(n_columns):
             numbers, last = [], 0
             for _ in range(n):
                 value = shift = 0
@@ -462,16 +482,27 @@ class Run:
                     if meta[at - 1] < 128:
                         break
                 expect(value < 2**64, "a number of the trace")
-                if 1 <= column <= 5:
+                if column in differences:
                     last = value = (last + (value >> 1 ^ -(value & 1))) % 2**64
                 numbers.append(value)
             columns.append(numbers)
-        for shape, begin, correlation, graph, node, step, duration, n_bytes in zip(*columns, strict=True):
+        for shape, *row in zip(*columns, strict=True):
             expect(shape < n_shapes, "a record's shape")
-            kind, name_at, n_name, device, context, stream, *more = SHAPE.unpack_from(meta, TRACE_HEAD.size + shape * size)
+            kind, name_at, n_name, *more = SHAPE.unpack_from(meta, TRACE_HEAD.size + shape * size)
             expect(name_at + n_name <= n_strings, "a name of the trace")
-            self.ran.append(Ran(kind, strings[name_at:name_at + n_name].decode(), device, context, stream, tuple(more[0:3]), tuple(more[3:6]), *more[6:],
+            yield kind, strings[name_at:name_at + n_name].decode(), more, row
+
+    # 6.7
+    def read_ran(self, meta):
+        for kind, name, more, (begin, correlation, graph, node, step, duration, n_bytes) in self.read_columns(meta, 8, range(1, 6)):
+            self.ran.append(Ran(kind, name, *more[:3], tuple(more[3:6]), tuple(more[6:9]), *more[9:],
                                 begin, (begin + duration) % 2**64, correlation, graph, node, step, n_bytes))
+
+    # 6.8
+    def read_sums(self, meta):
+        for kind, name, more, row in self.read_columns(meta, 7, range(1, 3)):
+            expect(not any(more[1:9]), "what a sum has no place, grid and block of")
+            self.sums.append(Sum(kind, name, more[0], *more[9:], *row))
 
     # 7
     def check_footer(self, meta, first, rows):

@@ -6,6 +6,7 @@
  *     trace/               a run of one step with records, times of three steps and all kinds of marks
  *     ranges/              a run with three ranges; by `--write-ranges DIR`, as trace-invalid/range_text.dmi
  *     ran/                 a run with six records of what ran; by `--write-ran DIR`, as trace-invalid/ran_shape.dmi
+ *     sums/                a run with sums of two steps; by `--write-sums DIR`, as trace-invalid/sums_column.dmi
  *     trace-invalid/X.dmi  its segment with one thing wrong in its trace; X says what
  *     trace-unknown/X.dmi  likewise, with something that a later program of the same version may write
  */
@@ -424,6 +425,107 @@ START_TEST(the_golden_records_of_what_ran_read_as_they_did)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- sums */
+
+/* Two steps and what is of none: each has a sum of all, of two kernels, of further ones and of copies. */
+static struct ran_sum sum_of(uint64_t i)
+{
+    static const uint32_t kinds[] = { DMI_RAN_BUSY, DMI_RAN_KERNEL, DMI_RAN_KERNEL, DMI_RAN_FURTHER,
+                                      DMI_RAN_COPY };
+    uint32_t kind = kinds[i % 5];
+    struct ran_sum s = { .shape = { .kind = kind,
+                                    .device = kind == DMI_RAN_BUSY ? 0 : 1,
+                                    .static_shared = kind == DMI_RAN_KERNEL ? 48 : 0,
+                                    .registers = kind == DMI_RAN_KERNEL ? 40 : 0,
+                                    .how = kind == DMI_RAN_COPY ? 2 : 0 },
+                         .name = kind == DMI_RAN_KERNEL ? ran_names[i % 5 - 1] : "",
+                         .begin_ns = 1700000000000000000 + 1000 * (i / 5),
+                         .step = i < 10 ? DMI_RAN_FIRST + 7 + i / 5 : DMI_RAN_OUTSIDE,
+                         .n = 3 * i + 1,
+                         .sum_ns = i == 6 ? UINT64_MAX : 1000 * i,
+                         .most_ns = 70 * i,
+                         .bytes = kind == DMI_RAN_COPY || kind == DMI_RAN_BUSY ? 4096 + i : 0 };
+    s.shape.name_bytes = (uint32_t)strlen(s.name);
+    return s;
+}
+
+static void add_sums(struct ran_writer *writer, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        struct ran_sum s = sum_of(i);
+        ran_add_sum(writer, &s);
+    }
+    ck_assert_uint_eq(writer->n_shapes, n < 5 ? n : 5);
+}
+
+static void append_sums(struct run *run, uint64_t n)
+{
+    struct ran_writer writer = { 0 };
+    struct text meta = { 0 };
+    add_sums(&writer, n);
+    ck_assert(ran_meta(&writer, &meta));
+    ck_assert_int_eq(run_append_meta(run, DMI_CHUNK_SUMS, &meta), 0);
+    ran_deinit(&writer);
+}
+
+static void take_sum(void *ctx, const struct ran_sum *s)
+{
+    struct ran_sum want = sum_of((*(uint64_t *)ctx)++);
+    want.shape.name_offset = s->shape.name_offset;
+    ck_assert_mem_eq(&s->shape, &want.shape, sizeof want.shape);
+    ck_assert_mem_eq(s->name, want.name, want.shape.name_bytes);
+    ck_assert(s->begin_ns == want.begin_ns && s->step == want.step && s->n == want.n &&
+              s->sum_ns == want.sum_ns && s->most_ns == want.most_ns && s->bytes == want.bytes);
+}
+
+static uint64_t read_sums(struct reader *reader)
+{
+    struct err err = { 0 };
+    uint64_t n = 0;
+    ck_assert_int_eq(reader_each_sum(&err, reader, take_sum, &n), 0);
+    return n;
+}
+
+START_TEST(sums_read_as_they_were_written)
+{
+    struct run *run = kit_open(out, 0);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    append_sums(run, 15);
+    append_ran(run, 0, 3, false);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(read_sums(reader), 15);
+    ck_assert_uint_eq(read_ran(reader, false), 3);
+}
+END_TEST
+
+START_TEST(the_golden_sums_read_as_they_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = read_golden("sums");
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(read_sums(reader), 15);
+    _cleanup_(reader_closep) struct reader *wrong = read_golden("trace-invalid/sums_column.dmi");
+    ck_assert_uint_eq(kit_damage(wrong, NULL), 1);
+    ck_assert_uint_eq(read_sums(wrong), 0);
+}
+END_TEST
+
+START_TEST(sizes_of_sums_must_fit)
+{
+    struct ran_writer writer = { 0 };
+    struct text meta = { 0 };
+    struct ran_reader reader;
+    add_sums(&writer, 6);
+    ck_assert(ran_meta(&writer, &meta));
+    for (size_t n = 0; n <= meta.n; n++)
+        ck_assert(!ran_open_sums(&reader, (const uint8_t *)meta.data, n) == (n == meta.n));
+    ck_assert_ptr_nonnull(ran_open(&reader, (const uint8_t *)meta.data, meta.n));
+    text_deinit(&meta);
+    ran_deinit(&writer);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- what is wrong */
 
 /* No metadata that is cut short, or has a byte more, is taken. */
@@ -637,6 +739,31 @@ START_TEST(write_golden_ran)
 }
 END_TEST
 
+/* A run with sums, and its segment with a column that ends before its last number. */
+START_TEST(write_golden_sums)
+{
+    char path[4096];
+    struct run *run = kit_open(golden_target, 0);
+    append_sums(run, 15);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/sums", golden_target);
+    ck_assert_int_eq(rename(made, path), 0);
+    size_t n;
+    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
+    uint8_t *at = data + sizeof(struct dmi_segment_header);
+    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_SUMS)
+        at += chunk_size(at);
+    struct dmi_chunk_header h;
+    memcpy(&h, at, sizeof h);
+    at[sizeof h + h.n_meta - 1] |= 0x80;
+    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(at, &h, sizeof h);
+    kit_store(golden_target, "sums_column.dmi", data, (size_t)(at - data) + chunk_size(at));
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     Suite *suite = suite_create("storage_trace");
@@ -651,11 +778,17 @@ int main(int argc, char **argv)
     } else if (argc == 3 && !strcmp(argv[1], "--write-ran")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_ran);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-sums")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_sums);
     } else {
         tcase_add_loop_test(tc, what_ran_reads_as_it_was_written, 0, 2);
         tcase_add_test(tc, a_kernel_takes_few_bytes);
         tcase_add_test(tc, the_golden_records_of_what_ran_read_as_they_did);
         tcase_add_test(tc, sizes_of_what_ran_must_fit);
+        tcase_add_test(tc, sums_read_as_they_were_written);
+        tcase_add_test(tc, the_golden_sums_read_as_they_did);
+        tcase_add_test(tc, sizes_of_sums_must_fit);
         tcase_add_test(tc, times_and_marks_read_as_they_were_written);
         tcase_add_test(tc, retention_deletes_times_with_their_segment_alone);
         tcase_add_test(tc, a_killed_process_leaves_what_it_appended);

@@ -336,14 +336,14 @@ static void add_mark(void *ctx, const struct reader_mark *mark)
     text_add(&t->entries, (const char *)&at, sizeof at);
 }
 
-static int write_ran(struct trace_copy *t)
+static int write_ran(struct trace_copy *t, uint16_t type)
 {
     struct text meta = { 0 };
     if (!t->ran.n)
         return 0;
     if (!ran_meta(&t->ran, &meta))
         return no_room(t->err);
-    return append_meta(t->err, t->recovery, DMI_CHUNK_TRACE, &meta);
+    return append_meta(t->err, t->recovery, type, &meta);
 }
 
 static void add_ran(void *ctx, const struct ran *ran)
@@ -351,14 +351,27 @@ static void add_ran(void *ctx, const struct ran *ran)
     struct trace_copy *t = ctx;
     ran_add(&t->ran, ran);
     if (!t->result && ran_bytes(&t->ran) > MOST_WAITING)
-        t->result = write_ran(t);
+        t->result = write_ran(t, DMI_CHUNK_TRACE);
 }
 
+static void add_sum(void *ctx, const struct ran_sum *sum)
+{
+    struct trace_copy *t = ctx;
+    ran_add_sum(&t->ran, sum);
+    if (!t->result && ran_bytes(&t->ran) > MOST_WAITING)
+        t->result = write_ran(t, DMI_CHUNK_SUMS);
+}
+
+/* Records of what ran, then sums of it. */
 static int copy_ran(struct trace_copy *t)
 {
     int r = reader_each_ran(t->err, t->recovery->reader, add_ran, t);
     if (!r && !(r = t->result))
-        r = write_ran(t);
+        r = write_ran(t, DMI_CHUNK_TRACE);
+    if (!r)
+        r = reader_each_sum(t->err, t->recovery->reader, add_sum, t);
+    if (!r && !(r = t->result))
+        r = write_ran(t, DMI_CHUNK_SUMS);
     ran_deinit(&t->ran);
     return r;
 }
