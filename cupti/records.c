@@ -19,6 +19,11 @@ static uint32_t u32_at(const uint8_t *record, size_t offset)
     return value;
 }
 
+bool records_is_own(const char *name)
+{
+    return name && !strncmp(name, "dmi_", 4);
+}
+
 /* CUpti_ActivityKernel8 to 13 */
 static void read_kernel(const uint8_t *r, struct records_event *e)
 {

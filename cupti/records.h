@@ -32,6 +32,9 @@ struct records_event {
         name; /* of a kernel, mangled; NULL: not said. CUPTI's: borrowed while its module is loaded */
 };
 
+/* Is it a kernel that this library launches itself? @name: NULL: not said. */
+bool records_is_own(const char *name);
+
 /* What came of a buffer. */
 struct records_walk {
     uint64_t n;         /* records that the walker found */

@@ -4,14 +4,14 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "cupti/layouts.h"
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
 #include "preload/trace/join.h"
 #include "preload/trace/lanes.h"
+#include "preload/trace/ran_chunks.h"
 #include "preload/trace/steps.h"
-#include "storage/ran.h"
+#include "preload/trace/sums.h"
 
 #include <dmi/format.h>
 
@@ -19,13 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIABLE   "DMI_CUPTI"
-#define FLUSH_NS   50000000u
-#define MOST_BYTES 262144u /* of a chunk */
-#define FEW        10000u  /* records of which a share says nothing yet */
+#define VARIABLE "DMI_CUPTI"
+#define FLUSH_NS 50000000u
+#define FEW      10000u /* records of which a share says nothing yet */
 
 static struct activity {
-    bool wanted;
+    enum activity_tier tier;
     int claimed;    /* 1: a thread starts it, or has; atomic */
     int started;    /* 1: it was tried. Released by activity_start(), acquired by collects() */
     struct err why; /* steps are alone; code 0: they are not. Written before @started, and stays */
@@ -33,24 +32,28 @@ static struct activity {
 
     /* the collector's */
     struct join *join;
-    struct ran_writer writer;
+    struct sums sums;          /* of both tiers */
+    struct ran_chunks records; /* of the tier full */
+    struct ran_chunks summed;  /* of the tier kernels */
     struct trace_clock clock;
     uint64_t flush_ns;
-    uint64_t no_memory, refused; /* records that are in no chunk */
-    uint64_t n_doubts;           /* runs and numbers of steps that were lost so far */
-    uint64_t n_lost;             /* all that was lost when it was last looked at */
-} activity;
+    uint64_t no_memory; /* records that were never dealt */
+    uint64_t n_doubts;  /* runs and numbers of steps that were lost so far */
+    uint64_t n_lost;    /* all that was lost when it was last looked at */
+    char dearest[192];
+} activity = { .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
 
 /* ------------------------------------------------------------------------- start */
 
-void activity_want(void)
+void activity_want(enum activity_tier tier)
 {
-    activity.wanted = true;
+    activity.tier = tier;
 }
 
-bool activity_wanted(void)
+const char *activity_tier(void)
 {
-    return activity.wanted;
+    static const char *const names[] = { "steps", "kernels", "full" };
+    return names[activity.tier];
 }
 
 static int cuda_major(void)
@@ -70,10 +73,10 @@ static int start(struct err *err)
 
 void activity_start(void)
 {
-    if (!activity.wanted || !cuda_major() || atomic_exchange_acq_rel(&activity.claimed, 1))
+    if (!activity.tier || !cuda_major() || atomic_exchange_acq_rel(&activity.claimed, 1))
         return;
     if (start(&activity.why)) {
-        log_line("DMI_TRACE=full: %s; steps alone are traced", activity.why.msg);
+        log_line("DMI_TRACE=%s: %s; steps alone are traced", activity_tier(), activity.why.msg);
     } else {
         log_line("what runs on the device is traced, by %s", tracer_path());
         if (!tracer_knows_layouts())
@@ -91,12 +94,19 @@ static bool collects(void)
     return atomic_load_acquire(&activity.started) && !activity.why.code; /* of activity_start() */
 }
 
+/* In the manifest, too: a user may have asked for more. */
+static void mark_alone(const char *why, activity_mark *mark)
+{
+    mark(DMI_MARK_STEPS_ALONE, 0, why);
+    run_problem(session.run, NULL, "steps_alone", why);
+}
+
 static void say_alone(activity_mark *mark)
 {
     bool alone =
         atomic_load_acquire(&activity.started) && activity.why.code; /* of activity_start() */
     if (alone && !activity.marked)
-        mark(DMI_MARK_STEPS_ALONE, 0, activity.why.msg);
+        mark_alone(activity.why.msg, mark);
     activity.marked = alone;
 }
 
@@ -137,7 +147,7 @@ static void give_up(const char *why, activity_mark *mark)
     lanes_use(false);
     tracer_stop();
     log_line("trace: %s; steps alone are traced from here on", why);
-    mark(DMI_MARK_STEPS_ALONE, 0, why);
+    mark_alone(why, mark);
 }
 
 static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark)
@@ -150,71 +160,37 @@ static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark
         give_up("one in a hundred of CUPTI's records has no times", mark);
 }
 
-/* ------------------------------------------------------------------------- chunks */
-
-static void write_chunk(void)
-{
-    struct text meta = { 0 };
-    uint32_t n = activity.writer.n;
-    if (!n)
-        return;
-    if (!ran_meta(&activity.writer, &meta)) {
-        activity.no_memory += n;
-        return;
-    }
-    int r = run_append_meta(session.run, DMI_CHUNK_TRACE, &meta);
-    activity.refused += r ? n : 0;
-    if (r && session_write_failed(-r))
-        log_line("cannot write the trace: %s; what ran on the device may be lost", strerror(-r));
-}
-
-static uint32_t kind_of(uint32_t kind)
-{
-    switch (kind) {
-    case LAYOUTS_KERNEL: return DMI_RAN_KERNEL;
-    case LAYOUTS_SET: return DMI_RAN_FILL;
-    default: return DMI_RAN_COPY;
-    }
-}
-
-static void store(const struct records_event *e, uint64_t step)
-{
-    const char *name = e->kind == LAYOUTS_KERNEL && e->name ? e->name : "";
-    struct ran ran = { .shape = { .kind = kind_of(e->kind),
-                                  .name_bytes = (uint32_t)strlen(name),
-                                  .device = e->device,
-                                  .context = e->context,
-                                  .stream = e->stream,
-                                  .static_shared = e->static_shared,
-                                  .dynamic_shared = e->dynamic_shared,
-                                  .registers = e->registers,
-                                  .how = e->how },
-                       .name = name,
-                       .begin_ns = e->begin_ns,
-                       .end_ns = e->end_ns,
-                       .step = step,
-                       .correlation = e->correlation,
-                       .graph = e->graph,
-                       .node = e->node,
-                       .bytes = e->bytes };
-    memcpy(ran.shape.grid, e->grid, sizeof e->grid);
-    memcpy(ran.shape.block, e->block, sizeof e->block);
-    ran_add(&activity.writer, &ran);
-    if (ran_bytes(&activity.writer) >= MOST_BYTES)
-        write_chunk();
-}
-
 /* ------------------------------------------------------------------------- rounds */
+
+static void take_dealt(const struct records_event *event, uint64_t step)
+{
+    sums_take(&activity.sums, event, step);
+    if (activity.tier == ACTIVITY_FULL)
+        ran_chunks_record(&activity.records, event, step);
+}
 
 static void deal(bool last, activity_mark *mark)
 {
-    static const struct join_calls calls = { .open = lanes_open, .take = store };
+    static const struct join_calls calls = { .open = lanes_open, .take = take_dealt };
     lanes_take(last, steps_deal(), take_run);
     tracer_take(take_event, NULL);
     struct tracer_counts counts = tracer_counts();
     look_for_doubts(&counts);
     look_for_nonsense(&counts, mark);
     join_deal(activity.join, &calls, last);
+}
+
+/* @second: a second is over. In the tier full sums are for the log alone. */
+static void write_sums(bool second, bool all)
+{
+    bool kernels = activity.tier == ACTIVITY_KERNELS;
+    sums_round(&activity.sums, second, all, kernels ? &activity.summed : NULL);
+}
+
+static void write_chunks(void)
+{
+    ran_chunks_write(&activity.records);
+    ran_chunks_write(&activity.summed);
 }
 
 void activity_round(const struct trace_clock *clock, bool write, activity_mark *mark)
@@ -228,9 +204,10 @@ void activity_round(const struct trace_clock *clock, bool write, activity_mark *
         activity.flush_ns = now;
         tracer_flush(false);
         deal(false, mark);
+        write_sums(write, false);
     }
     if (write)
-        write_chunk();
+        write_chunks();
 }
 
 static void mark_lost(activity_mark *mark, uint64_t n, const char *why)
@@ -251,6 +228,34 @@ static void say_account(const struct join *join)
             (unsigned long long)join_unnamed(join));
 }
 
+/* Where records go decides what is lost. */
+static void mark_account(activity_mark *mark)
+{
+    const bool kernels = activity.tier == ACTIVITY_KERNELS;
+    const struct ran_chunks *to = kernels ? &activity.summed : &activity.records;
+    struct tracer_counts c = tracer_counts();
+    uint64_t no_memory =
+        activity.no_memory + to->no_memory + (kernels ? activity.sums.no_memory : 0);
+    mark(DMI_MARK_RAN, (int64_t)c.walk.n, "");
+    if (kernels)
+        mark(DMI_MARK_RAN_SUMMED, (int64_t)(to->stored - activity.records.stored), "");
+    mark_lost(mark, c.walk.n_no_time, "they have no times");
+    mark_lost(mark, c.walk.n_unread, "they are of other kinds");
+    mark_lost(mark, no_memory, "no memory");
+    mark_lost(mark, to->refused, "the disk refused them");
+    if (c.dropped)
+        mark(DMI_MARK_RAN_DROPPED, (int64_t)c.dropped, "");
+}
+
+static void forget(void)
+{
+    sums_deinit(&activity.sums);
+    ran_chunks_deinit(&activity.records);
+    ran_chunks_deinit(&activity.summed);
+    join_free(activity.join);
+    activity.join = NULL;
+}
+
 void activity_finish(const struct trace_clock *clock, activity_mark *mark)
 {
     activity.clock = *clock;
@@ -260,26 +265,24 @@ void activity_finish(const struct trace_clock *clock, activity_mark *mark)
     lanes_use(false);
     tracer_flush(true);
     deal(true, mark);
-    write_chunk();
+    write_sums(true, true);
+    write_chunks();
     tracer_stop();
-    struct tracer_counts c = tracer_counts();
-    mark(DMI_MARK_RAN, (int64_t)c.walk.n, "");
-    mark_lost(mark, c.walk.n_no_time, "they have no times");
-    mark_lost(mark, c.walk.n_unread, "they are of other kinds");
-    mark_lost(mark, activity.no_memory, "no memory");
-    mark_lost(mark, activity.refused, "the disk refused them");
-    if (c.dropped)
-        mark(DMI_MARK_RAN_DROPPED, (int64_t)c.dropped, "");
+    mark_account(mark);
     say_account(activity.join);
-    join_free(activity.join);
-    ran_deinit(&activity.writer);
-    activity.join = NULL;
+    sums_dearest(&activity.sums, activity.dearest, sizeof activity.dearest);
+    forget();
+}
+
+const char *activity_dearest(void)
+{
+    return activity.dearest;
 }
 
 void activity_reset(void)
 {
     /* what the parent's collector had stays in its memory, unread */
-    activity = (struct activity){ 0 };
+    activity = (struct activity){ .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
     lanes_reset();
     tracer_reset();
 }

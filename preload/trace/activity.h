@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tier full: what ran on the device, from CUPTI's records, each with its step, into TRACE chunks. Where CUPTI cannot be had, or what it
- * says cannot be believed, steps alone go on, and log and marks say why. Thread: the collector, where nothing else is said.
+ * The tiers kernels and full: what ran on the device, from CUPTI's records, each with its step: sums of it into SUMS chunks, or all of it into TRACE
+ * chunks. Where CUPTI cannot be had, or what it says cannot be believed, steps alone go on, and log, manifest and marks say why.
+ * Thread: the collector, where nothing else is said.
  */
 #ifndef PRELOAD_TRACE_ACTIVITY_H
 #define PRELOAD_TRACE_ACTIVITY_H
@@ -13,16 +14,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum activity_tier {
+    ACTIVITY_NONE, /* steps alone */
+    ACTIVITY_KERNELS,
+    ACTIVITY_FULL,
+};
+
 /* What is to stand in a mark. */
 typedef void activity_mark(enum dmi_mark_kind kind, int64_t value, const char *text);
 
-/* The tier is asked for: known before the collector begins. Thread: lifecycle.c's. */
-void activity_want(void);
+/* The tier that is asked for: known before the collector begins. Thread: lifecycle.c's. */
+void activity_want(enum activity_tier tier);
 
-/* Is it, or was it until it ended? Thread: any. */
-bool activity_wanted(void);
+/* The name of the tier. Thread: any. */
+const char *activity_tier(void);
 
-/* CUPTI is looked for and records from here on, if the tier is asked for: once, when cuInit has succeeded. Thread: the one that called that. */
+/* CUPTI is looked for and records from here on, if a tier asks for it: once, when cuInit has succeeded. Thread: the one that called that. */
 void activity_start(void);
 
 /* The step of @deal is step @number of the trace. */
@@ -33,6 +40,9 @@ void activity_round(const struct trace_clock *clock, bool write, activity_mark *
 
 /* The last round: all that CUPTI has is flushed, and the account is marked. */
 void activity_finish(const struct trace_clock *clock, activity_mark *mark);
+
+/* Which kernels took the most time, for the log; "": none ran, or steps are alone. After activity_finish(). */
+const char *activity_dearest(void);
 
 /* After fork, in the child. */
 void activity_reset(void);

@@ -274,7 +274,7 @@ static void *collector_main(void *arg)
     session_attach();
     priority_lower();
     collector.write_ns = clock_mono_ns();
-    mark(DMI_MARK_BEGUN, 0, activity_wanted() ? "full" : "steps");
+    mark(DMI_MARK_BEGUN, 0, activity_tier());
     uint64_t seen = 0;
     while (round_of(clock_mono_ns()))
         seen = nap(seen);
@@ -307,7 +307,7 @@ static const char *source_words(void)
 static void say_summary(void)
 {
     static char lines[SUMMARY_LINES][SUMMARY_BYTES];
-    size_t n = summary_lines(&collector.summary, collector.lost, source_words(),
+    size_t n = summary_lines(&collector.summary, collector.lost, source_words(), activity_dearest(),
                              run_path(session.run), lines);
     for (size_t i = 0; i < n; i++)
         log_line("%s", lines[i]);

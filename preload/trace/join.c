@@ -120,12 +120,6 @@ static const char *keep_name(struct join *j, const char *name, uint64_t hash)
     }
 }
 
-/* Kernels that the library launches itself are not counted. */
-static bool is_own(const char *name)
-{
-    return !strncmp(name, "dmi_", 4);
-}
-
 static struct item item_of(struct join *j, const struct records_event *event)
 {
     struct item item = { .event = *event, .round = j->round };
@@ -137,8 +131,8 @@ static struct item item_of(struct join *j, const struct records_event *event)
     }
     if (event->graph)
         item.name = JOIN_GRAPH;
-    else if (kernel && !(event->name && is_own(event->name)))
-        item.name = name ? name : 1; /* it counts, and fits no name */
+    else if (kernel && !records_is_own(event->name)) /* DMI's own are not counted */
+        item.name = name ? name : 1;                 /* it counts, and fits no name */
     return item;
 }
 

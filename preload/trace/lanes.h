@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launches by thread and stream, for the tier full: what join.h deals the device's records by. A launch adds to memory of its own thread; the
+ * Launches by thread and stream, for the tiers kernels and full: what join.h deals the device's records by. A launch adds to memory of its own thread; the
  * first one for a step, in a stream, takes a lock, which is never held across a call of the driver's or of CUPTI's.
  */
 #ifndef PRELOAD_TRACE_LANES_H

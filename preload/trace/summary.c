@@ -54,14 +54,20 @@ uint64_t summary_quantile(const struct summary_times *t, double share)
     return 0;
 }
 
-static void line_of_times(char *to, const char *where, const struct summary_times *t)
+static double quantile_ms(const struct summary_times *t, double share)
 {
-    if (t->n)
-        snprintf(to, SUMMARY_BYTES, "trace: a step takes %.3f ms %s (median), %.3f ms (p99)",
-                 (double)summary_quantile(t, 0.5) / 1e6, where,
-                 (double)summary_quantile(t, 0.99) / 1e6);
+    return (double)summary_quantile(t, share) / 1e6;
+}
+
+static void line_of_times(char *to, const struct summary *s)
+{
+    int n = snprintf(to, SUMMARY_BYTES, "trace: a step takes %.3f ms on the host (p99 %.3f)",
+                     quantile_ms(&s->host, 0.5), quantile_ms(&s->host, 0.99));
+    if (s->device.n)
+        snprintf(to + n, SUMMARY_BYTES - (size_t)n, ", %.3f ms on the device (p99 %.3f)",
+                 quantile_ms(&s->device, 0.5), quantile_ms(&s->device, 0.99));
     else
-        snprintf(to, SUMMARY_BYTES, "trace: no step has a time %s", where);
+        snprintf(to + n, SUMMARY_BYTES - (size_t)n, "; none has a time on the device");
 }
 
 static void line_of_idle(char *to, const struct summary *s)
@@ -74,7 +80,8 @@ static void line_of_idle(char *to, const struct summary *s)
              (double)s->graphs / each, (double)s->own / each);
 }
 
-size_t summary_lines(const struct summary *s, uint64_t lost, const char *source, const char *path,
+size_t summary_lines(const struct summary *s, uint64_t lost, const char *source,
+                     const char *dearest, const char *path,
                      char lines[SUMMARY_LINES][SUMMARY_BYTES])
 {
     if (!s->steps) {
@@ -87,9 +94,11 @@ size_t summary_lines(const struct summary *s, uint64_t lost, const char *source,
              "trace: %" PRIu64 " steps, begun by %s; %" PRIu64
              " of them with a time on the device; %" PRIu64 " lost",
              s->steps, source ? source : "nothing", s->timed, lost);
-    line_of_times(lines[1], "on the device", &s->device);
-    line_of_times(lines[2], "on the host", &s->host);
-    line_of_idle(lines[3], s);
-    snprintf(lines[4], SUMMARY_BYTES, "trace: dmi-trace steps %s", path);
-    return SUMMARY_LINES;
+    line_of_times(lines[1], s);
+    line_of_idle(lines[2], s);
+    size_t n = 3;
+    if (*dearest)
+        snprintf(lines[n++], SUMMARY_BYTES, "trace: of the time of kernels %s", dearest);
+    snprintf(lines[n++], SUMMARY_BYTES, "trace: dmi-trace steps %s", path);
+    return n;
 }

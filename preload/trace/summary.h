@@ -34,10 +34,12 @@ uint64_t summary_quantile(const struct summary_times *times, double share);
 
 /**
  * summary_lines() - sentences for the log
- * @lost: steps that are in no file; @source: what begins steps, in words, NULL: none came; @path: of the run
+ * @lost: steps that are in no file; @source: what begins steps, in words, NULL: none came; @dearest: the kernels with the most time, "": not
+ * known; @path: of the run
  * Return: how many lines there are.
  */
 size_t summary_lines(const struct summary *summary, uint64_t lost, const char *source,
-                     const char *path, char lines[SUMMARY_LINES][SUMMARY_BYTES]);
+                     const char *dearest, const char *path,
+                     char lines[SUMMARY_LINES][SUMMARY_BYTES]);
 
 #endif

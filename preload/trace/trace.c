@@ -23,15 +23,15 @@ static struct {
 
 static bool is_tier(const char *tier)
 {
-    if (!strcmp(tier, "full"))
-        activity_want();
-    else if (!strcmp(tier, "kernels"))
-        log_line(VARIABLE "=kernels: this version has the tiers steps and full; steps is used");
-    else if (strcmp(tier, "steps")) {
-        log_line(VARIABLE "=%s is no tier: expected steps or full; nothing is traced", tier);
-        return false;
+    static const char *const names[] = { "steps", "kernels", "full" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(tier, names[i]))
+            continue;
+        activity_want((enum activity_tier)i);
+        return true;
     }
-    return true;
+    log_line(VARIABLE "=%s is no tier: expected steps, kernels or full; nothing is traced", tier);
+    return false;
 }
 
 void trace_read(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The trace of a process: when its steps ran. DMI_TRACE says which tier: `steps` takes no more than a pair of timing events a step,
- * `full` takes CUPTI's records too.
+ * `kernels` and `full` take CUPTI's records too.
  * Thread: lifecycle.c's.
  */
 #ifndef PRELOAD_TRACE_TRACE_H

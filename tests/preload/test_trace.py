@@ -123,7 +123,7 @@ def test_where_nothing_begins_a_step_the_run_says_so(bench):
     for value, words in (("kernel:(", "it begins no step"), ("module", "is none of graph, kernel:PATTERN, range:PATTERN")):
         result = alike(bench, value, script, None, DMI_TRACE="steps", DMI_TRACE_STEP=value)
         bench.check(words in result.stderr and not traced(result).step_times, f"{value} is refused by name", result.stderr)
-    for value, words in (("kernels", "has the tiers steps and full; steps is used"), ("fast", "is no tier")):
+    for value, words in (("kernels", "steps alone are traced"), ("fast", "is no tier")):
         result = alike(bench, value, script, None, DMI_TRACE=value)
         bench.check(words in result.stderr and bool(result.folders) == (value == "kernels"), f"the tier {value}", result.stderr)
 
@@ -286,7 +286,7 @@ def test_dmi_run_traces(tmp_path):
     assert (group["phase"], group["rows"], group["steps"], group["launches"]) == ("mixed", 4, 1, 4.0)
     each = subprocess.run([DMI_TRACE, "steps", "--each", tmp_path / "out"], text=True, capture_output=True, check=True).stdout
     assert each.splitlines()[-1].split()[:4] == ["0", "0", "mixed", "4"]
-    for words, told in ((["--trace=kernels"], "--trace=kernels: expected steps"), (["--trace", "--edits", "x"], "no HookSpec"),
+    for words, told in ((["--trace=fast"], "--trace=fast: expected steps, kernels or full"), (["--trace", "--edits", "x"], "no HookSpec"),
                         (["--trace", "--check"], "no HookSpec")):
         done = subprocess.run([DMI_RUN, *words, "--", "true"], env=env, text=True, capture_output=True, check=False)
         assert done.returncode == 2 and told in done.stderr, (words, done.stderr)

@@ -116,7 +116,7 @@ def test_bad_input_is_one_sentence(check, tmp_path):
     empty, alone = make(tmp_path / "empty", "step 0"), make(tmp_path / "alone", "step 0", "alone there is no libcupti.so.13")
     for words, sentence in (((a,), "diff: expected two runs"), ((a, a, a), "diff: expected two runs"), ((a, a, "--each"), "diff takes --steps and --json alone"),
                             ((a, a, "--steps", "x"), "--steps: expected A:B"), ((a, tmp_path / "none"), "none"),
-                            ((a, empty), f"{empty} holds no kernel, copy or fill: dmi-run --trace=full stores them"),
+                            ((a, empty), f"{empty} holds no kernel, copy or fill: dmi-run --trace stores them"),
                             ((alone, a), f"{alone}: steps alone were traced: there is no libcupti.so.13"),
                             ((a, empty, "--steps", "7:8"), f"{a} has none of the steps of --steps")):
         done = diff(*words, status=2)

@@ -69,9 +69,10 @@ static const char usage[] =
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
     "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
-    "  --trace            store when each step ran, on the host and on the device "
-    "(docs/trace.md);\n"
-    "                     --trace=full: what ran on the device, too, by CUPTI\n"
+    "  --trace            store when each step ran, on the host and on the device, and sums of "
+    "the\n"
+    "                     kernels that ran in it, by CUPTI (docs/trace.md); --trace=steps: steps\n"
+    "                     alone; --trace=full: each kernel\n"
     "  --control          dmi-ctl may change what is captured while COMMAND runs; edits it may\n"
     "                     change where there are places for them, without this option, too\n"
     "  --check            only check the spec; run nothing\n"
@@ -162,10 +163,11 @@ static int read_options(int argc, char **argv, struct options *o)
         case LOG: o->log = optarg; break;
         case CONTROL: o->control = true; break;
         case TRACE:
-            o->trace = optarg ? optarg : "steps";
-            if (!strcmp(o->trace, "steps") || !strcmp(o->trace, "full"))
+            o->trace = optarg ? optarg : "kernels";
+            if (!strcmp(o->trace, "steps") || !strcmp(o->trace, "kernels") ||
+                !strcmp(o->trace, "full"))
                 break;
-            command_say("--trace=%s: expected steps or full", o->trace);
+            command_say("--trace=%s: expected steps, kernels or full", o->trace);
             return EXIT_USAGE;
         case CHECK: o->check = true; break;
         case STRICT: o->strict = true; break;

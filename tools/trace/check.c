@@ -41,6 +41,8 @@ static uint64_t contradictions(const struct trace_run *t)
 /* Records of what ran. */
 struct ran_counts {
     uint64_t stored, unknown;
+    uint64_t busy, summed; /* that sums are of, all together, and name by name */
+    uint64_t unknown_summed;
     bool holds;
 };
 
@@ -51,34 +53,64 @@ static void count_ran(void *ctx, const struct ran *ran)
     n->unknown += ran->step == DMI_RAN_UNKNOWN;
 }
 
-/* Stored and lost ones are all that CUPTI delivered, where no segment was released. */
+static void count_sum(void *ctx, const struct ran_sum *sum)
+{
+    struct ran_counts *n = ctx;
+    bool busy = sum->shape.kind == DMI_RAN_BUSY;
+    *(busy ? &n->busy : &n->summed) += sum->n;
+    n->unknown_summed += busy && sum->step == DMI_RAN_UNKNOWN ? sum->n : 0;
+}
+
+/*
+ * Stored, summed and lost ones are all that CUPTI delivered, and sums are of all but the lost ones, where no segment was released. In the tier full there
+ * are no sums.
+ */
+static bool accounts(const struct trace_run *t, bool released, const struct ran_counts *n)
+{
+    uint64_t all = n->stored + t->n_ran_summed + t->n_ran_lost;
+    uint64_t in_sums = n->busy || t->n_ran_summed ? n->stored + t->n_ran_summed : 0;
+    if (n->busy != n->summed)
+        return false;
+    if (!t->has_ran)
+        return true;
+    return released ? all <= t->n_ran : all == t->n_ran && n->busy == in_sums;
+}
+
 static int ran_of(const struct trace_run *t, bool released, struct ran_counts *n)
 {
     struct err err = { 0 };
     *n = (struct ran_counts){ 0 };
-    if (reader_each_ran(&err, t->reader, count_ran, n)) {
+    if (reader_each_ran(&err, t->reader, count_ran, n) ||
+        reader_each_sum(&err, t->reader, count_sum, n)) {
         complain("%s", err.msg);
         return REPORT_IMPOSSIBLE;
     }
-    uint64_t all = n->stored + t->n_ran_lost;
-    n->holds = !t->has_ran || (released ? all <= t->n_ran : all == t->n_ran);
+    n->unknown = n->busy ? n->unknown_summed : n->unknown;
+    n->holds = accounts(t, released, n);
     return 0;
+}
+
+/* Those that are in sums alone. A trace that did not end says no number: then sums are of those that are stored, too. */
+static uint64_t summed(const struct trace_run *t, const struct ran_counts *n)
+{
+    bool more = n->busy > n->stored;
+    return t->has_ran ? t->n_ran_summed : more ? n->busy - n->stored : 0;
 }
 
 static void say_ran(struct report *report, const struct trace_run *t, const struct ran_counts *n)
 {
     if (*t->alone)
         report_line(report, "  steps alone: %s", t->alone);
-    if (!t->has_ran && !n->stored)
+    if (!t->has_ran && !n->stored && !n->busy)
         return;
     report_line(report,
-                "  records of what ran: %" PRIu64 " stored + %" PRIu64 " lost %s %" PRIu64
-                "; %" PRIu64 " of no known step; CUPTI dropped %" PRIu64,
-                n->stored, t->n_ran_lost,
+                "  records of what ran: %" PRIu64 " stored + %" PRIu64 " summed + %" PRIu64
+                " lost %s %" PRIu64 "; %" PRIu64 " of no known step; CUPTI dropped %" PRIu64,
+                n->stored, summed(t, n), t->n_ran_lost,
                 !t->has_ran ? "of"
                 : n->holds  ? "="
                             : "!=",
-                t->has_ran ? t->n_ran : n->stored, n->unknown, t->n_ran_dropped);
+                t->has_ran ? t->n_ran : n->stored + summed(t, n), n->unknown, t->n_ran_dropped);
 }
 
 struct checked {
@@ -122,18 +154,19 @@ static int check_run(const struct trace_run *t, void *ctx)
                 t->has_ended ? "all that ended" : "those that ended", n.missing, n.twice, wrong);
     say_ran(&c->report, t, &ran);
     if (c->report.json)
-        report_row(
-            &c->report,
-            json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
-                      "run", value_text(t->run->path), "stored", value_u64(t->n_steps), "released",
-                      value_u64(n.before), "lost", value_u64(t->n_lost), "ended",
-                      t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
-                      value_u64(n.missing), "out_of_order", value_u64(n.twice), "contradict",
-                      value_u64(wrong), "ran_stored", value_u64(ran.stored), "ran_lost",
-                      value_u64(t->n_ran_lost), "ran",
-                      t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
-                      value_u64(ran.unknown), "ran_dropped", value_u64(t->n_ran_dropped), "traced",
-                      t->traced, "holds", good));
+        report_row(&c->report,
+                   json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                             "s:o, s:o, s:b, s:b}",
+                             "run", value_text(t->run->path), "stored", value_u64(t->n_steps),
+                             "released", value_u64(n.before), "lost", value_u64(t->n_lost), "ended",
+                             t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
+                             value_u64(n.missing), "out_of_order", value_u64(n.twice), "contradict",
+                             value_u64(wrong), "ran_stored", value_u64(ran.stored), "ran_summed",
+                             value_u64(summed(t, &ran)), "sums", value_u64(ran.busy), "ran_lost",
+                             value_u64(t->n_ran_lost), "ran",
+                             t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
+                             value_u64(ran.unknown), "ran_dropped", value_u64(t->n_ran_dropped),
+                             "traced", t->traced, "holds", good));
     return 0;
 }
 

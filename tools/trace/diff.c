@@ -48,6 +48,9 @@ struct diff {
 
 static enum state state_of(const struct pair *p)
 {
+    const struct kernels_line *any = p->of[0] ? p->of[0] : p->of[1];
+    if (any->kind == DMI_RAN_FURTHER) /* kernels without names */
+        return DIFF_BOTH;
     if (!p->of[0])
         return DIFF_NEW;
     if (!p->of[1])
@@ -77,7 +80,7 @@ static int read_side(struct side *side)
     if (*side->alone)
         complain("%s: steps alone were traced: %s", side->path, side->alone);
     else if (side->n_steps || runs_all_asked(side->sums.steps))
-        complain("%s holds no kernel, copy or fill: dmi-run --trace=full stores them", side->path);
+        complain("%s holds no kernel, copy or fill: dmi-run --trace stores them", side->path);
     else
         complain("%s has none of the steps of --steps: dmi-trace steps --each lists them",
                  side->path);

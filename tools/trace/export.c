@@ -186,6 +186,8 @@ static const char *word_of_mark(uint32_t kind)
         [DMI_MARK_RAN_LOST] = "records of kernels were lost",
         [DMI_MARK_RAN_DROPPED] = "CUPTI dropped records",
         [DMI_MARK_STEPS_ALONE] = "steps alone are traced",
+        [DMI_MARK_RAN_SUMMED] = "records of kernels are in sums alone",
+        [DMI_MARK_KEPT] = "records of steps were kept",
     };
     return kind < sizeof words / sizeof *words && words[kind] ? words[kind] : "an unknown mark";
 }

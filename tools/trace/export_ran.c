@@ -70,7 +70,7 @@ static uint64_t track_of(struct exporting *e, struct stream *s, unsigned lane)
 static const char *name_of(struct exporting *e, const struct ran *ran)
 {
     if (ran->shape.kind != DMI_RAN_KERNEL)
-        return kernels_word(ran);
+        return kernels_word(&ran->shape);
     e->name.n = 0;
     utf8_add_printable(&e->name, ran->name, ran->shape.name_bytes);
     text_add(&e->name, "", 1);

@@ -11,24 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *kernels_word(const struct ran *ran)
+const char *kernels_word(const struct dmi_trace_shape *shape)
 {
     static const char *const copies[] = { [1] = "copy to the device",
                                           [2] = "copy to the host",
                                           [8] = "copy within the device",
                                           [9] = "copy within the host",
                                           [10] = "copy between devices" };
-    if (ran->shape.kind == DMI_RAN_FILL)
+    if (shape->kind == DMI_RAN_FILL)
         return "fill";
-    bool known = ran->shape.how < sizeof copies / sizeof *copies && copies[ran->shape.how];
-    return known ? copies[ran->shape.how] : "copy";
+    if (shape->kind == DMI_RAN_FURTHER)
+        return "(kernels with less time)";
+    bool known = shape->how < sizeof copies / sizeof *copies && copies[shape->how];
+    return known ? copies[shape->how] : "copy";
 }
 
 const char *kernels_kind(uint32_t kind)
 {
-    static const char *const kinds[] = {
-        [DMI_RAN_KERNEL] = "kernel", [DMI_RAN_COPY] = "copy", [DMI_RAN_FILL] = "fill"
-    };
+    static const char *const kinds[] = { [DMI_RAN_KERNEL] = "kernel",
+                                         [DMI_RAN_COPY] = "copy",
+                                         [DMI_RAN_FILL] = "fill",
+                                         [DMI_RAN_FURTHER] = "further" };
     bool known = kind && kind < sizeof kinds / sizeof *kinds;
     return known ? kinds[kind] : "unknown";
 }
@@ -38,46 +41,77 @@ static bool is_of(const struct kernels_line *line, uint32_t kind, const char *na
     return line->kind == kind && strlen(line->name) == n && !memcmp(line->name, name, n);
 }
 
-/* The line of the record's name. NULL: no memory. */
-static struct kernels_line *line_of(struct kernels_sums *a, const struct ran *ran)
+/* The line of the name. NULL: no memory. */
+static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_trace_shape *shape,
+                                    const char *name)
 {
-    bool kernel = ran->shape.kind == DMI_RAN_KERNEL;
-    const char *name = kernel ? ran->name : kernels_word(ran);
-    size_t n = kernel ? ran->shape.name_bytes : strlen(name);
+    bool kernel = shape->kind == DMI_RAN_KERNEL;
+    name = kernel ? name : kernels_word(shape);
+    size_t n = kernel ? shape->name_bytes : strlen(name);
     for (size_t i = 0; i < a->n; i++) { /* steps repeat: it is soon after the one before, mostly */
         a->last = a->last + 1 < a->n ? a->last + 1 : 0;
-        if (is_of(&a->all[a->last], ran->shape.kind, name, n))
+        if (is_of(&a->all[a->last], shape->kind, name, n))
             return &a->all[a->last];
     }
     if (GROW(a->all, a->n, a->room))
         return NULL;
     a->last = a->n;
-    a->all[a->n] = (struct kernels_line){ .kind = ran->shape.kind, .name = strndup(name, n) };
+    a->all[a->n] = (struct kernels_line){ .kind = shape->kind, .name = strndup(name, n) };
     return a->all[a->n].name ? &a->all[a->n++] : NULL;
+}
+
+static void add(struct kernels_sums *a, const struct ran_sum *sum)
+{
+    struct kernels_line *line = line_of(a, &sum->shape, sum->name);
+    if (!line) {
+        a->failed = true;
+        return;
+    }
+    uint32_t registers = sum->shape.registers;
+    uint32_t shared = sum->shape.static_shared + sum->shape.dynamic_shared;
+    a->n_records += sum->n;
+    a->n_unknown += sum->step == DMI_RAN_UNKNOWN ? sum->n : 0;
+    a->sum_ns += sum->sum_ns;
+    line->n += sum->n;
+    line->sum_ns += sum->sum_ns;
+    line->bytes += sum->bytes;
+    line->most_ns = sum->most_ns > line->most_ns ? sum->most_ns : line->most_ns;
+    line->registers = registers > line->registers ? registers : line->registers;
+    line->shared = shared > line->shared ? shared : line->shared;
 }
 
 static void take_ran(void *ctx, const struct ran *ran)
 {
     struct kernels_sums *a = ctx;
-    if (!runs_asked(a->steps, ran->step))
-        return;
-    struct kernels_line *line = line_of(a, ran);
-    if (!line) {
-        a->failed = true;
-        return;
-    }
     uint64_t ns = ran->end_ns - ran->begin_ns;
-    uint32_t shared = ran->shape.static_shared + ran->shape.dynamic_shared;
-    a->n_records++;
-    a->n_unknown += ran->step == DMI_RAN_UNKNOWN;
-    a->sum_ns += ns;
-    line->n++;
-    line->sum_ns += ns;
-    line->bytes += ran->bytes;
-    line->most_ns = ns > line->most_ns ? ns : line->most_ns;
-    line->registers =
-        ran->shape.registers > line->registers ? ran->shape.registers : line->registers;
-    line->shared = shared > line->shared ? shared : line->shared;
+    if (runs_asked(a->steps, ran->step))
+        add(a, &(struct ran_sum){ .shape = ran->shape,
+                                  .name = ran->name,
+                                  .step = ran->step,
+                                  .n = 1,
+                                  .sum_ns = ns,
+                                  .most_ns = ns,
+                                  .bytes = ran->bytes });
+}
+
+/* Parts of a step come one after the other, mostly. */
+static void add_busy(struct ran_sum *to, const struct ran_sum *sum)
+{
+    to->n += sum->n;
+    to->sum_ns += sum->sum_ns;
+    to->most_ns = sum->most_ns > to->most_ns ? sum->most_ns : to->most_ns;
+    to->bytes += sum->bytes;
+}
+
+static void take_sum(void *ctx, const struct ran_sum *sum)
+{
+    struct kernels_sums *a = ctx;
+    if (!runs_asked(a->steps, sum->step))
+        return;
+    if (sum->shape.kind != DMI_RAN_BUSY)
+        add(a, sum);
+    else if (sum->step >= DMI_RAN_FIRST)
+        add_busy(&a->busy, sum);
 }
 
 static int by_time(const void *pa, const void *pb)
@@ -152,7 +186,7 @@ static void print(struct report *report, struct kernels_sums *a, const struct tr
     if (*t->alone)
         report_line(report, "steps alone were traced: %s", t->alone);
     if (!a->n && !*t->alone)
-        report_line(report, "nothing ran, or it was not asked for: dmi-run --trace=full stores it");
+        report_line(report, "nothing ran, or it was not asked for: dmi-run --trace stores it");
     put_table(report, a);
 }
 
@@ -163,26 +197,82 @@ void kernels_forget(struct kernels_sums *a)
     free(a->all);
 }
 
-int kernels_sum(struct kernels_sums *a, const struct trace_run *t)
+static int said(int r, const struct err *err)
+{
+    if (r)
+        complain("%s", err->msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
+static int add_records(struct kernels_sums *a, const struct trace_run *t)
 {
     struct err err = { 0 };
-    if (!reader_each_ran(&err, t->reader, take_ran, a))
-        return 0;
-    complain("%s", err.msg);
-    return REPORT_IMPOSSIBLE;
+    return said(reader_each_ran(&err, t->reader, take_ran, a), &err);
+}
+
+static int add_sums(struct kernels_sums *a, const struct trace_run *t)
+{
+    struct err err = { 0 };
+    return said(reader_each_sum(&err, t->reader, take_sum, a), &err);
+}
+
+int kernels_sum(struct kernels_sums *a, const struct trace_run *t)
+{
+    uint64_t before = a->n_records;
+    int r = add_sums(a, t);
+    return r || a->n_records > before ? r : add_records(a, t);
+}
+
+static void say_busy(struct report *report, const struct ran_sum *busy)
+{
+    report_line(report,
+                "busy    %.3f ms of the %.3f ms from its first begin to its last end; nothing runs "
+                "for %.3f ms at most",
+                (double)busy->sum_ns / 1e6, (double)busy->bytes / 1e6, (double)busy->most_ns / 1e6);
+    report_member(report, "busy",
+                  json_pack("{s:o, s:o, s:o, s:o}", "records", value_u64(busy->n), "busy_ns",
+                            value_u64(busy->sum_ns), "span_ns", value_u64(busy->bytes),
+                            "longest_ns", value_u64(busy->most_ns)));
 }
 
 int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
 {
     const struct runs_steps step = { number, number + 1 };
     struct kernels_sums a = { .steps = &step };
-    int r = kernels_sum(&a, t);
+    int r = add_records(&a, t);
+    if (!r && !a.n)
+        r = add_sums(&a, t);
     if (!r && a.n)
-        report_line(report, "on the device");
+        report_line(report, "on the device%s", a.busy.n ? ", in sums" : "");
+    if (!r && a.busy.n)
+        say_busy(report, &a.busy);
     if (!r && (a.n || report->json))
         put_table(report, &a);
     kernels_forget(&a);
     return r;
+}
+
+static void take_cost(void *ctx, const struct ran_sum *sum)
+{
+    struct kernels_costs *c = ctx;
+    bool kernel = sum->shape.kind == DMI_RAN_KERNEL || sum->shape.kind == DMI_RAN_FURTHER;
+    bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
+    if (sum->step < DMI_RAN_FIRST)
+        return;
+    c->sum_ns += kernel ? sum->sum_ns : 0;
+    c->own_ns += own ? sum->sum_ns : 0;
+    if (sum->shape.kind != DMI_RAN_BUSY)
+        return;
+    c->records += sum->n;
+    c->busy_ns += sum->sum_ns;
+    c->span_ns += sum->bytes;
+}
+
+int kernels_costs(const struct trace_run *t, struct kernels_costs *costs)
+{
+    struct err err = { 0 };
+    *costs = (struct kernels_costs){ 0 };
+    return said(reader_each_sum(&err, t->reader, take_cost, costs), &err);
 }
 
 struct all_runs {

@@ -13,7 +13,7 @@
 
 /* All that ran under one name; copies and fills have one each. */
 struct kernels_line {
-    uint32_t kind; /* enum dmi_ran_kind */
+    uint32_t kind; /* enum dmi_ran_kind, but for DMI_RAN_BUSY */
     char *name;
     uint64_t n, sum_ns, most_ns, bytes;
     uint32_t registers, shared; /* the most */
@@ -25,21 +25,33 @@ struct kernels_sums {
     struct kernels_line *all;
     size_t n, room;
     uint64_t n_records, n_unknown, sum_ns;
-    size_t last; /* place of the record before */
-    bool failed; /* no memory */
+    struct ran_sum busy; /* of all steps asked for; no records: not said */
+    size_t last;         /* place of the record before */
+    bool failed;         /* no memory */
 };
 
-/* Adds what ran in the run. Return: 0; REPORT_IMPOSSIBLE, which is said. kernels_forget() follows. */
+/* Adds what ran in the run, by sums where it has some: they are of records that are stored, too. Return: 0; REPORT_IMPOSSIBLE, which is said. kernels_forget() follows. */
 int kernels_sum(struct kernels_sums *sums, const struct trace_run *run);
 void kernels_forget(struct kernels_sums *sums);
 
 /* What a copy or a fill is, in a few words. */
-const char *kernels_word(const struct ran *ran);
+const char *kernels_word(const struct dmi_trace_shape *shape);
 
 /* enum dmi_ran_kind in a word. */
 const char *kernels_kind(uint32_t kind);
 
-/* What ran in step @number of the run, by name, as a part of @report; no table as text where nothing did. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+/* What ran in the steps of a run, all together, as sums say it. */
+struct kernels_costs {
+    uint64_t records;
+    uint64_t busy_ns,
+        span_ns; /* in which something ran; from the first begin of each step to its last end */
+    uint64_t sum_ns, own_ns; /* of kernels; of those of DMI's */
+};
+
+/* Return: 0; REPORT_IMPOSSIBLE, which is said. */
+int kernels_costs(const struct trace_run *run, struct kernels_costs *costs);
+
+/* What ran in step @number of the run, by name, as a part of @report: by its records or, where there are none, by sums; no table as text where nothing did. Return: 0; REPORT_IMPOSSIBLE, which is said. */
 int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t number);
 
 /* What ran on the device, by name, for each run of @paths; of these steps alone, unless they are all. Return: an exit status. */

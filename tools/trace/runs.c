@@ -36,6 +36,7 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
         t->n_ran = value;
         t->has_ran = true;
         break;
+    case DMI_MARK_RAN_SUMMED: t->n_ran_summed += value; break;
     case DMI_MARK_RAN_LOST: t->n_ran_lost += value; break;
     case DMI_MARK_RAN_DROPPED: t->n_ran_dropped += value; break;
     case DMI_MARK_STEPS_ALONE:
@@ -57,6 +58,12 @@ static void take_range(void *ctx, const struct reader_range *range)
 static void take_ran(void *ctx, const struct ran *ran)
 {
     (void)ran;
+    ((struct trace_run *)ctx)->traced = true;
+}
+
+static void take_sum(void *ctx, const struct ran_sum *sum)
+{
+    (void)sum;
     ((struct trace_run *)ctx)->traced = true;
 }
 
@@ -83,6 +90,8 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
         r = reader_each_range(&err, reader, take_range, &t);
     if (!r && !t.traced)
         r = reader_each_ran(&err, reader, take_ran, &t);
+    if (!r && !t.traced)
+        r = reader_each_sum(&err, reader, take_sum, &t);
     if (!r && t.failed)
         r = err_set_errno(&err, ENOMEM, "cannot read %s", t.run->path);
     t.n_damage = say_damage(reader);

@@ -17,13 +17,14 @@ struct trace_run {
     uint64_t n_lost;      /* that marks say */
     uint64_t n_ended;     /* likewise; with @has_ended */
     bool has_ended;       /* the trace ended cleanly */
-    bool traced;          /* it has marks or steps */
+    bool traced;          /* it has something of a trace */
     int64_t clock_set_ns; /* the sum of what marks say */
     unsigned n_clock_sets;
     /* of what ran on the device */
     bool has_ran;           /* the tracer ended cleanly: its records are */
     uint64_t n_ran;         /* so many, */
-    uint64_t n_ran_lost;    /* of which these are in no chunk; */
+    uint64_t n_ran_summed;  /* of which these are in sums alone, */
+    uint64_t n_ran_lost;    /* and these in no chunk; */
     uint64_t n_ran_dropped; /* CUPTI delivered none of these */
     char alone
         [160]; /* why steps alone were traced; "": they were not, or nothing else was asked for */

@@ -5,6 +5,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "tools/common/report.h"
+#include "tools/trace/kernels.h"
 #include "tools/trace/runs.h"
 
 #include <inttypes.h>
@@ -281,6 +282,24 @@ static void head(struct report *report, const struct trace_run *t, const struct 
     report_member(report, "own", value_u64(s->own));
 }
 
+static double share(uint64_t part, uint64_t all)
+{
+    return all ? (double)part / (double)all : 0;
+}
+
+/* Of a run with sums. */
+static void say_costs(struct report *report, const struct kernels_costs *c)
+{
+    if (!c->records)
+        return;
+    report_line(report,
+                "busy   something runs for %.1f%% of a step's time on the device; %.2f%% of the "
+                "time of kernels is that of DMI's",
+                100 * share(c->busy_ns, c->span_ns), 100 * share(c->own_ns, c->sum_ns));
+    report_member(report, "busy", value_double(share(c->busy_ns, c->span_ns)));
+    report_member(report, "own_share", value_double(share(c->own_ns, c->sum_ns)));
+}
+
 /* What has no device time, by reason. */
 static void reasons(struct report *report, const struct trace_run *t)
 {
@@ -311,14 +330,18 @@ static int show_run(const struct trace_run *t, void *ctx)
     struct asked *a = ctx;
     struct report report = { .json = a->json };
     struct sums sums = sums_of(t);
+    struct kernels_costs costs;
     if (!t->traced) {
         complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
         a->n_untraced++;
         return 0;
     }
+    if (kernels_costs(t, &costs))
+        return REPORT_IMPOSSIBLE;
     if (a->n_runs++)
         report_line(&report, "%s", "");
     head(&report, t, &sums);
+    say_costs(&report, &costs);
     if (!t->n_steps)
         report_line(&report, "No step came. DMI_TRACE_STEP names what begins one: graph, "
                              "kernel:PATTERN or range:PATTERN");
