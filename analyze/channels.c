@@ -1,106 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/channels.h"
 
-#include "storage/codec/cpu.h"
+#include "analyze/tile.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
-
-#define INLINE static inline __attribute__((always_inline))
+#include <string.h>
 
 int channels_init(struct channels *c, size_t n)
 {
     *c = (struct channels){ .n = n };
-    c->mean = calloc(n + 1, sizeof *c->mean);
-    c->m2 = calloc(n + 1, sizeof *c->m2);
+    c->shift = calloc(n + 1, sizeof *c->shift);
+    c->sum = calloc(n + 1, sizeof *c->sum);
+    c->squares = calloc(n + 1, sizeof *c->squares);
     c->peak = calloc(n + 1, sizeof *c->peak);
-    if (c->mean && c->m2 && c->peak)
-        return 0;
-    channels_deinit(c);
-    return -ENOMEM;
+    if (!c->shift || !c->sum || !c->squares || !c->peak) {
+        channels_deinit(c);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        c->peak[i] = -1;
+    return 0;
 }
 
 void channels_deinit(struct channels *c)
 {
-    free(c->mean);
-    free(c->m2);
+    free(c->shift);
+    free(c->sum);
+    free(c->squares);
     free(c->peak);
     free(c->n_bad);
     *c = (struct channels){ 0 };
 }
 
-void channels_begin_row(struct channels *c)
+void channels_begin_rows(struct channels *c, size_t n_rows)
 {
-    c->n_rows++;
+    c->n_rows += n_rows;
 }
 
 /* ------------------------------------------------------------------------- sums */
 
-/* One value of a channel, the count-th, where @part is 1 / count. Both instruction sets and the slow way round as this does. */
-INLINE void add_value(double *mean, double *m2, double *peak, double value, double part)
+/* One value of a channel, as kernels add it. */
+static void add_value(struct channels *c, size_t i, double value)
 {
-    double d = value - *mean;
-    *mean += d * part;
-    *m2 += d * (value - *mean);
-    *peak = fabs(value) > *peak ? fabs(value) : *peak;
+    if (c->peak[i] < 0)
+        c->shift[i] = value;
+    double d = value - c->shift[i];
+    c->sum[i] += d;
+    c->squares[i] += d * d;
+    c->peak[i] = fabs(value) > c->peak[i] ? fabs(value) : c->peak[i];
 }
-
-/* The compiler vectorises it (at -O3) for the instructions of the function that it is in. */
-INLINE void add_all(double *restrict mean, double *restrict m2, double *restrict peak,
-                    const double *restrict values, size_t n, double part)
-{
-    for (size_t i = 0; i < n; i++)
-        add_value(&mean[i], &m2[i], &peak[i], values[i], part);
-}
-
-static void add_plain(double *mean, double *m2, double *peak, const double *values, size_t n,
-                      double part)
-{
-    add_all(mean, m2, peak, values, n, part);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2"))) static void add_avx2(double *mean, double *m2, double *peak,
-                                                     const double *values, size_t n, double part)
-{
-    add_all(mean, m2, peak, values, n, part);
-}
-#else
-#define add_avx2 add_plain
-#endif
 
 /* Where some channel lacks values, each has a count of its own. */
 static void add_by_count(struct channels *c, size_t first, const double *values, size_t n)
 {
-    for (size_t i = first; i < first + n; i++) {
-        double value = values[i - first];
-        if (!isfinite(value))
-            c->n_bad[i]++;
+    for (size_t i = first; i < first + n; i++)
+        if (isfinite(values[i - first]))
+            add_value(c, i, values[i - first]);
         else
-            add_value(&c->mean[i], &c->m2[i], &c->peak[i], value,
-                      1.0 / (double)channels_count(c, i));
-    }
+            c->n_bad[i]++;
 }
 
-static void add(struct channels *c, size_t first, const double *values, size_t n, bool fast)
+/* While no value was bad, channels of a part have values from the same row on. */
+void channels_add(const struct tile_kernel *kernel, struct channels *c, size_t first,
+                  const double *values, size_t stride, size_t n_rows, size_t n)
 {
+    const struct tile_channels to = { c->shift + first, c->sum + first, c->squares + first,
+                                      c->peak + first };
+    for (size_t r = 0; c->n_bad && r < n_rows; r++)
+        add_by_count(c, first, values + r * stride, n);
     if (c->n_bad)
-        add_by_count(c, first, values, n);
-    else
-        (fast ? add_avx2 : add_plain)(c->mean + first, c->m2 + first, c->peak + first, values, n,
-                                      1.0 / (double)c->n_rows);
-}
-
-void channels_add(struct channels *c, size_t first, const double *values, size_t n)
-{
-    add(c, first, values, n, has_avx2());
-}
-
-void channels_add_portable(struct channels *c, size_t first, const double *values, size_t n)
-{
-    add(c, first, values, n, false);
+        return;
+    if (c->peak[first] < 0)
+        memcpy(c->shift + first, values, n * sizeof *values);
+    kernel->channels(&to, values, stride, n_rows, n);
 }
 
 int channels_add_bad(struct channels *c, size_t first, const double *values, size_t n)
@@ -116,16 +90,23 @@ uint64_t channels_count(const struct channels *c, size_t i)
     return c->n_rows - (c->n_bad ? c->n_bad[i] : 0);
 }
 
+double channels_mean(const struct channels *c, size_t i)
+{
+    uint64_t n = channels_count(c, i);
+    return n ? c->shift[i] + c->sum[i] / (double)n : NAN;
+}
+
 double channels_sd(const struct channels *c, size_t i)
 {
     uint64_t n = channels_count(c, i);
-    return n ? sqrt(c->m2[i] / (double)n) : NAN;
+    double m2 = c->squares[i] - c->sum[i] / (double)n * c->sum[i];
+    return n ? sqrt(fmax(m2, 0) / (double)n) : NAN;
 }
 
 double channels_rms(const struct channels *c, size_t i)
 {
-    uint64_t n = channels_count(c, i);
-    return n ? sqrt(c->mean[i] * c->mean[i] + c->m2[i] / (double)n) : NAN;
+    double mean = channels_mean(c, i), sd = channels_sd(c, i);
+    return sqrt(mean * mean + sd * sd);
 }
 
 /* ------------------------------------------------------------------------- what stands out */

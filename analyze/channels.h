@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What each channel of a tensor holds over its rows: mean, spread, largest magnitude; and which channels stand out.
- * A channel is an index in a row. Rows are added one after the other, each channel for itself, so parts of rows and
- * AVX2 change no bit. 24 bytes a channel. One thread at a time.
- * Source of the sums: B. P. Welford, "Note on a method for calculating corrected sums of squares and products", 1962.
+ * A channel is an index in a row. Rows are added one after the other, each channel for itself, so neither parts of rows,
+ * rows that come together nor instruction sets change a bit. Sums are of what values are above the channel's first one, so that
+ * a mean far from zero costs no digits. 32 bytes a channel. One thread at a time.
  */
 #ifndef ANALYZE_CHANNELS_H
 #define ANALYZE_CHANNELS_H
@@ -11,11 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tile_kernel;
+
 struct channels {
-    size_t n;                 /* channels */
-    uint64_t n_rows;          /* that began */
-    double *mean, *m2, *peak; /* by channel, of its finite values */
-    uint64_t *n_bad;          /* values that are not finite; NULL: none is */
+    size_t n;        /* channels */
+    uint64_t n_rows; /* that began */
+    /* By channel, of its finite values: the first, sums of value - shift and of its square, the largest magnitude. */
+    double *shift, *sum, *squares;
+    double *peak;    /* -1: it has none yet */
+    uint64_t *n_bad; /* values that are not finite; NULL: none is */
 };
 
 /* Return: 0 or -ENOMEM. */
@@ -23,23 +27,23 @@ int channels_init(struct channels *channels, size_t n);
 /* Accepts a zeroed struct. */
 void channels_deinit(struct channels *channels);
 
-/* A row begins: each of its channels is added once. */
-void channels_begin_row(struct channels *channels);
+/* Rows begin: each of their channels is added once. */
+void channels_begin_rows(struct channels *channels, size_t n_rows);
 
 /**
- * channels_add() - some channels of the row that began last
- * @values: finite, of the channels @first to before @first + @n
+ * channels_add() - some channels of rows that began
+ * @values: finite, of the channels @first to before @first + @n: @n_rows rows, @stride doubles apart
  */
-void channels_add(struct channels *channels, size_t first, const double *values, size_t n);
-/* As channels_add(), with instructions that each processor of its kind has. For tests. */
-void channels_add_portable(struct channels *channels, size_t first, const double *values, size_t n);
+void channels_add(const struct tile_kernel *kernel, struct channels *channels, size_t first,
+                  const double *values, size_t stride, size_t n_rows, size_t n);
 
-/* As channels_add(), where values may be NaN or infinite: those are counted only. Return: 0 or -ENOMEM. */
+/* As channels_add(), of one row, whose values may be NaN or infinite: those are counted only. Return: 0 or -ENOMEM. */
 int channels_add_bad(struct channels *channels, size_t first, const double *values, size_t n);
 
 /* Finite values of a channel. */
 uint64_t channels_count(const struct channels *channels, size_t channel);
-/* Standard deviation, divided by n; root mean square. NaN where the channel has no finite value. */
+/* Mean; standard deviation, divided by n; root mean square. NaN where the channel has no finite value. */
+double channels_mean(const struct channels *channels, size_t channel);
 double channels_sd(const struct channels *channels, size_t channel);
 double channels_rms(const struct channels *channels, size_t channel);
 

@@ -159,7 +159,7 @@ int64_t dmi_stats_channels(const struct dmi_stats *s, uint64_t layer, struct dmi
     channels_scores(c, scores, scores + c->n);
     for (uint64_t i = 0; i < c->n && i < n_room; i++) {
         bool any = channels_count(c, i) != 0;
-        out[i] = (struct dmi_stats_channel){ .mean = any ? c->mean[i] : NAN,
+        out[i] = (struct dmi_stats_channel){ .mean = channels_mean(c, i),
                                              .sd = channels_sd(c, i),
                                              .peak = any ? c->peak[i] : NAN,
                                              .score = scores[i],

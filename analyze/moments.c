@@ -1,169 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/moments.h"
 
-#include "storage/codec/cpu.h"
+#include "analyze/tile.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdbool.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
-#define LANES MOMENTS_LANES
-
-static_assert(LANES == 8, "sum_of() adds eight");
-static_assert(MOMENTS_TILE % LANES == 0, "a tile consists of full rounds of lanes");
+static_assert(TILE_LANES == 8, "sum_of() adds eight");
 
 /* ------------------------------------------------------------------------- a tile */
 
-/*
- * The two passes over a tile, by lane. Products and sums are not contracted (ISO C), so that both instruction sets round alike.
- * What is equal compares alike, so that a zero of either sign may be the least or the most: no answer tells them apart.
- */
-struct first_pass {
-    double sum[LANES], least[LANES], most[LANES];
-    uint64_t n_zero[LANES];
-};
-
-struct second_pass {
-    double d2[LANES], d3[LANES], d4[LANES];
-};
-
-static void first_pass_step(struct first_pass *p, size_t lane, double v)
-{
-    p->sum[lane] += v;
-    p->least[lane] = v < p->least[lane] ? v : p->least[lane];
-    p->most[lane] = v > p->most[lane] ? v : p->most[lane];
-    p->n_zero[lane] += v == 0;
-}
-
-static void first_pass_portable(const double *values, size_t n, struct first_pass *p)
-{
-    for (size_t i = 0; i < n; i++)
-        first_pass_step(p, i % LANES, values[i]);
-}
-
-static void second_pass_portable(const double *values, size_t n, double mean, struct second_pass *p)
-{
-    for (size_t i = 0; i < n; i++) {
-        double d = values[i] - mean, d2 = d * d;
-        p->d2[i % LANES] += d2;
-        p->d3[i % LANES] += d2 * d;
-        p->d4[i % LANES] += d2 * d2;
-    }
-}
-
-#ifdef __x86_64__
-#define AVX2 __attribute__((target("avx2")))
-
-/* Four of the lanes, over whole rounds. */
-AVX2 static void first_pass_four(const double *values, size_t n, struct first_pass *p, size_t lane)
-{
-    __m256d sum = _mm256_loadu_pd(p->sum + lane), zero = _mm256_setzero_pd();
-    __m256d least = _mm256_loadu_pd(p->least + lane), most = _mm256_loadu_pd(p->most + lane);
-    __m256i n_zero = _mm256_setzero_si256();
-    for (size_t i = lane; i < n; i += LANES) {
-        __m256d v = _mm256_loadu_pd(values + i);
-        sum = _mm256_add_pd(sum, v);
-        least = _mm256_min_pd(v, least);
-        most = _mm256_max_pd(v, most);
-        n_zero = _mm256_sub_epi64(n_zero, _mm256_castpd_si256(_mm256_cmp_pd(v, zero, _CMP_EQ_OQ)));
-    }
-    _mm256_storeu_pd(p->sum + lane, sum);
-    _mm256_storeu_pd(p->least + lane, least);
-    _mm256_storeu_pd(p->most + lane, most);
-    _mm256_storeu_si256((__m256i *)(p->n_zero + lane), n_zero);
-}
-
-AVX2 static void second_pass_four(const double *values, size_t n, double mean,
-                                  struct second_pass *p, size_t lane)
-{
-    __m256d m = _mm256_set1_pd(mean);
-    __m256d s2 = _mm256_setzero_pd(), s3 = s2, s4 = s2;
-    for (size_t i = lane; i < n; i += LANES) {
-        __m256d d = _mm256_sub_pd(_mm256_loadu_pd(values + i), m), d2 = _mm256_mul_pd(d, d);
-        s2 = _mm256_add_pd(s2, d2);
-        s3 = _mm256_add_pd(s3, _mm256_mul_pd(d2, d));
-        s4 = _mm256_add_pd(s4, _mm256_mul_pd(d2, d2));
-    }
-    _mm256_storeu_pd(p->d2 + lane, s2);
-    _mm256_storeu_pd(p->d3 + lane, s3);
-    _mm256_storeu_pd(p->d4 + lane, s4);
-}
-
-AVX2 static void first_pass_avx2(const double *values, size_t n, struct first_pass *p)
-{
-    for (size_t lane = 0; lane < LANES; lane += 4)
-        first_pass_four(values, n, p, lane);
-}
-
-AVX2 static void second_pass_avx2(const double *values, size_t n, double mean,
-                                  struct second_pass *p)
-{
-    for (size_t lane = 0; lane < LANES; lane += 4)
-        second_pass_four(values, n, mean, p, lane);
-}
-#else
-#define first_pass_avx2  first_pass_portable
-#define second_pass_avx2 second_pass_portable
-#endif
-
-/* The whole rounds by the instructions that are asked for, then the rest, which goes on in their lanes. */
-static void pass_first(const double *values, size_t n, bool fast, struct first_pass *p)
-{
-    size_t whole = n / LANES * LANES;
-    for (size_t l = 0; l < LANES; l++)
-        p->least[l] = p->most[l] = values[0];
-    (fast ? first_pass_avx2 : first_pass_portable)(values, whole, p);
-    first_pass_portable(values + whole, n - whole, p);
-}
-
-static void pass_second(const double *values, size_t n, double mean, bool fast,
-                        struct second_pass *p)
-{
-    size_t whole = n / LANES * LANES;
-    (fast ? second_pass_avx2 : second_pass_portable)(values, whole, mean, p);
-    second_pass_portable(values + whole, n - whole, mean, p);
-}
-
-static double sum_of(const double lanes[LANES])
+static double sum_of(const double lanes[TILE_LANES])
 {
     return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
            ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
 }
 
-static void take_ends(const struct first_pass *p, struct moments *out)
+static double not_negative(double v)
 {
-    for (size_t l = 0; l < LANES; l++) {
-        out->n_zero += p->n_zero[l];
-        out->least = p->least[l] < out->least ? p->least[l] : out->least;
-        out->most = p->most[l] > out->most ? p->most[l] : out->most;
-    }
+    return v < 0 ? 0 : v;
 }
 
-static void of_tile(const double *values, size_t n, bool fast, struct moments *out)
+/*
+ * From powers of value - shift to powers of value - mean. The shift is one of the values, so m2 is at least the square of its distance from
+ * the mean: what is subtracted is at most n times what is left, and takes three of the sixteen digits from a tile.
+ */
+static void centre(const struct tile_sums *s, double shift, struct moments *out)
 {
-    struct first_pass first = { 0 };
-    struct second_pass second = { 0 };
+    double n = (double)out->n, d1 = sum_of(s->d1), d2 = sum_of(s->d2), d3 = sum_of(s->d3),
+           d4 = sum_of(s->d4), off = d1 / n;
+    out->mean = shift + off;
+    out->m2 = not_negative(d2 - off * d1);
+    out->m3 = d3 - off * (3 * d2 - 2 * off * d1);
+    out->m4 = not_negative(d4 - off * (4 * d3 - off * (6 * d2 - 3 * off * d1)));
+}
+
+void moments_of(const struct tile_kernel *kernel, const double *values, size_t n,
+                struct moments *out)
+{
+    struct tile_sums sums;
+    kernel->sums(values, n, &sums);
     *out = (struct moments){ .n = n, .least = values[0], .most = values[0] };
-    pass_first(values, n, fast, &first);
-    take_ends(&first, out);
-    out->mean = sum_of(first.sum) / (double)n;
-    pass_second(values, n, out->mean, fast, &second);
-    out->m2 = sum_of(second.d2);
-    out->m3 = sum_of(second.d3);
-    out->m4 = sum_of(second.d4);
+    for (size_t l = 0; l < TILE_LANES; l++) {
+        out->n_zero += (uint64_t)sums.n_zero[l];
+        out->least = sums.least[l] < out->least ? sums.least[l] : out->least;
+        out->most = sums.most[l] > out->most ? sums.most[l] : out->most;
+    }
+    centre(&sums, values[0], out);
 }
 
-void moments_of(const double *values, size_t n, struct moments *out)
+void moments_of_one(double value, struct moments *out)
 {
-    of_tile(values, n, has_avx2(), out);
-}
-
-void moments_of_portable(const double *values, size_t n, struct moments *out)
-{
-    of_tile(values, n, false, out);
+    *out = (struct moments){
+        .n = 1, .n_zero = value == 0, .mean = value, .least = value, .most = value
+    };
 }
 
 /* ------------------------------------------------------------------------- several */

@@ -2,7 +2,8 @@
 /*
  * Mean, spread, shape and ends of a stream of values, in one pass and in one fixed order: a tile is summed in eight
  * lanes, and tiles are merged in the order that the caller has. So the same values in the same tiles give the same
- * bits, by AVX2 and without. Central moments are merged, never raw ones: a mean far from zero costs no digits.
+ * bits, by each instruction set. Sums are of what values are above the tile's first one, and central moments are merged,
+ * never raw ones: a mean far from zero costs no digits.
  * Pure: any thread. Source: P. Pebay, "Formulas for robust, one-pass parallel computation of covariances and arbitrary-order statistical
  * moments", Sandia report SAND2008-6212, equations 2.1, 3.1.
  */
@@ -12,8 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOMENTS_LANES 8
-#define MOMENTS_TILE  1024 /* values; a multiple of the lanes */
+#define MOMENTS_TILE 1024 /* values */
+
+struct tile_kernel;
 
 struct moments {
     uint64_t n;
@@ -28,9 +30,10 @@ struct moments {
  * @values: where one is not finite, @out->mean is not
  * @n: 1 to MOMENTS_TILE
  */
-void moments_of(const double *values, size_t n, struct moments *out);
-/* As moments_of(), with instructions that each processor of its kind has. For tests. */
-void moments_of_portable(const double *values, size_t n, struct moments *out);
+void moments_of(const struct tile_kernel *kernel, const double *values, size_t n,
+                struct moments *out);
+/* The same of one value. */
+void moments_of_one(double value, struct moments *out);
 
 /* Adds the values of @part after those of @to. Either may have none. */
 void moments_merge(struct moments *to, const struct moments *part);

@@ -30,8 +30,12 @@ struct sketch {
  */
 int sketch_add(struct sketch *sketch, const double *values, size_t n);
 
-/* As sketch_add(), with instructions that each processor of its kind has. For tests. */
-int sketch_add_portable(struct sketch *sketch, const double *values, size_t n);
+/**
+ * sketch_add_keys() - count values by what they are in memory: elements of type bf16, or the upper halves of elements of type f32
+ * @keys: of finite values: 16 bits, little-endian, @step bytes from one to the next
+ * Return: 0 or -ENOMEM: none is counted.
+ */
+int sketch_add_keys(struct sketch *sketch, const void *keys, size_t step, size_t n);
 
 /* Adds what @from counts. Return: 0 or -ENOMEM: nothing is added. */
 int sketch_merge(struct sketch *to, const struct sketch *from);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/stats.h"
 
+#include "analyze/tile.h"
 #include "analyze/workers.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -15,11 +16,13 @@
 #include <string.h>
 
 #define TILE MOMENTS_TILE
+#define ROWS 4 /* that are added together */
 
 struct pass {
     struct dmi_read *run;
     struct stats *out;
     const struct stats_query *query;
+    const struct tile_kernel *kernel;
     double *scales;          /* by site */
     struct workers *workers; /* NULL: the calling thread computes */
     struct buffer *buffers;  /* by thread */
@@ -30,9 +33,24 @@ struct pass {
 struct buffer {
     struct dmi_stats_row *rows;
     size_t room;
+    double values[ROWS][TILE]; /* some channels of rows that are added together */
 };
 
-/* ------------------------------------------------------------------------- a row */
+/* ------------------------------------------------------------------------- some rows */
+
+/* Consecutive rows of a layer, which are added together. */
+struct rows {
+    const struct tile_kernel *kernel;
+    struct stats_layer *layer;
+    const uint8_t *data;
+    double scale;
+    double (*values)[TILE];       /* some channels of each */
+    struct dmi_stats_place place; /* of the first */
+    size_t n;                     /* up to ROWS */
+    struct moments moments[ROWS];
+    struct dmi_stats_place peaks[ROWS]; /* of those that are higher than the layer's was */
+    uint64_t n_bad[ROWS];
+};
 
 /* Leaves the finite ones, in their order. Return: how many. */
 static size_t leave_finite(struct stats_layer *layer, double *values, size_t n)
@@ -47,93 +65,134 @@ static size_t leave_finite(struct stats_layer *layer, double *values, size_t n)
     return kept;
 }
 
-static void note_peak(struct stats_layer *layer, const struct moments *part, const double *values,
-                      struct dmi_stats_place place)
+static void add_moments(struct rows *rows, size_t row, uint64_t channel, const struct moments *part)
 {
+    const struct stats_layer *layer = rows->layer;
+    struct dmi_stats_place *to = &rows->peaks[row];
+    const double *values = rows->values[row];
     double peak = moments_peak(part);
-    if (layer->values.n && peak <= fabs(layer->peak.value))
-        return;
-    while (fabs(*values) != peak) {
-        values++;
-        place.channel++;
+    bool is_higher = !layer->values.n || peak > fabs(layer->peak.value);
+    if (is_higher && (!rows->moments[row].n || peak > fabs(to->value))) {
+        while (fabs(*values) != peak) {
+            values++;
+            channel++;
+        }
+        *to = (struct dmi_stats_place){ .value = *values, .channel = channel };
     }
-    place.value = *values;
-    layer->peak = place;
+    moments_merge(&rows->moments[row], part);
 }
 
-static int add_finite(struct stats_layer *layer, const double *finite, size_t n,
-                      const struct moments *part, const double *values,
-                      const struct dmi_stats_place *place, struct moments *row)
-{
-    note_peak(layer, part, values, *place);
-    moments_merge(row, part);
-    moments_merge(&layer->values, part);
-    return sketch_add(&layer->sketch, finite, n);
-}
-
-/* As add_tile(), where the sum is not finite: a value is not, or the sum is too large for a double. */
-static int add_odd_tile(struct stats_layer *layer, const double *values, size_t n,
-                        const struct dmi_stats_place *place, struct moments *row, uint64_t *n_bad)
+/* Some channels of a row whose sum is not finite: a value is not, or the sum is too large for a double. */
+static int add_odd_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
 {
     double finite[TILE];
     struct moments part;
-    memcpy(finite, values, n * sizeof *values);
-    size_t n_finite = leave_finite(layer, finite, n);
-    *n_bad += n - n_finite;
-    if (n_finite == n)
-        channels_add(&layer->channels, place->channel, values, n);
-    else if (channels_add_bad(&layer->channels, place->channel, values, n))
-        return -ENOMEM;
+    memcpy(finite, rows->values[row], n * sizeof *finite);
+    size_t n_finite = leave_finite(rows->layer, finite, n);
+    rows->n_bad[row] += n - n_finite;
     if (!n_finite)
         return 0;
-    moments_of(finite, n_finite, &part);
-    return add_finite(layer, finite, n_finite, &part, values, place, row);
+    moments_of(rows->kernel, finite, n_finite, &part);
+    add_moments(rows, row, channel, &part);
+    return sketch_add(&rows->layer->sketch, finite, n_finite);
 }
 
-/* Some channels of a row, from place->channel on. Adds them to @row. Return: 0 or -ENOMEM. */
-static int add_tile(struct stats_layer *layer, const double *values, size_t n,
-                    const struct dmi_stats_place *place, struct moments *row, uint64_t *n_bad)
+/* Counts values that are finite. @data: as they are in the run */
+static int count(struct rows *rows, const double *values, const uint8_t *data, size_t n)
 {
+    struct sketch *to = &rows->layer->sketch;
+    uint32_t dtype = rows->layer->dtype;
+    bool is_true = rows->scale == 1 || rows->scale == 0;
+    if (!is_true || (dtype != DMI_DTYPE_F32 && dtype != DMI_DTYPE_BF16))
+        return sketch_add(to, values, n);
+    size_t size = dmi_dtype_bytes(dtype);
+    return sketch_add_keys(to, data + size - 2, size, n); /* the upper half of an f32 */
+}
+
+/* Some channels of a row. Return: 0, or 1 if one of them is not finite, or -ENOMEM. */
+static int add_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
+{
+    const struct stats_layer *layer = rows->layer;
+    double *values = rows->values[row];
+    const uint8_t *data =
+        rows->data + (row * layer->width + channel) * dmi_dtype_bytes(layer->dtype);
     struct moments part;
-    moments_of(values, n, &part);
-    if (!isfinite(part.mean))
-        return add_odd_tile(layer, values, n, place, row, n_bad);
-    channels_add(&layer->channels, place->channel, values, n);
-    return add_finite(layer, values, n, &part, values, place, row);
+    uint64_t n_bad = rows->n_bad[row];
+    elements_to_true(layer->dtype, data, n, rows->scale, values);
+    moments_of(rows->kernel, values, n, &part);
+    if (isfinite(part.mean)) {
+        add_moments(rows, row, channel, &part);
+        return count(rows, values, data, n);
+    }
+    int r = add_odd_tile(rows, row, channel, n);
+    return r ? r : rows->n_bad[row] != n_bad;
+}
+
+/* Some channels of all rows. Return: 0 or -ENOMEM. */
+static int add_tiles(struct rows *rows, uint64_t channel, size_t n)
+{
+    struct channels *to = &rows->layer->channels;
+    bool bad = false;
+    int r = 0;
+    for (size_t row = 0; row < rows->n; row++) {
+        r = add_tile(rows, row, channel, n);
+        bad |= r > 0;
+        if (r < 0)
+            return r;
+    }
+    if (!bad)
+        channels_add(rows->kernel, to, channel, rows->values[0], TILE, rows->n, n);
+    for (size_t row = 0; bad && row < rows->n; row++)
+        if (channels_add_bad(to, channel, rows->values[row], n))
+            return -ENOMEM;
+    return 0;
 }
 
 static int add_norm(struct stats_layer *layer, double norm, struct dmi_stats_place place)
 {
     struct moments one;
-    place.channel = 0;
     place.value = norm;
     if (!layer->norms.n || norm > layer->norm_peak.value)
         layer->norm_peak = place;
-    moments_of(&norm, 1, &one);
+    moments_of_one(norm, &one);
     moments_merge(&layer->norms, &one);
     return sketch_add(&layer->norm_sketch, &norm, 1);
 }
 
-static int add_row(struct stats_layer *layer, const uint8_t *data, double scale,
-                   struct dmi_stats_place place, struct dmi_stats_row *out)
+/* A row whose channels were all added. @place: its token */
+static int end_row(struct rows *rows, size_t row, struct dmi_stats_place place,
+                   struct dmi_stats_row *out)
 {
-    uint32_t size = dmi_dtype_bytes(layer->dtype);
-    struct moments row = { 0 };
-    double values[TILE];
-    *out = (struct dmi_stats_row){ 0 };
-    channels_begin_row(&layer->channels);
-    for (uint64_t at = 0; at < layer->width; at += TILE) {
-        size_t n = layer->width - at < TILE ? (size_t)(layer->width - at) : TILE;
-        elements_to_true(layer->dtype, data + at * size, n, scale, values);
-        place.channel = at;
-        if (add_tile(layer, values, n, &place, &row, &out->n_bad))
-            return -ENOMEM;
+    struct stats_layer *layer = rows->layer;
+    const struct moments *m = &rows->moments[row];
+    bool is_whole = !rows->n_bad[row];
+    *out = (struct dmi_stats_row){ .norm = is_whole ? moments_norm(m) : NAN,
+                                   .mean = m->n ? m->mean : NAN,
+                                   .peak = moments_peak(m),
+                                   .n_bad = rows->n_bad[row] };
+    if (m->n && (!layer->values.n || out->peak > fabs(layer->peak.value))) {
+        layer->peak = place;
+        layer->peak.value = rows->peaks[row].value;
+        layer->peak.channel = rows->peaks[row].channel;
     }
-    layer->n_rows++;
-    out->norm = out->n_bad ? NAN : moments_norm(&row);
-    out->mean = row.n ? row.mean : NAN;
-    out->peak = moments_peak(&row);
-    return out->n_bad ? 0 : add_norm(layer, out->norm, place);
+    moments_merge(&layer->values, m);
+    return is_whole ? add_norm(layer, out->norm, place) : 0;
+}
+
+/* Adds them all. Return: 0 or -ENOMEM. */
+static int add_together(struct rows *rows, struct dmi_stats_row *out)
+{
+    uint64_t width = rows->layer->width;
+    int r = 0;
+    memset(rows->moments, 0, sizeof rows->moments);
+    memset(rows->n_bad, 0, sizeof rows->n_bad);
+    rows->layer->n_rows += rows->n;
+    channels_begin_rows(&rows->layer->channels, rows->n);
+    for (uint64_t at = 0; !r && at < width; at += TILE)
+        r = add_tiles(rows, at, width - at < TILE ? (size_t)(width - at) : TILE);
+    for (size_t row = 0; !r && row < rows->n; row++, rows->place.position++)
+        r = end_row(rows, row, rows->place, &out[row]);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- visiting */
@@ -152,22 +211,33 @@ static int make_room(struct buffer *b, uint64_t n)
     return 0;
 }
 
-static int add_rows(const struct pass *p, struct stats_layer *layer,
-                    const struct dmi_read_stretch *s, struct dmi_stats_row *rows)
+/* How many of a stretch's rows, from its first one on, are at positions that are left out. */
+static uint64_t n_left_out(const struct dmi_read_stretch *s, int64_t position, int64_t skip_first)
 {
+    int64_t n = skip_first > position ? skip_first - position : 0;
+    return (uint64_t)n < s->n_rows ? (uint64_t)n : s->n_rows;
+}
+
+static int add_rows(const struct pass *p, struct stats_layer *layer,
+                    const struct dmi_read_stretch *s, struct buffer *b)
+{
+    struct dmi_stats_row *out = b->rows;
+    int64_t position = s->position < 0 ? (int64_t)s->first : s->position;
     uint64_t n_row = layer->width * dmi_dtype_bytes(layer->dtype);
+    struct rows rows = {
+        .kernel = p->kernel, .layer = layer, .scale = p->scales[s->site], .values = b->values
+    };
+    uint64_t at = s->data ? n_left_out(s, position, p->query->skip_first) : s->n_rows;
+    *(s->data ? &layer->n_skipped : &layer->n_damaged) += at;
+    for (uint64_t i = 0; i < at; i++)
+        out[i] = no_row;
     int r = 0;
-    for (uint64_t i = 0; !r && i < s->n_rows; i++) {
-        struct dmi_stats_place place = { .tensor = s->tensor };
-        place.position = (int64_t)i + (s->position < 0 ? (int64_t)s->first : s->position);
-        rows[i] = no_row;
-        if (!s->data)
-            layer->n_damaged++;
-        else if (place.position < p->query->skip_first)
-            layer->n_skipped++;
-        else
-            r = add_row(layer, (const uint8_t *)s->data + i * n_row, p->scales[s->site], place,
-                        &rows[i]);
+    for (; !r && at < s->n_rows; at += rows.n) {
+        rows.n = s->n_rows - at < ROWS ? (size_t)(s->n_rows - at) : ROWS;
+        rows.data = (const uint8_t *)s->data + at * n_row;
+        rows.place =
+            (struct dmi_stats_place){ .tensor = s->tensor, .position = position + (int64_t)at };
+        r = add_together(&rows, out + at);
     }
     return r;
 }
@@ -188,7 +258,7 @@ static int compute(void *arg, size_t worker, const struct dmi_read_stretch *s)
     struct buffer *b = &p->buffers[worker];
     int r = make_room(b, s->n_rows);
     if (!r)
-        r = add_rows(p, &p->out->layers[p->out->layer_of[s->tensor]], s, b->rows);
+        r = add_rows(p, &p->out->layers[p->out->layer_of[s->tensor]], s, b);
     return !r && p->query->rows ? hand_out(p, s, b->rows) : r;
 }
 
@@ -448,7 +518,11 @@ static int compute_all(struct pass *p)
 int stats_build(struct err *err, struct dmi_read *run, const struct stats_query *query,
                 struct stats *out)
 {
-    struct pass p = { .run = run, .out = out, .query = query, .taking = PTHREAD_MUTEX_INITIALIZER };
+    struct pass p = { .run = run,
+                      .out = out,
+                      .query = query,
+                      .kernel = tile_best(),
+                      .taking = PTHREAD_MUTEX_INITIALIZER };
     *out = (struct stats){ 0 };
     int r = prepare(&p);
     if (!r)

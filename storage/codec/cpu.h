@@ -15,4 +15,14 @@ static inline bool has_avx2(void)
 #endif
 }
 
+/* Has it the foundation of AVX-512? Never where it is no x86-64. */
+static inline bool has_avx512(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}
+
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moments, sketches and channels of analyze/: against sums in long double and sorted values, and AVX2 against the portable form. */
+/* Moments, sketches and channels of analyze/: against sums in long double and sorted values, and each instruction set against the portable form. */
 #include "analyze/channels.h"
 #include "analyze/moments.h"
 #include "analyze/sketch.h"
+#include "analyze/tile.h"
 
 #include "core/cleanup.h"
+#include "storage/codec/cpu.h"
 
 #include <check.h>
 #include <math.h>
@@ -52,13 +54,28 @@ static double *values_of(enum kind kind, size_t n, unsigned short seed)
     return v;
 }
 
+/* Those that this processor can run; the first is the portable one. Return: how many. */
+static size_t kernels(const struct tile_kernel *all[3])
+{
+    size_t n = 0;
+    all[n++] = &tile_portable;
+#ifdef __x86_64__
+    if (has_avx2())
+        all[n++] = &tile_avx2;
+    if (has_avx512())
+        all[n++] = &tile_avx512;
+#endif
+    ck_assert_ptr_eq(all[n - 1], tile_best());
+    return n;
+}
+
 /* ------------------------------------------------------------------------- moments */
 
 static void add_tiles(struct moments *to, const double *v, size_t n, size_t tile)
 {
     struct moments part;
     for (size_t i = 0; i < n; i += tile) {
-        moments_of(v + i, n - i < tile ? n - i : tile, &part);
+        moments_of(tile_best(), v + i, n - i < tile ? n - i : tile, &part);
         moments_merge(to, &part);
     }
 }
@@ -116,12 +133,16 @@ END_TEST
 
 START_TEST(moments_have_the_bits_of_the_portable_form)
 {
+    const struct tile_kernel *all[3];
+    size_t n_all = kernels(all);
     for (size_t n = 1; n <= MOMENTS_TILE; n += n < 40 ? 1 : 59) {
         _cleanup_(freep) double *v = values_of((enum kind)_i, n, 5);
         struct moments a, b;
-        moments_of(v, n, &a);
-        moments_of_portable(v, n, &b);
-        ck_assert_mem_eq(&a, &b, sizeof a);
+        moments_of(all[0], v, n, &a);
+        for (size_t k = 1; k < n_all; k++) {
+            moments_of(all[k], v, n, &b);
+            ck_assert_mem_eq(&a, &b, sizeof a);
+        }
     }
 }
 END_TEST
@@ -132,7 +153,7 @@ START_TEST(moments_of_nothing_are_not_numbers)
     struct moments none = { 0 }, m;
     ck_assert(isnan(moments_sd(&none)) && isnan(moments_kurtosis(&none)) &&
               isnan(moments_peak(&none)));
-    moments_of(three, 3, &m);
+    moments_of(tile_best(), three, 3, &m);
     struct moments before = m;
     moments_merge(&m, &none);
     ck_assert_mem_eq(&m, &before, sizeof m);
@@ -140,6 +161,13 @@ START_TEST(moments_of_nothing_are_not_numbers)
     ck_assert_mem_eq(&none, &before, sizeof m);
     ck_assert_double_eq(moments_sd(&m), 0);
     ck_assert(isnan(moments_kurtosis(&m)));
+
+    struct moments one, of_one;
+    moments_of(tile_best(), three, 1, &one);
+    moments_of_one(3, &of_one);
+    ck_assert_mem_eq(&one, &of_one, sizeof one);
+    moments_of_one(0, &of_one);
+    ck_assert_uint_eq(of_one.n_zero, 1);
 }
 END_TEST
 
@@ -194,13 +222,34 @@ START_TEST(merged_sketches_are_the_sketch_of_all)
     for (size_t at = N, part; at; at -= part) { /* the last ones first */
         struct sketch s = { 0 };
         part = at < 701 ? at : 701;
-        ck_assert_int_eq(sketch_add_portable(&s, v + at - part, part), 0);
+        ck_assert_int_eq(sketch_add(&s, v + at - part, part), 0);
         ck_assert_int_eq(sketch_merge(&parts, &s), 0);
         sketch_deinit(&s);
     }
     ck_assert_int_eq(sketch_merge(&parts, &none), 0);
     ck_assert_uint_eq(all.n, parts.n);
     ck_assert_mem_eq(all.counts, parts.counts, SKETCH_BUCKETS * sizeof *all.counts);
+}
+END_TEST
+
+/* Elements as a run has them, from an odd address on. */
+START_TEST(keys_count_as_their_values_do)
+{
+    enum { N = 777 };
+    _cleanup_(sketch_deinit) struct sketch narrow = { 0 }, halves = { 0 }, values = { 0 };
+    _cleanup_(freep) double *v = values_of((enum kind)_i, N, 19);
+    uint8_t wide[4 * N + 1], upper[2 * N + 1];
+    for (size_t i = 0; i < N; i++) {
+        float f = (float)v[i];
+        memcpy(wide + 1 + 4 * i, &f, sizeof f);
+        memcpy(upper + 1 + 2 * i, wide + 3 + 4 * i, 2);
+    }
+    ck_assert_int_eq(sketch_add(&values, v, N), 0);
+    ck_assert_int_eq(sketch_add_keys(&narrow, wide + 3, 4, N), 0);
+    ck_assert_int_eq(sketch_add_keys(&halves, upper + 1, 2, N), 0);
+    ck_assert_uint_eq(narrow.n, N);
+    ck_assert_mem_eq(values.counts, narrow.counts, SKETCH_BUCKETS * sizeof *values.counts);
+    ck_assert_mem_eq(values.counts, halves.counts, SKETCH_BUCKETS * sizeof *values.counts);
 }
 END_TEST
 
@@ -239,52 +288,61 @@ static void expect_channel(const struct channels *c, size_t channel, const doubl
     ck_assert_double_eq(c->peak[channel], peak);
     long double variance = m2 / (long double)n;
     expect_close(channels_sd(c, channel), sqrtl(variance), 1e-9, "sd");
+    expect_close(channels_mean(c, channel), mean, 1e-9, "mean");
     expect_close(channels_rms(c, channel), sqrtl(variance + mean * mean), 1e-12, "rms");
 }
 
-/* Rows in parts of @part channels; what is not finite makes its part a bad one. */
-static void add_rows(struct channels *c, const double *v, size_t part, bool portable)
+/*
+ * Rows in parts of @part channels, @together of them at a time; what is not finite makes the parts of its rows bad ones.
+ */
+static void add_rows(const struct tile_kernel *kernel, struct channels *c, const double *v,
+                     size_t part, size_t together)
 {
-    for (size_t r = 0; r < ROWS; r++) {
-        channels_begin_row(c);
+    for (size_t r = 0, some; r < ROWS; r += some) {
+        some = ROWS - r < together ? ROWS - r : together;
+        channels_begin_rows(c, some);
         for (size_t i = 0, n; i < WIDTH; i += n) {
             const double *at = v + r * WIDTH + i;
             bool bad = false;
             n = WIDTH - i < part ? WIDTH - i : part;
-            for (size_t k = 0; k < n; k++)
-                bad |= !isfinite(at[k]);
-            if (bad)
-                ck_assert_int_eq(channels_add_bad(c, i, at, n), 0);
-            else
-                (portable ? channels_add_portable : channels_add)(c, i, at, n);
+            for (size_t k = 0; k < some * n; k++)
+                bad |= !isfinite(at[k / n * WIDTH + k % n]);
+            for (size_t k = 0; bad && k < some; k++)
+                ck_assert_int_eq(channels_add_bad(c, i, at + k * WIDTH, n), 0);
+            if (!bad)
+                channels_add(kernel, c, i, at, WIDTH, some, n);
         }
     }
 }
 
 static void expect_same(const struct channels *a, const struct channels *b)
 {
-    ck_assert_mem_eq(a->mean, b->mean, WIDTH * sizeof *a->mean);
-    ck_assert_mem_eq(a->m2, b->m2, WIDTH * sizeof *a->m2);
+    ck_assert_mem_eq(a->shift, b->shift, WIDTH * sizeof *a->shift);
+    ck_assert_mem_eq(a->sum, b->sum, WIDTH * sizeof *a->sum);
+    ck_assert_mem_eq(a->squares, b->squares, WIDTH * sizeof *a->squares);
     ck_assert_mem_eq(a->peak, b->peak, WIDTH * sizeof *a->peak);
 }
 
 START_TEST(channels_are_those_of_long_doubles_in_whatever_parts)
 {
-    _cleanup_(channels_deinit) struct channels c = { 0 }, parts = { 0 }, portable = { 0 };
+    const struct tile_kernel *all[3];
+    size_t n_all = kernels(all);
+    _cleanup_(channels_deinit) struct channels c = { 0 };
     _cleanup_(freep) double *v = values_of((enum kind)(_i % N_KINDS), WIDTH * ROWS, 17);
     if (_i >= N_KINDS) /* some that are not finite, one channel without any */
         for (size_t r = 0; r < ROWS; r++) {
             v[r * WIDTH + 5] = r % 3 ? v[r * WIDTH + 5] : NAN;
             v[r * WIDTH + 6] = r == 499 ? -INFINITY : v[r * WIDTH + 6];
         }
-    ck_assert_int_eq(channels_init(&c, WIDTH) | channels_init(&parts, WIDTH) |
-                         channels_init(&portable, WIDTH),
-                     0);
-    add_rows(&c, v, WIDTH, false);
-    add_rows(&parts, v, 4, false);
-    add_rows(&portable, v, 11, true);
-    expect_same(&c, &parts);
-    expect_same(&c, &portable);
+    ck_assert_int_eq(channels_init(&c, WIDTH), 0);
+    add_rows(all[0], &c, v, WIDTH, 1);
+    for (size_t k = 0; k < n_all; k++)
+        for (size_t together = 1; together <= 5; together++) {
+            _cleanup_(channels_deinit) struct channels other = { 0 };
+            ck_assert_int_eq(channels_init(&other, WIDTH), 0);
+            add_rows(all[k], &other, v, together == 3 ? WIDTH : 2 + 3 * together, together);
+            expect_same(&c, &other);
+        }
     for (size_t i = 0; i < WIDTH; i++)
         expect_channel(&c, i, v);
 }
@@ -302,15 +360,15 @@ START_TEST(a_channel_stands_out_by_robust_deviations)
     double scores[6], room[12];
     _cleanup_(channels_deinit) struct channels c = { 0 }, flat = { 0 };
     ck_assert_int_eq(channels_init(&c, 6) | channels_init(&flat, 5), 0);
-    channels_begin_row(&c);
+    channels_begin_rows(&c, 1);
     ck_assert_int_eq(channels_add_bad(&c, 0, row, 6), 0);
     channels_scores(&c, scores, room);
     ck_assert_double_eq_tol(scores[4], 97 / 1.4826, 1e-12);
     ck_assert_double_eq_tol(scores[0], -2 / 1.4826, 1e-12);
     ck_assert(isnan(scores[5]));
 
-    channels_begin_row(&flat);
-    channels_add(&flat, 0, (const double[]){ 2, 2, 2, 2, 9 }, 5);
+    channels_begin_rows(&flat, 1);
+    channels_add(tile_best(), &flat, 0, (const double[]){ 2, 2, 2, 2, 9 }, 5, 1, 5);
     channels_scores(&flat, scores, room);
     for (size_t i = 0; i < 5; i++)
         ck_assert(
@@ -330,6 +388,7 @@ int main(void)
     tcase_add_test(tc, moments_of_nothing_are_not_numbers);
     tcase_add_loop_test(tc, quantiles_are_within_the_error_that_is_said, 0, N_KINDS);
     tcase_add_loop_test(tc, merged_sketches_are_the_sketch_of_all, 0, N_KINDS);
+    tcase_add_loop_test(tc, keys_count_as_their_values_do, 0, N_KINDS);
     tcase_add_test(tc, doubles_that_no_float_holds_are_the_largest);
     tcase_add_loop_test(tc, channels_are_those_of_long_doubles_in_whatever_parts, 0, 2 * N_KINDS);
     tcase_add_test(tc, a_channel_stands_out_by_robust_deviations);

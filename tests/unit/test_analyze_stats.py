@@ -186,8 +186,11 @@ def test_channels_that_stand_out_in_a_quarter_of_the_layers(tmp_path):
     assert outlier == {"site": "resid_pre", "channel": 7, "layers": 2, "of_layers": LAYERS, "furthest_layer": 5}
 
 
-def test_the_same_bits_however_rows_were_captured_and_by_any_threads(tmp_path):
-    layers = [elements("f32", (ROWS, WIDTH), seed) for seed in range(2)]
+@pytest.mark.parametrize("width", [WIDTH, 2300])
+def test_the_same_bits_however_rows_were_captured_and_by_any_threads(tmp_path, width):
+    layers = [elements("f32", (ROWS, width), seed) for seed in range(2)]
+    layers[1][1, width - 3] = layers[1][2, 4] = 999
+    layers[1][9, 6] = numpy.nan
     answers = []
     for i, parts in enumerate([(ROWS,), (1,) * ROWS, (5, 3, 13)]):
         answers.append(stats(write(tmp_path / str(i), layers, parts=parts)))
@@ -196,6 +199,8 @@ def test_the_same_bits_however_rows_were_captured_and_by_any_threads(tmp_path):
             again = stats(tmp_path / str(i), "--threads", threads)
             assert {key: value for key, value in again.items() if key != "run"} == answers[-1], threads
     assert answers[0] == answers[1] == answers[2]
+    place = answers[0]["layers"][1]["max"]
+    assert (place["value"], place["token"], place["channel"]) == (999, 1, width - 3), "the first of equals"
 
 
 def test_the_first_token_is_left_out_where_it_is_asked_for(tmp_path):
