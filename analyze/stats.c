@@ -38,12 +38,25 @@ struct buffer {
 
 /* ------------------------------------------------------------------------- some rows */
 
+/* Where an element has the upper half of its value as a float, as bytes into it. */
+enum { UPPER_OF_BF16 = 0, UPPER_OF_F32 = 2, NOT_IN_MEMORY = -1 };
+
+static int upper_half_of(uint32_t dtype, double scale)
+{
+    if (scale != 1 && scale != 0)
+        return NOT_IN_MEMORY;
+    return dtype == DMI_DTYPE_F32    ? UPPER_OF_F32
+           : dtype == DMI_DTYPE_BF16 ? UPPER_OF_BF16
+                                     : NOT_IN_MEMORY;
+}
+
 /* Consecutive rows of a layer, which are added together. */
 struct rows {
     const struct tile_kernel *kernel;
     struct stats_layer *layer;
     const uint8_t *data;
     double scale;
+    int upper_half;
     double (*values)[TILE];       /* some channels of each */
     struct dmi_stats_place place; /* of the first */
     size_t n;                     /* up to ROWS */
@@ -97,16 +110,24 @@ static int add_odd_tile(struct rows *rows, size_t row, uint64_t channel, size_t 
     return sketch_add(&rows->layer->sketch, finite, n_finite);
 }
 
+/* As elements_to_true(), which knows all types. */
+static void widen(const struct rows *rows, const uint8_t *data, size_t n, double *values)
+{
+    if (rows->upper_half == UPPER_OF_F32)
+        rows->kernel->from_f32(data, n, values);
+    else if (rows->upper_half == UPPER_OF_BF16)
+        rows->kernel->from_bf16(data, n, values);
+    else
+        elements_to_true(rows->layer->dtype, data, n, rows->scale, values);
+}
+
 /* Counts values that are finite. @data: as they are in the run */
 static int count(struct rows *rows, const double *values, const uint8_t *data, size_t n)
 {
     struct sketch *to = &rows->layer->sketch;
-    uint32_t dtype = rows->layer->dtype;
-    bool is_true = rows->scale == 1 || rows->scale == 0;
-    if (!is_true || (dtype != DMI_DTYPE_F32 && dtype != DMI_DTYPE_BF16))
+    if (rows->upper_half == NOT_IN_MEMORY)
         return sketch_add(to, values, n);
-    size_t size = dmi_dtype_bytes(dtype);
-    return sketch_add_keys(to, data + size - 2, size, n); /* the upper half of an f32 */
+    return sketch_add_keys(to, data + rows->upper_half, dmi_dtype_bytes(rows->layer->dtype), n);
 }
 
 /* Some channels of a row. Return: 0, or 1 if one of them is not finite, or -ENOMEM. */
@@ -118,7 +139,7 @@ static int add_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
         rows->data + (row * layer->width + channel) * dmi_dtype_bytes(layer->dtype);
     struct moments part;
     uint64_t n_bad = rows->n_bad[row];
-    elements_to_true(layer->dtype, data, n, rows->scale, values);
+    widen(rows, data, n, values);
     moments_of(rows->kernel, values, n, &part);
     if (isfinite(part.mean)) {
         add_moments(rows, row, channel, &part);
@@ -224,9 +245,12 @@ static int add_rows(const struct pass *p, struct stats_layer *layer,
     struct dmi_stats_row *out = b->rows;
     int64_t position = s->position < 0 ? (int64_t)s->first : s->position;
     uint64_t n_row = layer->width * dmi_dtype_bytes(layer->dtype);
-    struct rows rows = {
-        .kernel = p->kernel, .layer = layer, .scale = p->scales[s->site], .values = b->values
-    };
+    double scale = p->scales[s->site];
+    struct rows rows = { .kernel = p->kernel,
+                         .layer = layer,
+                         .scale = scale,
+                         .upper_half = upper_half_of(layer->dtype, scale),
+                         .values = b->values };
     uint64_t at = s->data ? n_left_out(s, position, p->query->skip_first) : s->n_rows;
     *(s->data ? &layer->n_skipped : &layer->n_damaged) += at;
     for (uint64_t i = 0; i < at; i++)

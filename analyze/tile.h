@@ -27,6 +27,9 @@ struct tile_channels {
 
 struct tile_kernel {
     const char *name; /* "avx512", "avx2", "portable" */
+    /* Elements of type f32, of any alignment, and of type bf16, as elements_to_double() has them. */
+    void (*from_f32)(const void *data, size_t n, double *out);
+    void (*from_bf16)(const void *data, size_t n, double *out);
     /* @n: 1 or more. Which zero is the least or the most is not said where both signs occur. */
     void (*sums)(const double *values, size_t n, struct tile_sums *out);
     /* Adds @n_rows rows, @stride doubles apart, of @n channels. */

@@ -8,6 +8,7 @@
 
 #include "analyze/tile.h"
 
+#include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -38,6 +39,30 @@ typedef int64_t wholes_at __attribute__((vector_size(VECTOR * 8), aligned(8), ma
 #define LESS(a, b) ((reals)_mm_min_pd((__m128d)(a), (__m128d)(b)))
 #define MORE(a, b) ((reals)_mm_max_pd((__m128d)(a), (__m128d)(b)))
 #endif
+
+/* The compiler vectorises both (at -O3). */
+static void kernel_from_f32(const void *data, size_t n, double *restrict out)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, at + i * sizeof v, sizeof v);
+        out[i] = (double)v;
+    }
+}
+
+static void kernel_from_bf16(const void *data, size_t n, double *restrict out)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t upper;
+        float v;
+        memcpy(&upper, at + i * sizeof upper, sizeof upper);
+        uint32_t bits = (uint32_t)upper << 16;
+        memcpy(&v, &bits, sizeof v);
+        out[i] = (double)v;
+    }
+}
 
 /* VECTOR of the lanes, over whole rounds of them. */
 INLINE void sum_lanes(const double *values, size_t n, double first, size_t lane,
@@ -121,6 +146,7 @@ static void kernel_channels(const struct tile_channels *to, const double *values
         add_channel(to, values, stride, n_rows, i);
 }
 
-const struct tile_kernel KERNEL = { KERNEL_NAME, kernel_sums, kernel_channels };
+const struct tile_kernel KERNEL = { KERNEL_NAME, kernel_from_f32, kernel_from_bf16, kernel_sums,
+                                    kernel_channels };
 
 #endif

@@ -7,6 +7,9 @@
 
 #include "core/cleanup.h"
 #include "storage/codec/cpu.h"
+#include "storage/elements.h"
+
+#include <dmi/dtype.h>
 
 #include <check.h>
 #include <math.h>
@@ -68,6 +71,33 @@ static size_t kernels(const struct tile_kernel *all[3])
     ck_assert_ptr_eq(all[n - 1], tile_best());
     return n;
 }
+
+/* From an odd address on, with an infinity and a NaN. */
+START_TEST(elements_widen_to_their_values)
+{
+    enum { N = 133 };
+    const struct tile_kernel *all[3];
+    size_t n_all = kernels(all);
+    _cleanup_(freep) double *v = values_of((enum kind)_i, N, 23);
+    uint8_t narrow[4 * N + 1], upper[2 * N + 1];
+    double want[N], got[N];
+    v[3] = INFINITY;
+    v[4] = NAN;
+    for (size_t i = 0; i < N; i++) {
+        float f = (float)v[i];
+        memcpy(narrow + 1 + 4 * i, &f, sizeof f);
+        memcpy(upper + 1 + 2 * i, narrow + 3 + 4 * i, 2);
+    }
+    for (size_t k = 0; k < n_all; k++) {
+        elements_to_double(DMI_DTYPE_F32, narrow + 1, N, want);
+        all[k]->from_f32(narrow + 1, N, got);
+        ck_assert_mem_eq(got, want, sizeof want);
+        elements_to_double(DMI_DTYPE_BF16, upper + 1, N, want);
+        all[k]->from_bf16(upper + 1, N, got);
+        ck_assert_mem_eq(got, want, sizeof want);
+    }
+}
+END_TEST
 
 /* ------------------------------------------------------------------------- moments */
 
@@ -383,6 +413,7 @@ int main(void)
     Suite *s = suite_create("analyze_statistics");
     TCase *tc = tcase_create("statistics");
     tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, elements_widen_to_their_values, 0, N_KINDS);
     tcase_add_loop_test(tc, moments_are_those_of_long_doubles, 0, N_KINDS);
     tcase_add_loop_test(tc, moments_have_the_bits_of_the_portable_form, 0, N_KINDS);
     tcase_add_test(tc, moments_of_nothing_are_not_numbers);
