@@ -10,7 +10,7 @@
 #define KEY_SHIFT 16                    /* bits of a float that a key leaves out */
 #define N_KEYS    (SKETCH_BUCKETS / 2u) /* of one sign; the negative ones stand after the others */
 #define N_BYTES   (SKETCH_BUCKETS * sizeof(uint64_t))
-#define AT_ONCE   256u /* doubles whose keys are made together */
+#define AT_ONCE   256u /* doubles that become keys together */
 
 /* ------------------------------------------------------------------------- counting */
 

@@ -51,6 +51,7 @@ static void kernel_from_f32(const void *data, size_t n, double *restrict out)
     }
 }
 
+/* As struct tile_kernel has it. */
 static void kernel_from_bf16(const void *data, size_t n, double *restrict out)
 {
     const uint8_t *at = data;
@@ -110,6 +111,7 @@ static void kernel_sums(const double *values, size_t n, struct tile_sums *out)
     out->n_zero[0] -= first == 0 ? (int64_t)(whole + TILE_LANES - n) : 0;
 }
 
+/* One channel, as the vectors add theirs. */
 INLINE void add_channel(const struct tile_channels *to, const double *values, size_t stride,
                         size_t n_rows, size_t i)
 {
@@ -125,6 +127,7 @@ INLINE void add_channel(const struct tile_channels *to, const double *values, si
     to->peak[i] = peak;
 }
 
+/* As struct tile_kernel has it. */
 static void kernel_channels(const struct tile_channels *to, const double *values, size_t stride,
                             size_t n_rows, size_t n)
 {
