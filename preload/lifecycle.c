@@ -218,10 +218,10 @@ static void begin_run(void)
         log_line("armed: %u sites of %s%s, in %s", session.spec->n_sites, session.spec->path,
                  traces ? ", and times of steps" : "", path);
         edits_start();
-        server_start();
     } else {
         log_line("armed: times of steps, in %s", path);
     }
+    server_start();
     if (traces)
         trace_start();
 }

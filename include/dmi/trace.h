@@ -78,8 +78,9 @@ enum dmi_mark_kind {
     DMI_MARK_STEPS_ALONE = 10, /* no kernels are traced from here on; text: why */
     DMI_MARK_RAN_SUMMED = 11,  /* value of those of DMI_MARK_RAN are in sums alone */
     DMI_MARK_KEPT =
-        12, /* records of steps were stored on demand; text: A:B, numbers from A to before B;
-                           value: steps asked for that were not in memory any more */
+        12, /* what ran in steps was stored on demand; text: A:B, numbers from A to before B; value: steps that were asked for and were not in memory any more */
+    DMI_MARK_RING =
+        13, /* value records that are in sums alone went from memory unasked; text: A:B, the steps that are there */
 };
 
 /* 6.5. An entry of a MARKS chunk. */

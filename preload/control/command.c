@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "preload/control/edit_command.h"
 #include "preload/control/switch.h"
+#include "preload/control/trace_command.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
@@ -127,6 +128,11 @@ void command_run(char *line, const struct line_peer *peer, struct text *answer)
     char *rest = line, *word = line_word(&rest);
     if (!what)
         line_refuse(answer, "no memory");
+    else if (!strcmp(word, "trace"))
+        trace_command(rest, answer);
+    else if (!session.spec)
+        line_refuse(answer,
+                    "there is no HookSpec: this process is traced alone; there is: trace keep [N]");
     else if (!strcmp(word, "status"))
         status(answer);
     else if (!strcmp(word, "sites"))
@@ -139,5 +145,5 @@ void command_run(char *line, const struct line_peer *peer, struct text *answer)
         bank_command(rest, peer, answer);
     else
         line_refuse(answer, "no such command; there are: status, sites on|off PATTERN..., "
-                            "overload MAPPING, edit ..., bank ...");
+                            "overload MAPPING, edit ..., bank ..., trace keep [N]");
 }

@@ -5,6 +5,7 @@
  *     status                        what is in force
  *     sites on|off PATTERN...       switches sites whose names match (control/switch.h)
  *     overload MAPPING              another `overload` of the HookSpec, as YAML on one line
+ *     trace ...                     the trace: control/trace_command.h
  *     edit ...                      edits: control/edit_command.h
  *
  * What changes something is noted in the run. Thread: the control thread alone.

@@ -8,20 +8,27 @@
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
 #include "preload/trace/join.h"
+#include "preload/trace/keep.h"
 #include "preload/trace/lanes.h"
 #include "preload/trace/ran_chunks.h"
+#include "preload/trace/recent.h"
 #include "preload/trace/steps.h"
 #include "preload/trace/sums.h"
 
 #include <dmi/format.h>
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIABLE "DMI_CUPTI"
-#define FLUSH_NS 50000000u
-#define FEW      10000u /* records of which a share says nothing yet */
+#define VARIABLE   "DMI_CUPTI"
+#define RING       "DMI_TRACE_RING"
+#define FLUSH_NS   50000000u
+#define FEW        10000u /* records of which a share says nothing yet */
+#define RING_BYTES (64u << 20)
+#define SETTLED    4u /* rounds after which all launches of a step that has ended are known */
 
 static struct activity {
     enum activity_tier tier;
@@ -33,10 +40,15 @@ static struct activity {
     /* the collector's */
     struct join *join;
     struct sums sums;          /* of both tiers */
-    struct ran_chunks records; /* of the tier full */
+    struct ran_chunks records; /* of the tier full, and what is kept */
     struct ran_chunks summed;  /* of the tier kernels */
+    struct recent recent;      /* of the tier kernels */
+    struct keep_window kept;   /* that was stored last: what comes late of it is stored, too */
+    uint32_t keep_rounds;      /* since the last step that is asked for has its number */
+    uint64_t n_numbers;        /* of steps that have one */
     struct trace_clock clock;
     uint64_t flush_ns;
+    bool second;        /* it is over, and what is of no step was not summed since */
     uint64_t no_memory; /* records that were never dealt */
     uint64_t n_doubts;  /* runs and numbers of steps that were lost so far */
     uint64_t n_lost;    /* all that was lost when it was last looked at */
@@ -71,6 +83,18 @@ static int start(struct err *err)
                          : err_set(err, -ENOMEM, "no memory");
 }
 
+static void start_ring(void)
+{
+    uint64_t n_bytes = session_env_size(RING);
+    n_bytes = n_bytes ? n_bytes : RING_BYTES;
+    if (recent_init(&activity.recent, n_bytes))
+        log_line("trace: no memory for a ring of %" PRIu64 " bytes (" RING
+                 "): no steps can be kept",
+                 n_bytes);
+    else
+        keep_use(true);
+}
+
 void activity_start(void)
 {
     if (!activity.tier || !cuda_major() || atomic_exchange_acq_rel(&activity.claimed, 1))
@@ -83,6 +107,8 @@ void activity_start(void)
             log_line(
                 "trace: this CUPTI is newer than the layouts of records that are known here: what "
                 "all versions have in common is read");
+        if (activity.tier == ACTIVITY_KERNELS)
+            start_ring();
         lanes_use(true);
     }
     atomic_store_release(&activity.started, 1); /* to collects() */
@@ -127,8 +153,10 @@ static void take_run(const struct join_run *run)
 
 void activity_step(uint64_t deal, uint64_t number)
 {
-    if (collects())
-        activity.n_doubts += !join_step(activity.join, deal, number);
+    if (!collects())
+        return;
+    activity.n_doubts += !join_step(activity.join, deal, number);
+    activity.n_numbers = number + 1;
 }
 
 /* What has been lost makes counts wrong. */
@@ -162,11 +190,19 @@ static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark
 
 /* ------------------------------------------------------------------------- rounds */
 
+static bool is_kept(uint64_t step)
+{
+    const struct keep_window *kept = &activity.kept;
+    return step >= DMI_RAN_FIRST + kept->first && step < DMI_RAN_FIRST + kept->end;
+}
+
 static void take_dealt(const struct records_event *event, uint64_t step)
 {
     sums_take(&activity.sums, event, step);
-    if (activity.tier == ACTIVITY_FULL)
+    if (activity.tier == ACTIVITY_FULL || is_kept(step))
         ran_chunks_record(&activity.records, event, step);
+    else if (activity.recent.records && step >= DMI_RAN_FIRST)
+        recent_add(&activity.recent, event, step - DMI_RAN_FIRST);
 }
 
 static void deal(bool last, activity_mark *mark)
@@ -180,11 +216,12 @@ static void deal(bool last, activity_mark *mark)
     join_deal(activity.join, &calls, last);
 }
 
-/* @second: a second is over. In the tier full sums are for the log alone. */
-static void write_sums(bool second, bool all)
+/* In the tier full sums are for the log alone. */
+static void write_sums(bool all)
 {
     bool kernels = activity.tier == ACTIVITY_KERNELS;
-    sums_round(&activity.sums, second, all, kernels ? &activity.summed : NULL);
+    sums_round(&activity.sums, activity.second, all, kernels ? &activity.summed : NULL);
+    activity.second = false;
 }
 
 static void write_chunks(void)
@@ -193,20 +230,82 @@ static void write_chunks(void)
     ran_chunks_write(&activity.summed);
 }
 
-void activity_round(const struct trace_clock *clock, bool write, activity_mark *mark)
+static void store_kept(void *ctx, const struct records_event *event, uint64_t number)
+{
+    (void)ctx;
+    ran_chunks_record(&activity.records, event, DMI_RAN_FIRST + number);
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct keep_answer store_window(const struct keep_window *asked)
+{
+    const struct ran_chunks *c = &activity.records;
+    uint64_t failed = c->refused + c->no_memory, stored = activity.recent.stored;
+    uint64_t first = most(asked->first, activity.recent.whole);
+    struct keep_answer answer = { .window = { first < asked->end ? first : asked->end,
+                                              asked->end } };
+    answer.gone = answer.window.first - asked->first;
+    recent_store(&activity.recent, answer.window.first, asked->end, store_kept, NULL);
+    write_sums(true);
+    write_chunks();
+    answer.records = activity.recent.stored - stored;
+    answer.state = c->refused + c->no_memory == failed ? KEEP_DONE : KEEP_REFUSED;
+    return answer;
+}
+
+static void mark_window(enum dmi_mark_kind kind, uint64_t value, uint64_t first, uint64_t end,
+                        activity_mark *mark)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64, first, end);
+    mark(kind, (int64_t)value, text);
+}
+
+/*
+ * Stores the steps that a user asks for, once the records of these steps are there, or @last: none comes any more. Times and sums of the steps are in
+ * the run, too, before the answer is given.
+ */
+static void look_for_keep(bool last, activity_mark *mark, activity_write *write)
+{
+    struct keep_window asked;
+    if (!keep_asked(&asked)) {
+        activity.keep_rounds = 0;
+        return;
+    }
+    activity.keep_rounds += activity.n_numbers >= asked.end;
+    if (!last && (activity.keep_rounds < SETTLED || join_awaits(activity.join, asked.end)))
+        return;
+    struct keep_answer answer = store_window(&asked);
+    if (answer.state == KEEP_DONE) {
+        activity.kept = answer.window;
+        mark_window(DMI_MARK_KEPT, answer.gone, answer.window.first, answer.window.end, mark);
+    }
+    write();
+    activity.keep_rounds = 0;
+    keep_done(&answer);
+}
+
+void activity_round(const struct trace_clock *clock, bool second, activity_mark *mark,
+                    activity_write *write)
 {
     activity.clock = *clock;
     say_alone(mark);
     if (!collects())
         return;
     uint64_t now = clock_mono_ns();
+    activity.second |= second;
     if (now - activity.flush_ns >= FLUSH_NS) {
         activity.flush_ns = now;
         tracer_flush(false);
         deal(false, mark);
-        write_sums(write, false);
+        write_sums(false);
+        look_for_keep(false, mark, write);
     }
-    if (write)
+    if (second)
         write_chunks();
 }
 
@@ -239,6 +338,9 @@ static void mark_account(activity_mark *mark)
     mark(DMI_MARK_RAN, (int64_t)c.walk.n, "");
     if (kernels)
         mark(DMI_MARK_RAN_SUMMED, (int64_t)(to->stored - activity.records.stored), "");
+    if (activity.recent.records)
+        mark_window(DMI_MARK_RING, activity.recent.gone, activity.recent.whole, activity.n_numbers,
+                    mark);
     mark_lost(mark, c.walk.n_no_time, "they have no times");
     mark_lost(mark, c.walk.n_unread, "they are of other kinds");
     mark_lost(mark, no_memory, "no memory");
@@ -252,11 +354,12 @@ static void forget(void)
     sums_deinit(&activity.sums);
     ran_chunks_deinit(&activity.records);
     ran_chunks_deinit(&activity.summed);
+    recent_deinit(&activity.recent);
     join_free(activity.join);
     activity.join = NULL;
 }
 
-void activity_finish(const struct trace_clock *clock, activity_mark *mark)
+void activity_finish(const struct trace_clock *clock, activity_mark *mark, activity_write *write)
 {
     activity.clock = *clock;
     say_alone(mark);
@@ -265,7 +368,9 @@ void activity_finish(const struct trace_clock *clock, activity_mark *mark)
     lanes_use(false);
     tracer_flush(true);
     deal(true, mark);
-    write_sums(true, true);
+    write_sums(true);
+    look_for_keep(true, mark, write);
+    keep_use(false);
     write_chunks();
     tracer_stop();
     mark_account(mark);
@@ -283,6 +388,7 @@ void activity_reset(void)
 {
     /* what the parent's collector had stays in its memory, unread */
     activity = (struct activity){ .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
+    keep_reset();
     lanes_reset();
     tracer_reset();
 }

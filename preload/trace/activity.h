@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tiers kernels and full: what ran on the device, from CUPTI's records, each with its step: sums of it into SUMS chunks, or all of it into TRACE
- * chunks. Where CUPTI cannot be had, or what it says cannot be believed, steps alone go on, and log, manifest and marks say why.
+ * The tiers kernels and full: what ran on the device, from CUPTI's records, each with its step: sums of it into SUMS chunks, and the last
+ * steps into memory, which are stored when a user asks (keep.h), or all of it into TRACE chunks. Where CUPTI cannot be had, or what it says cannot be believed, steps alone go on, and log, manifest and marks say why.
  * Thread: the collector, where nothing else is said.
  */
 #ifndef PRELOAD_TRACE_ACTIVITY_H
@@ -23,6 +23,9 @@ enum activity_tier {
 /* What is to stand in a mark. */
 typedef void activity_mark(enum dmi_mark_kind kind, int64_t value, const char *text);
 
+/* Writes what there is of steps and marks. */
+typedef void activity_write(void);
+
 /* The tier that is asked for: known before the collector begins. Thread: lifecycle.c's. */
 void activity_want(enum activity_tier tier);
 
@@ -35,11 +38,12 @@ void activity_start(void);
 /* The step of @deal is step @number of the trace. */
 void activity_step(uint64_t deal, uint64_t number);
 
-/* Takes what came, and deals it to steps; @write: what is known becomes a chunk. */
-void activity_round(const struct trace_clock *clock, bool write, activity_mark *mark);
+/* Takes what came, and deals it to steps; @second: a second is over: what is known becomes chunks. */
+void activity_round(const struct trace_clock *clock, bool second, activity_mark *mark,
+                    activity_write *write);
 
 /* The last round: all that CUPTI has is flushed, and the account is marked. */
-void activity_finish(const struct trace_clock *clock, activity_mark *mark);
+void activity_finish(const struct trace_clock *clock, activity_mark *mark, activity_write *write);
 
 /* Which kernels took the most time, for the log; "": none ran, or steps are alone. After activity_finish(). */
 const char *activity_dearest(void);

@@ -262,7 +262,7 @@ static bool round_of(uint64_t now)
     gauge_steps(&collector.summary, stepring_lost() + collector.refused);
     range_ring_take(take_range);
     bool write = now - collector.write_ns >= WRITE_NS;
-    activity_round(&collector.clock, write, mark);
+    activity_round(&collector.clock, write, mark, write_chunks);
     if (write || collector.ranges.n + collector.words.n >= MOST_BYTES)
         write_chunks();
     return !(stop && empty);
@@ -278,7 +278,7 @@ static void *collector_main(void *arg)
     uint64_t seen = 0;
     while (round_of(clock_mono_ns()))
         seen = nap(seen);
-    activity_finish(&collector.clock, mark);
+    activity_finish(&collector.clock, mark, write_chunks);
     write_chunks();
     note_marks();
     mark(DMI_MARK_ENDED, (int64_t)stepring_ended(), "");

@@ -456,6 +456,24 @@ uint64_t join_unnamed(const struct join *j)
     return j->unnamed;
 }
 
+static bool stream_awaits(const struct stream *s, uint64_t end)
+{
+    for (size_t i = 0; i < s->n_groups; i++) {
+        const struct group *g = &s->groups[i];
+        if (g->over && g->step >= DMI_RAN_FIRST && g->step - DMI_RAN_FIRST < end)
+            return true;
+    }
+    return false;
+}
+
+bool join_awaits(const struct join *j, uint64_t end)
+{
+    for (size_t i = 0; i < j->n_streams; i++)
+        if (stream_awaits(&j->streams[i], end))
+            return true;
+    return false;
+}
+
 /* Steps whose runs have all been dealt: those long over. */
 static void forget_numbers(struct join *j)
 {

@@ -58,6 +58,9 @@ uint64_t join_unplaced(const struct join *join);
 /* Records so far whose kernel's name found no place, for want of memory or as there are too many names: they are handed on without it. */
 uint64_t join_unnamed(const struct join *join);
 
+/* Are launches of a step with a number below @end known, whose records have not come? */
+bool join_awaits(const struct join *join, uint64_t end);
+
 /* What is asked of the caller, and what it gets. */
 struct join_calls {
     uint64_t (*open)(

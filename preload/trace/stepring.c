@@ -63,6 +63,14 @@ void stepring_free(struct trace_step *oldest)
     pthread_mutex_unlock(&ring.lock);
 }
 
+uint64_t stepring_numbered(void)
+{
+    pthread_mutex_lock(&ring.lock);
+    uint64_t n = ring.head;
+    pthread_mutex_unlock(&ring.lock);
+    return n;
+}
+
 uint64_t stepring_ended(void)
 {
     pthread_mutex_lock(&ring.lock);

@@ -51,6 +51,9 @@ struct trace_step *stepring_oldest(void);
 /* The oldest one is done with. Thread: the collector. */
 void stepring_free(struct trace_step *oldest);
 
+/* Steps that were put so far: one more than the last one's number. */
+uint64_t stepring_numbered(void);
+
 /* Steps that were put or lost so far. */
 uint64_t stepring_ended(void);
 /* Those that were lost. */

@@ -44,7 +44,7 @@ def test_commands(check, name):
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_option_of_the_help_and_no_other(check, name):
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*)", tool(name, "--help").stdout)) | {"--help", "--version"}
-    named -= {"dmi-analyze": {"--out"}, "dmi-dump": {"--out"}, "dmi-ctl": {"--control"}, "dmi-trace": {"--out", "--trace"}, "dmi-view": {"--out"}}.get(name, set())  # dmi-run's
+    named -= {"dmi-analyze": {"--out"}, "dmi-dump": {"--out"}, "dmi-ctl": {"--control", "--trace"}, "dmi-trace": {"--out", "--trace"}, "dmi-view": {"--out"}}.get(name, set())  # dmi-run's
     got = {o for o in offered(name, "--") + offered(name, "-") if o.startswith("--")}
     check(got == named, "what the help names is offered", sorted(got ^ named))
     if name in SOURCES:

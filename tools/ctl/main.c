@@ -37,10 +37,11 @@ static const char usage_text[] =
     "dmi-ctl RUN edit salt ID [TAGS]          what the tag cache_salt of a request is to hold\n"
     "dmi-ctl RUN bank list                    requests of which edits have saved rows\n"
     "dmi-ctl RUN bank drop NAME               forget the rows that were saved under the name\n"
+    "dmi-ctl RUN trace keep [N]               store each kernel of the last N steps, or of all in "
+    "memory\n"
     "\n"
-    "RUN is the folder of a run whose process was started with dmi-run --control, or a folder "
-    "with\n"
-    "several: then each is asked.\n"
+    "RUN is the folder of a run whose process was started with dmi-run --control or --trace, or a\n"
+    "folder with several: then each is asked.\n"
     "\n"
     "  --json      answers as they come, a JSON object a line; options may stand anywhere\n"
     "  --version   the version\n"
@@ -277,6 +278,22 @@ static void print_bank(const json_t *answer)
         print("and %" PRIu64 " more", number_at(answer, "more"));
 }
 
+/* "done: steps 90 to 99 are stored, 16,000 kernels, copies and fills" */
+static void print_kept(const json_t *answer)
+{
+    const json_t *kept = json_object_get(answer, "kept");
+    uint64_t first = number_at(kept, "first"), end = number_at(kept, "end");
+    char steps[COUNTED_BYTES], records[COUNTED_BYTES];
+    print("done: %s stored, from number %" PRIu64 " to before %" PRIu64 "; %s",
+          counted(end - first, "step is", "steps are", steps), first, end,
+          counted(number_at(answer, "records"),
+                  "kernel, copy or fill of them was not stored before",
+                  "kernels, copies and fills of them were not stored before", records));
+    if (number_at(answer, "gone"))
+        print("%s not in memory any more", counted(number_at(answer, "gone"), "step before them is",
+                                                   "steps before them are", steps));
+}
+
 /* What was done, as the answer says it. */
 static void print_done(const json_t *answer)
 {
@@ -311,6 +328,8 @@ static int show(const char *run, const struct text *answer, bool json)
             print_edits(o);
         else if (json_object_get(o, "bank"))
             print_bank(o);
+        else if (json_object_get(o, "kept"))
+            print_kept(o);
         else if (json_object_get(o, "dropped"))
             print("done: rows of %s are forgotten",
                   counted(number_at(o, "dropped"), "request", "requests",

@@ -73,8 +73,8 @@ static const char usage[] =
     "the\n"
     "                     kernels that ran in it, by CUPTI (docs/trace.md); --trace=steps: steps\n"
     "                     alone; --trace=full: each kernel\n"
-    "  --control          dmi-ctl may change what is captured while COMMAND runs; edits it may\n"
-    "                     change where there are places for them, without this option, too\n"
+    "  --control          dmi-ctl may change what is captured while COMMAND runs; where there are\n"
+    "                     places for edits, and with --trace, it may without this option, too\n"
     "  --check            only check the spec; run nothing\n"
     "  --strict           do not run COMMAND if the capture cannot work\n"
     "  --help, --version\n"
@@ -328,6 +328,12 @@ static bool set_job(void)
     return command_set("DMI_JOB", text);
 }
 
+/* May dmi-ctl ask the processes for something? */
+static bool listens(const struct options *o)
+{
+    return o->control || o->has_places || (o->trace && !strcmp(o->trace, "kernels"));
+}
+
 /* Prepares the environment for a capture. Return: false where that is impossible (and said). */
 static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 {
@@ -356,8 +362,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !command_set("DMI_TRACE", o->trace) ||
         !set_job() || (o->edits.read && !edits_set(&o->edits, out)) ||
-        !command_set("DMI_CONTROL", o->control || o->has_places ? "1" : NULL) ||
-        !command_preload(library))
+        !command_set("DMI_CONTROL", listens(o) ? "1" : NULL) || !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
     return true;

@@ -5,7 +5,9 @@
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 enum { CHECK_FAILED = 1 };
 
@@ -43,14 +45,28 @@ struct ran_counts {
     uint64_t stored, unknown;
     uint64_t busy, summed; /* that sums are of, all together, and name by name */
     uint64_t unknown_summed;
+    const struct trace_run *run;
+    uint64_t *kept,
+        *kept_summed; /* of each window that was kept: records, and those that sums are of */
+    uint64_t n_torn;  /* windows in which these differ */
     bool holds;
 };
+
+static void count_kept(const struct ran_counts *n, uint64_t *of, uint64_t step, uint64_t records)
+{
+    for (size_t i = 0; i < n->run->n_kept; i++)
+        of[i] +=
+            step >= DMI_RAN_FIRST && runs_step_asked(&n->run->kept[i].steps, step - DMI_RAN_FIRST)
+                ? records
+                : 0;
+}
 
 static void count_ran(void *ctx, const struct ran *ran)
 {
     struct ran_counts *n = ctx;
     n->stored++;
     n->unknown += ran->step == DMI_RAN_UNKNOWN;
+    count_kept(n, n->kept, ran->step, 1);
 }
 
 static void count_sum(void *ctx, const struct ran_sum *sum)
@@ -58,6 +74,7 @@ static void count_sum(void *ctx, const struct ran_sum *sum)
     struct ran_counts *n = ctx;
     bool busy = sum->shape.kind == DMI_RAN_BUSY;
     *(busy ? &n->busy : &n->summed) += sum->n;
+    count_kept(n, n->kept_summed, sum->step, busy ? sum->n : 0);
     n->unknown_summed += busy && sum->step == DMI_RAN_UNKNOWN ? sum->n : 0;
 }
 
@@ -79,15 +96,20 @@ static bool accounts(const struct trace_run *t, bool released, const struct ran_
 static int ran_of(const struct trace_run *t, bool released, struct ran_counts *n)
 {
     struct err err = { 0 };
-    *n = (struct ran_counts){ 0 };
-    if (reader_each_ran(&err, t->reader, count_ran, n) ||
-        reader_each_sum(&err, t->reader, count_sum, n)) {
+    *n = (struct ran_counts){ .run = t,
+                              .kept = calloc(t->n_kept + 1, sizeof *n->kept),
+                              .kept_summed = calloc(t->n_kept + 1, sizeof *n->kept_summed) };
+    int r =
+        n->kept && n->kept_summed ? 0 : err_set_errno(&err, ENOMEM, "cannot read %s", t->run->path);
+    r = r ? r : reader_each_ran(&err, t->reader, count_ran, n);
+    r = r ? r : reader_each_sum(&err, t->reader, count_sum, n);
+    for (size_t i = 0; !r && i < t->n_kept; i++)
+        n->n_torn += n->kept[i] != n->kept_summed[i];
+    if (r)
         complain("%s", err.msg);
-        return REPORT_IMPOSSIBLE;
-    }
     n->unknown = n->busy ? n->unknown_summed : n->unknown;
-    n->holds = accounts(t, released, n);
-    return 0;
+    n->holds = accounts(t, released, n) && (released || !n->n_torn);
+    return r ? REPORT_IMPOSSIBLE : 0;
 }
 
 /* Those that are in sums alone. A trace that did not end says no number: then sums are of those that are stored, too. */
@@ -95,6 +117,21 @@ static uint64_t summed(const struct trace_run *t, const struct ran_counts *n)
 {
     bool more = n->busy > n->stored;
     return t->has_ran ? t->n_ran_summed : more ? n->busy - n->stored : 0;
+}
+
+static void say_kept(struct report *report, const struct trace_run *t, const struct ran_counts *n)
+{
+    for (size_t i = 0; i < t->n_kept; i++)
+        report_line(report,
+                    "  kept on demand: steps %" PRIu64 ":%" PRIu64 ", %" PRIu64 " of %" PRIu64
+                    " records; %" PRIu64 " steps before them were not in memory any more",
+                    t->kept[i].steps.first, t->kept[i].steps.end, n->kept[i], n->kept_summed[i],
+                    t->kept[i].gone);
+    if (t->has_ring)
+        report_line(report,
+                    "  in memory at the end: steps %" PRIu64 ":%" PRIu64 "; %" PRIu64
+                    " records had gone unasked",
+                    t->ring.first, t->ring.end, t->n_ring_gone);
 }
 
 static void say_ran(struct report *report, const struct trace_run *t, const struct ran_counts *n)
@@ -132,6 +169,49 @@ static const char *verdict(const struct trace_run *t, const struct numbers *n, u
                         : "the process was killed, or goes on: what came last is not known";
 }
 
+static void forget(struct ran_counts *n)
+{
+    free(n->kept);
+    free(n->kept_summed);
+}
+
+/* The windows that were kept: their first step, the one after the last, their records. */
+static json_t *kept_rows(const struct trace_run *t, const struct ran_counts *n)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < t->n_kept; i++)
+        json_array_append_new(
+            rows,
+            json_pack("{s:o, s:o, s:o, s:o, s:o}", "first", value_u64(t->kept[i].steps.first),
+                      "end", value_u64(t->kept[i].steps.end), "records", value_u64(n->kept[i]),
+                      "summed", value_u64(n->kept_summed[i]), "gone", value_u64(t->kept[i].gone)));
+    return rows;
+}
+
+static json_t *row_of(const struct trace_run *t, const struct numbers *n, uint64_t wrong,
+                      const struct ran_counts *ran, bool good)
+{
+    json_t *row = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "run",
+                            value_text(t->run->path), "stored", value_u64(t->n_steps), "released",
+                            value_u64(n->before), "lost", value_u64(t->n_lost), "ended",
+                            t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
+                            value_u64(n->missing), "out_of_order", value_u64(n->twice),
+                            "contradict", value_u64(wrong), "traced", t->traced, "holds", good);
+    json_t *more =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored",
+                  value_u64(ran->stored), "ran_summed", value_u64(summed(t, ran)), "sums",
+                  value_u64(ran->busy), "ran_lost", value_u64(t->n_ran_lost), "ran",
+                  t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
+                  value_u64(ran->unknown), "ran_dropped", value_u64(t->n_ran_dropped), "ring_gone",
+                  t->has_ring ? value_u64(t->n_ring_gone) : json_null(), "kept", kept_rows(t, ran));
+    if (json_object_update(row, more)) {
+        json_decref(row);
+        row = NULL;
+    }
+    json_decref(more);
+    return row;
+}
+
 static int check_run(const struct trace_run *t, void *ctx)
 {
     struct checked *c = ctx;
@@ -140,8 +220,10 @@ static int check_run(const struct trace_run *t, void *ctx)
     bool good;
     const char *words = verdict(t, &n, wrong, &good);
     struct ran_counts ran;
-    if (ran_of(t, n.before, &ran))
+    if (ran_of(t, n.before, &ran)) {
+        forget(&ran);
         return REPORT_IMPOSSIBLE;
+    }
     if (!ran.holds)
         words = "MISMATCH";
     good = good && ran.holds;
@@ -153,20 +235,10 @@ static int check_run(const struct trace_run *t, void *ctx)
                 t->n_steps, n.before, t->n_lost, t->has_ended ? "=" : "of",
                 t->has_ended ? "all that ended" : "those that ended", n.missing, n.twice, wrong);
     say_ran(&c->report, t, &ran);
+    say_kept(&c->report, t, &ran);
     if (c->report.json)
-        report_row(&c->report,
-                   json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                             "s:o, s:o, s:b, s:b}",
-                             "run", value_text(t->run->path), "stored", value_u64(t->n_steps),
-                             "released", value_u64(n.before), "lost", value_u64(t->n_lost), "ended",
-                             t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
-                             value_u64(n.missing), "out_of_order", value_u64(n.twice), "contradict",
-                             value_u64(wrong), "ran_stored", value_u64(ran.stored), "ran_summed",
-                             value_u64(summed(t, &ran)), "sums", value_u64(ran.busy), "ran_lost",
-                             value_u64(t->n_ran_lost), "ran",
-                             t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
-                             value_u64(ran.unknown), "ran_dropped", value_u64(t->n_ran_dropped),
-                             "traced", t->traced, "holds", good));
+        report_row(&c->report, row_of(t, &n, wrong, &ran, good));
+    forget(&ran);
     return 0;
 }
 

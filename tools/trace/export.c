@@ -187,7 +187,8 @@ static const char *word_of_mark(uint32_t kind)
         [DMI_MARK_RAN_DROPPED] = "CUPTI dropped records",
         [DMI_MARK_STEPS_ALONE] = "steps alone are traced",
         [DMI_MARK_RAN_SUMMED] = "records of kernels are in sums alone",
-        [DMI_MARK_KEPT] = "records of steps were kept",
+        [DMI_MARK_KEPT] = "kernels of steps were kept",
+        [DMI_MARK_RING] = "kernels went from memory unasked",
     };
     return kind < sizeof words / sizeof *words && words[kind] ? words[kind] : "an unknown mark";
 }

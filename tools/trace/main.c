@@ -105,27 +105,11 @@ static int show(const struct options *o, char **paths)
     return trace_show(*paths, o->json, (uint64_t)number);
 }
 
-/* "A:B"; what is left out is the first or the last one. */
-static bool read_steps(const char *text, struct runs_steps *out)
-{
-    char first[32];
-    int64_t a = 0, b = INT64_MAX;
-    const char *colon = strchr(text, ':');
-    if (!colon || colon - text >= (ptrdiff_t)sizeof first)
-        return false;
-    snprintf(first, sizeof first, "%.*s", (int)(colon - text), text);
-    if ((*first && !parse_integer(first, &a)) || (colon[1] && !parse_integer(colon + 1, &b)) ||
-        a < 0 || b <= a)
-        return false;
-    *out = (struct runs_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
-    return true;
-}
-
 /* All of them where none are named. Return: false, which is said. */
 static bool steps_asked(const struct options *o, struct runs_steps *steps)
 {
     *steps = (struct runs_steps){ 0, UINT64_MAX };
-    if (!o->steps || read_steps(o->steps, steps))
+    if (!o->steps || runs_read_steps(o->steps, steps))
         return true;
     refuse("--steps: expected A:B, the numbers of the first step and of the one after the last, "
            "as 100:200");

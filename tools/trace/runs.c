@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "policy/number.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 
@@ -21,6 +22,24 @@ static void take_step(void *ctx, const struct dmi_step_times *at)
     t->traced = true;
 }
 
+/* The mark's text is A:B. */
+static bool read_window(const struct reader_mark *mark, struct runs_steps *out)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)mark->at.text_bytes, mark->text);
+    return runs_read_steps(text, out);
+}
+
+static void take_kept(struct trace_run *t, const struct reader_mark *mark)
+{
+    struct trace_kept kept = { .gone = (uint64_t)mark->at.value };
+    if (!read_window(mark, &kept.steps)) /* no step is in it */
+        return;
+    if (t->failed || (t->failed = GROW(t->kept, t->n_kept, t->kept_room)))
+        return;
+    t->kept[t->n_kept++] = kept;
+}
+
 static void take_mark(void *ctx, const struct reader_mark *mark)
 {
     struct trace_run *t = ctx;
@@ -35,6 +54,11 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
     case DMI_MARK_RAN:
         t->n_ran = value;
         t->has_ran = true;
+        break;
+    case DMI_MARK_KEPT: take_kept(t, mark); break;
+    case DMI_MARK_RING:
+        t->n_ring_gone = value;
+        t->has_ring = read_window(mark, &t->ring);
         break;
     case DMI_MARK_RAN_SUMMED: t->n_ran_summed += value; break;
     case DMI_MARK_RAN_LOST: t->n_ran_lost += value; break;
@@ -99,6 +123,7 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
         complain("%s", err.msg);
     r = r ? REPORT_IMPOSSIBLE : fn(&t, ctx);
     free(t.steps);
+    free(t.kept);
     return r;
 }
 
@@ -138,6 +163,21 @@ const char *runs_reason(const struct dmi_step_times *at)
         if (at->flags & reasons[i].flag)
             return reasons[i].words;
     return "no reason is said";
+}
+
+bool runs_read_steps(const char *text, struct runs_steps *out)
+{
+    char first[32];
+    int64_t a = 0, b = INT64_MAX;
+    const char *colon = strchr(text, ':');
+    if (!colon || colon - text >= (ptrdiff_t)sizeof first)
+        return false;
+    snprintf(first, sizeof first, "%.*s", (int)(colon - text), text);
+    if ((*first && !parse_integer(first, &a)) || (colon[1] && !parse_integer(colon + 1, &b)) ||
+        a < 0 || b <= a)
+        return false;
+    *out = (struct runs_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
+    return true;
 }
 
 bool runs_all_asked(const struct runs_steps *steps)

@@ -8,6 +8,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Which steps, by number: @first to before @end. */
+struct runs_steps {
+    uint64_t first, end;
+};
+
+/* Steps of which each record was stored on demand. */
+struct trace_kept {
+    struct runs_steps steps;
+    uint64_t gone; /* steps before them, which were asked for, too */
+};
+
 /* Accepts being zeroed. */
 struct trace_run {
     struct reader *reader;        /* of it alone; borrowed */
@@ -26,6 +37,11 @@ struct trace_run {
     uint64_t n_ran_summed;  /* of which these are in sums alone, */
     uint64_t n_ran_lost;    /* and these in no chunk; */
     uint64_t n_ran_dropped; /* CUPTI delivered none of these */
+    struct trace_kept *kept;
+    size_t n_kept, kept_room;
+    bool has_ring;          /* the last steps were in memory when the trace ended: */
+    struct runs_steps ring; /* these; */
+    uint64_t n_ring_gone;   /* of those before, so many records had gone unasked */
     char alone
         [160]; /* why steps alone were traced; "": they were not, or nothing else was asked for */
     size_t n_damage; /* findings of the reader */
@@ -39,10 +55,8 @@ struct trace_run {
  */
 int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx), void *ctx);
 
-/* Which steps, by number: @first to before @end. */
-struct runs_steps {
-    uint64_t first, end;
-};
+/* Reads "A:B"; what is left out is the first or the last one. Return: false: it is none, or names no step. */
+bool runs_read_steps(const char *text, struct runs_steps *out);
 
 /* Are all steps asked for? */
 bool runs_all_asked(const struct runs_steps *steps);

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-ctl trace keep: the steps that are asked for are stored record by record, these alone and each record once, as the tier full stores them."""
+import collections
+import json
+import subprocess
+
+import pytest
+
+import harness
+from full_trace import FIRST, KERNEL
+from harness import BUILD, DMI_RUN
+from kit import CLIENT, START
+from test_trace import complete, step, traced
+from test_trace_full import CUPTI, DMI_TRACE, engine, forward, marks
+from test_trace_kernels import BUSY, FORWARD, RAN, SUMMED, tool
+
+CTL = BUILD / "tools" / "dmi-ctl"
+RECORD = 112  # bytes of memory that a record takes
+KEPT, RING = 12, 13
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CTL, CUPTI)
+
+
+def ask(out, *words):
+    return f"spawn {CTL} {out} trace {' '.join(map(str, words))} --json"
+
+
+def served(bench, script, tier="kernels", code=0, **env):
+    """The result, and the answers to @script's questions: it is called with the folder for the runs."""
+    out = bench.folder / f"runs-{bench.n}"
+    result = bench.run([*START, *script(out)], None, DMI_OUT=out, DMI_CONTROL="1", **{"DMI_TRACE": tier, "DMI_CUPTI": CUPTI, **env})
+    bench.check(result.code == code, "the program ends as it would", result.stderr)
+    return result, [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+
+
+def window(first, end):
+    return {"first": first, "end": end}
+
+
+def stored(run):
+    """{step: {name: (records, sum of times)}} by records."""
+    found = collections.defaultdict(lambda: collections.defaultdict(lambda: (0, 0)))
+    for r in run.ran:
+        n, ns = found[r.step][r.name]
+        found[r.step][r.name] = n + 1, ns + r.end - r.begin
+    return found
+
+
+def summed(run):
+    """The same by sums; a step has one part of them."""
+    found = collections.defaultdict(dict)
+    for s in run.sums:
+        if s.kind != BUSY and s.step >= FIRST:
+            found[s.step][s.name] = s.n, s.sum
+    return found
+
+
+def whole(bench, what, run, first, end):
+    """Records of these steps are there, and no others; they are what the program launched, and what sums are of."""
+    got, sums = stored(run), summed(run)
+    bench.check(sorted(got) == [FIRST + i for i in range(first, end)], f"{what}: these steps alone", sorted(got))
+    bench.check(all({name: n for name, (n, _) in names.items()} == FORWARD for names in got.values()), f"{what}: what each launched, once", got)
+    bench.check(all(names == sums[at] for at, names in got.items()), f"{what}: counts and times are those of sums", [(got[at], sums[at]) for at in got])
+    steps = {t["number"]: run.steps[t["step"]].step for t in run.step_times}
+    wrong = [r for r in run.ran if r.kind == KERNEL and r.grid[0] != steps[r.step - FIRST] + 1]
+    bench.check(not wrong, f"{what}: kernels are under their steps", wrong[:3])
+
+
+def test_keep_stores_the_steps_that_are_asked_for(bench):
+    result, (answer,) = served(bench, lambda out: [*engine(20), ask(out, "keep", 5), *engine(4), "digest p 256"])
+    run = traced(result)
+    bench.check(answer["ok"] and answer["kept"] == window(15, 20) and answer["gone"] == 0 and answer["records"] == 20, "the answer", answer)
+    whole(bench, "the last five", run, 15, 20)
+    told = marks(run)
+    bench.check(told[KEPT] == (0, "15:20") and told[RING] == (0, "0:24") and told[SUMMED][0] == told[RAN][0] - 20, "marks", run.marks)
+    said = complete(bench, "keep", result)
+    kept = {**window(15, 20), "records": 20, "summed": 20, "gone": 0}
+    bench.check(said["kept"] == [kept] and said["ran_stored"] == 20 and said["ran_summed"] + 20 == said["ran"] == said["sums"], "dmi-trace check", said)
+    bench.check("kept on demand: steps 15:20, 20 of 20 records" in tool("check", result.folders[0]), "as text")
+    lines = {n: tool("show", "--step", str(n), result.folders[0]) for n in (14, 15)}
+    bench.check("in sums" in lines[14] and "in sums" not in lines[15] and "on the device" in lines[15], "dmi-trace show", lines)
+    count = json.loads(tool("kernels", "--json", "--steps", "15:20", result.folders[0]))["kernels"]
+    bench.check({k["name"]: k["n"] for k in count} == {name: 5 * n for name, n in FORWARD.items()}, "dmi-trace kernels counts nothing twice", count)
+    file = bench.folder / "trace.pftrace"
+    slices = [int(tool("export", "--perfetto", file, "--steps", steps, result.folders[0]).split(", ")[1].split()[0]) for steps in ("10:15", "15:20") if not file.unlink(True)]
+    bench.check(slices[1] - slices[0] == 20, "the time line has a slice for each kernel that was kept", slices)
+
+
+def test_what_was_kept_is_not_stored_again(bench):
+    result, answers = served(bench, lambda out: [*engine(6), ask(out, "keep", 2), ask(out, "keep", 2), ask(out, "keep", 4), *step(6, *forward(6), "sync"), ask(out, "keep")])
+    bench.check([(a["kept"], a["records"], a["gone"]) for a in answers] == [(window(4, 6), 8, 0), (window(4, 6), 0, 0), (window(2, 6), 8, 0), (window(0, 7), 12, 0)],
+                "the answers", answers)
+    whole(bench, "all of them", traced(result), 0, 7)
+    complete(bench, "again", result)
+
+
+@pytest.mark.parametrize("room", [1, 17, 40])
+def test_what_left_the_ring_is_counted(bench, room):
+    """Steps have four kernels, and the three between some of them are of no step: only whole steps are kept."""
+    result, (answer,) = served(bench, lambda out: [*engine(30), ask(out, "keep", 12), "digest p 256"], DMI_TRACE_RING=RECORD * room)
+    first = max(18, 30 - room // 4)
+    run = traced(result)
+    bench.check(answer["kept"] == window(first, 30) and answer["gone"] == first - 18 and answer["records"] == 4 * (30 - first), "the answer", answer)
+    whole(bench, "whole steps", run, first, 30)
+    told = marks(run)
+    bench.check(told[KEPT] == (first - 18, f"{first}:30") and told[RING] == (4 * 30 - room, f"{30 - room // 4}:30"), "marks", run.marks)
+    complete(bench, "ring", result)
+
+
+def test_keep_while_the_device_is_busy(bench):
+    """A kernel that does not end: its step's neighbours are stored when it has ended."""
+    spin = ["module w spin", "func spin w spin", "hostalloc h 4096", "launch spin 0 1 1 h 16 0"]
+    result, (answer,) = served(bench, lambda out: [*engine(3), *step(3, *spin), ask(out, "keep", 4), "store h 1", "sync"])
+    run = traced(result)
+    bench.check("the device is not done with the last step" in answer["error"], "the answer", answer)
+    got = stored(run)
+    bench.check(all({name: n for name, (n, _) in got[FIRST + i].items()} == FORWARD for i in range(3)), "the steps before it", got)
+    bench.check(marks(run)[KEPT] == (0, "0:4"), "marks", run.marks)
+    complete(bench, "busy", result)
+
+
+def test_what_cannot_be_kept_is_said(bench):
+    for tier, words in (("full", "no kernels are in memory"), ("steps", "no kernels are in memory")):
+        result, (answer,) = served(bench, lambda out: [*engine(2), ask(out, "keep", 2)], tier)
+        bench.check(not answer["ok"] and words in answer["error"], f"the tier {tier}", answer)
+    _, answers = served(bench, lambda out: [*engine(1), *(ask(out, *words) for words in (("keep", 0), ("keep", "1.5"), ("keep", "x"), ("keep", 1, 2), ("drop",), ()))])
+    bench.check(len(answers) == 6 and all("expected: trace keep, or trace keep N" in a["error"] for a in answers), "wrong words", answers)
+    _, answers = served(bench, lambda out: [*engine(1), *(f"spawn {CTL} {out} {words} --json" for words in ("status", "sites off x", "overload {}", "edit list", "bank list"))])
+    bench.check(len(answers) == 5 and all("there is no HookSpec" in a["error"] for a in answers), "commands for a HookSpec", answers)
+
+
+def test_a_killed_process_leaves_what_was_kept(bench):
+    result, (answer,) = served(bench, lambda out: [*engine(8), ask(out, "keep", 3), *engine(2), "kill9"], code=-9)
+    run = traced(result)
+    whole(bench, "killed", run, 5, 8)
+    done = subprocess.run([DMI_TRACE, "check", "--json", result.folders[0]], text=True, capture_output=True, check=False)
+    said, = json.loads(done.stdout)
+    bench.check(done.returncode == 0 and said["ran"] is None and said["ran_stored"] == 12 and answer["records"] == 12, "dmi-trace check", done.stdout)
+
+
+def test_keep_after_a_fork(bench):
+    result, (answer,) = served(bench, lambda out: [*engine(6), "fork", "stepend", "exit 0", "endfork", ask(out, "keep", 2), *engine(1)])
+    bench.check(answer["kept"] == window(4, 6), "the answer", answer)
+    whole(bench, "the parent's", traced(result), 4, 6)
+    complete(bench, "fork", result)
+
+
+def test_dmi_run_listens_and_dmi_ctl_says_it(tmp_path):
+    out = tmp_path / "out"
+    (tmp_path / "script").write_text("\n".join([*START, *engine(3), f"spawn {CTL} {out} trace keep 2"]) + "\n")
+    env = harness.environment(DMI_STANDIN_CACHE=BUILD / "standin-cache", DMI_CUPTI=CUPTI)
+    done = subprocess.run([DMI_RUN, "--trace", "--out", out, "--", CLIENT, tmp_path / "script", "dlopen"], env=env, text=True, capture_output=True, check=True)
+    assert "done: 2 steps are stored, from number 1 to before 3; 8 kernels, copies and fills of them were not stored before" in done.stdout, done.stdout + done.stderr
