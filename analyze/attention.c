@@ -442,7 +442,7 @@ static uint32_t take_heads(struct attention *a, uint32_t from)
             continue;
         if (!a->n_heads)
             a->kv_first = h / share;
-        if (h / share - a->kv_first == a->most_kv)
+        if (h / share - a->kv_first >= a->most_kv)
             break;
         a->n_kv = h / share - a->kv_first + 1;
         a->heads[a->n_heads++] = h;

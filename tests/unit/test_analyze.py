@@ -83,6 +83,13 @@ def test_blocks_and_threads_change_no_bit(tmp_path, model):
             assert again.proofs == whole.proofs
 
 
+def test_heads_whose_kv_heads_are_not_neighbours(tmp_path):
+    """Memory has room for one KV head: the one between them is not read in their company."""
+    captured, out = Captured(Model(heads=4, kv=4, dim=32), 300), tmp_path / "a.npy"
+    tool("attention", write_run(tmp_path / "run", {"r1": captured}, ROTATED), "-o", out, "--heads", "0,2,3", "--memory", "1")
+    assert np.abs(np.load(out) - weights_of(captured, heads=[0, 2, 3])).max() < 2e-6
+
+
 def test_kernels_agree_to_the_bit(tmp_path):
     """AVX2 and portable, by the C that the library has."""
     done = subprocess.run([BUILD / "tests" / "unit" / "kernels", "7"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
