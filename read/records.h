@@ -6,7 +6,7 @@
 #include "storage/reader/reader.h"
 
 #define RECORDS_SLOTS 1024u
-#define RECORDS_BYTES (64u << 20) /* kept, and the one that was asked for last */
+#define RECORDS_BYTES (8u << 20) /* kept, and the one that was asked for last */
 
 struct records {
     struct reader *reader; /* set by the owner; the rest is zeroed at first */

@@ -7,7 +7,6 @@ head and for all: CPU seconds without a pattern in memory, the proof included, a
 softmax(q k^T) v of one head by torch on one thread with the pattern in memory. Medians of three rounds.
 """
 import argparse
-import os
 import pathlib
 import statistics
 import subprocess
@@ -15,8 +14,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "unit"))
+import costs  # noqa: E402
 
-HEADS, KV, DIM, STEP = 9, 3, 64, 512
+HEADS, KV, DIM = 9, 3, 64
 TORCH = """
 import sys, time, resource, torch
 n = int(sys.argv[1]); torch.set_num_threads(1); torch.manual_seed(0)
@@ -32,8 +32,9 @@ print(sorted(times[1:])[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss /
 
 
 def make(folder, n):
-    """A run of random q_rot, k_rot, v and the z that follows, computed head by head in blocks. A process of its own: a child's peak begins with its parent's."""
+    """A run of random q_rot, k_rot, v and the z that follows, computed head by head in blocks, in a process of its own."""
     import numpy as np
+    from long_runs import STEP, write_steps
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((n, heads, DIM), np.float32) for heads in (HEADS, KV, KV))
     z = np.empty_like(q)
@@ -43,32 +44,15 @@ def make(folder, n):
             s[np.arange(n) > np.arange(at, min(at + STEP, n))[:, None]] = -np.inf
             e = np.exp(s - s.max(1, keepdims=True))
             z[at:at + STEP, h] = e / e.sum(1, keepdims=True) @ v[:, h // 3]
-    write_steps(folder, n, 1, lambda at, m: (x[at:at + m] for x in (q, k, v, z)))
-
-
-def write_steps(folder, n, layers, tensors):
-    """A run of one request in steps. @tensors(first position, rows): q_rot, k_rot, v and z of a layer, in the order of steps and layers."""
-    from hostile_run import STEPS, RECORDS, chunk, records, segment, site, sites_chunk, step, write
-    sites = [site(name) for name in ("q_rot", "k_rot", "v", "z")]
-    parts = [sites_chunk(sites)]
-    for number, at in enumerate(range(0, n, STEP)):
-        m = min(STEP, n - at)
-        rows = [(i, layer, number, 2 + 4 * (number * layers + layer) + i, list(x.shape), x.tobytes()) for layer in range(layers) for i, x in enumerate(tensors(at, m))]
-        parts += [chunk(1 + 2 * number, STEPS, step(number, [(b"r", at, 0, m)])), chunk(2 + 2 * number, RECORDS, *records(rows))]
-    write(folder, sites, segment(*parts))
+    write_steps(folder, n, 1, ("q_rot", "k_rot", "v", "z"), lambda at, m: (x[at:at + m] for x in (q, k, v, z)))
 
 
 def cost(*command):
     """(median CPU seconds, highest peak in MB)"""
-    times, peak = [], 0.0
-    for _ in range(3):
-        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        if status and "verify" not in command:  # a run of ours that was killed is no clean one
-            sys.exit(f"{command}: status {status}")
-        times.append(usage.ru_utime + usage.ru_stime)
-        peak = max(peak, usage.ru_maxrss / 1e3)
-    return statistics.median(times), peak
+    rounds = [costs.cost(*command) for _ in range(3)]
+    if any(status for status, _, _ in rounds) and "verify" not in command:  # a run of ours that was killed is no clean one
+        sys.exit(f"{command}: status {rounds[0][0]}")
+    return statistics.median(seconds for _, seconds, _ in rounds), max(peak for _, _, peak in rounds) / 1e6
 
 
 def main():

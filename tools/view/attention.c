@@ -23,9 +23,9 @@
 #define MOST_PAIRS   6    /* of a head, of all keys and of those but key 0 */
 #define HEAD_BYTES   1000 /* in the document, beside its arrays; and for each layer */
 #define LAYER_BYTES  12
-#define LEAST_CELLS  8          /* of a thumbnail's side, where it has to be small */
-#define NOT_FINITE   255        /* a thumbnail's cell; the others are of 254 */
-#define MEMORY_BYTES (32 << 20) /* for keys, values and rows */
+#define LEAST_CELLS  8         /* of a thumbnail's side, where it has to be small */
+#define NOT_FINITE   255       /* a thumbnail's cell; the others are of 254 */
+#define MEMORY_BYTES (4 << 20) /* for keys, values and rows */
 
 /* What all requests share. */
 struct sharing {

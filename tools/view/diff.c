@@ -8,6 +8,7 @@
 #include "core/cleanup.h"
 #include "read/handle.h"
 #include "tools/common/differ.h"
+#include "tools/view/pool.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,8 +22,13 @@
 struct diff_map {
     size_t tensor; /* the first of the run's, one a layer */
     struct cells cells;
-    float *error, *greatest; /* [layer][cell]: the largest of its rows */
-    uint8_t *state;          /* enum cell_state */
+    size_t first_cell; /* in the pool: [layer][cell] */
+};
+
+/* The largest of its rows. */
+struct cell {
+    float error, greatest;
+    uint8_t state; /* enum cell_state */
 };
 
 struct diff {
@@ -31,17 +37,14 @@ struct diff {
     struct selection select; /* its names but the requests are borrowed */
     struct diff_map *maps;
     size_t n_maps;
+    struct pool cells; /* struct cell, of all maps */
     size_t *of_tensor; /* which map */
     bool has_tensors;  /* there is room for the numbers of each tensor */
 };
 
 static void diff_deinit(struct diff *d)
 {
-    for (size_t i = 0; i < d->n_maps; i++) {
-        free(d->maps[i].error);
-        free(d->maps[i].greatest);
-        free(d->maps[i].state);
-    }
+    pool_deinit(&d->cells);
     free(d->maps);
     free(d->of_tensor);
     differ_deinit(&d->differ);
@@ -121,13 +124,14 @@ static void find_maps(struct diff *d)
         cells_settle(&d->maps[d->n_maps - 1].cells, most_rows);
 }
 
-static int make_cells(struct diff_map *m)
+static int make_cells(struct diff *d)
 {
-    size_t n = cells_all(&m->cells) + 1;
-    m->error = calloc(n, sizeof *m->error);
-    m->greatest = calloc(n, sizeof *m->greatest);
-    m->state = calloc(n, sizeof *m->state);
-    return m->error && m->greatest && m->state ? 0 : -ENOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_maps; i++) {
+        d->maps[i].first_cell = n;
+        n += cells_all(&d->maps[i].cells);
+    }
+    return pool_init(&d->cells, n, sizeof(struct cell));
 }
 
 static int choose_cells(struct diff *d)
@@ -150,9 +154,7 @@ static int choose_cells(struct diff *d)
         view_leave_out(report,
                        "in %" PRIu64 " of %zu maps of differences several positions share a cell",
                        n_pooled, d->n_maps);
-    for (size_t i = 0; !r && i < d->n_maps; i++)
-        r = make_cells(&d->maps[i]);
-    return r;
+    return r ? r : make_cells(d);
 }
 
 /* ------------------------------------------------------------------------- rows */
@@ -162,19 +164,20 @@ static size_t layer_of(const struct diff *d, size_t tensor)
     return tensor - d->maps[d->of_tensor[tensor]].tensor;
 }
 
-/* The cell of a row; SIZE_MAX: it is in none. */
-static size_t cell_of(const struct diff *d, size_t tensor, uint64_t index, int64_t position)
+/* The cell of a row, borrowed until the next call; NULL: it is in none. */
+static struct cell *cell_of(struct diff *d, size_t tensor, uint64_t index, int64_t position)
 {
-    const struct cells *cells = &d->maps[d->of_tensor[tensor]].cells;
-    return cells_at(cells, layer_of(d, tensor), cells->by_row ? (int64_t)index : position);
+    const struct diff_map *m = &d->maps[d->of_tensor[tensor]];
+    size_t at =
+        cells_at(&m->cells, layer_of(d, tensor), m->cells.by_row ? (int64_t)index : position);
+    return at == SIZE_MAX ? NULL : pool_change(&d->cells, m->first_cell + at);
 }
 
-/* @cell: of a tensor's map, or SIZE_MAX */
-static void mark(struct diff *d, size_t tensor, size_t cell, enum cell_state state)
+/* @cell: NULL: there is nothing to mark */
+static void mark(struct cell *cell, enum cell_state state)
 {
-    struct diff_map *m = &d->maps[d->of_tensor[tensor]];
-    if (cell != SIZE_MAX && m->state[cell] < state)
-        m->state[cell] = (uint8_t)state;
+    if (cell && cell->state < state)
+        cell->state = (uint8_t)state;
 }
 
 static int take_row(void *arg, const struct differed_row *row)
@@ -183,16 +186,15 @@ static int take_row(void *arg, const struct differed_row *row)
                                               [DIFFERED_LACKING] = CELL_LACKING,
                                               [DIFFERED_DAMAGED] = CELL_DAMAGED };
     struct diff *d = arg;
-    struct diff_map *m = &d->maps[d->of_tensor[row->tensor]];
-    size_t cell = cell_of(d, row->tensor, row->index, row->position);
-    mark(d, row->tensor, cell, states[row->state]);
-    if (cell == SIZE_MAX || !row->sums)
-        return 0;
+    struct cell *cell = cell_of(d, row->tensor, row->index, row->position);
+    mark(cell, states[row->state]);
+    if (!cell || !row->sums)
+        return d->cells.failure;
     float error = (float)sums_error(row->sums->err2, row->sums->ref2);
     float greatest = (float)row->sums->greatest;
-    m->error[cell] = error > m->error[cell] ? error : m->error[cell];
-    m->greatest[cell] = greatest > m->greatest[cell] ? greatest : m->greatest[cell];
-    return 0;
+    cell->error = error > cell->error ? error : cell->error;
+    cell->greatest = greatest > cell->greatest ? greatest : cell->greatest;
+    return d->cells.failure;
 }
 
 /* All rows of a tensor of the run; or (@of is the counterpart) those that the run lacks. */
@@ -207,7 +209,7 @@ static void mark_rows(struct diff *d, size_t tensor, const struct tensor *of, en
             at += at < 0 ? 0 : k;
             bool has = of != ours && (by_position ? differ_has(ours, at) : index < ours->n_rows);
             if (!has)
-                mark(d, tensor, cell_of(d, tensor, index, at), state);
+                mark(cell_of(d, tensor, index, at), state);
         }
 }
 
@@ -280,8 +282,41 @@ static void add_tensors(struct document *d, const struct diff *x, const struct d
     document_end(d, ']');
 }
 
-static void add_map(struct document *d, const struct diff *x, const struct diff_map *m)
+/* An array of a map: of each cell a number. */
+struct plane {
+    struct diff *diff;
+    const struct diff_map *map;
+    bool greatest; /* else the error */
+};
+
+static int fill_floats(void *arg, size_t first, size_t n, void *out)
 {
+    const struct plane *p = arg;
+    float *to = out;
+    for (size_t i = 0, some; i < n;) {
+        const struct cell *c = pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
+        for (; i < n && some; some--, c++)
+            to[i++] = p->greatest ? c->greatest : c->error;
+    }
+    return p->diff->cells.failure;
+}
+
+static int fill_states(void *arg, size_t first, size_t n, void *out)
+{
+    const struct plane *p = arg;
+    uint8_t *to = out;
+    for (size_t i = 0, some; i < n;) {
+        const struct cell *c = pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
+        for (; i < n && some; some--)
+            to[i++] = (c++)->state;
+    }
+    return p->diff->cells.failure;
+}
+
+static void add_map(struct document *d, struct diff *x, const struct diff_map *m)
+{
+    struct plane error = { x, m, false }, greatest = { x, m, true };
+    size_t n = cells_all(&m->cells);
     const struct tensor *t = &x->differ.run.tensors.all[m->tensor];
     json_t *layers = json_array();
     for (size_t i = 0; i < m->cells.n_layers; i++)
@@ -290,9 +325,9 @@ static void add_map(struct document *d, const struct diff *x, const struct diff_
     add_requests(d, x, t);
     document_add(d, "layers", layers);
     view_cells(d, &m->cells);
-    document_floats(d, "error", m->error, cells_all(&m->cells));
-    document_floats(d, "greatest", m->greatest, cells_all(&m->cells));
-    document_octets(d, "state", m->state, cells_all(&m->cells));
+    document_floats_by(d, "error", fill_floats, &error, n);
+    document_floats_by(d, "greatest", fill_floats, &greatest, n);
+    document_octets_by(d, "state", fill_states, &error, n);
     add_tensors(d, x, m);
     document_end(d, '}');
 }
@@ -343,7 +378,7 @@ static void add_sites(struct document *d, const struct differ *x)
     json_decref(sites);
 }
 
-static int add_diff(struct err *err, const struct diff *x)
+static int add_diff(struct err *err, struct diff *x)
 {
     struct document *d = &x->report->document;
     const struct differ_totals t = differ_total(&x->differ);
@@ -393,7 +428,7 @@ static int compare(struct err *err, struct diff *d)
 
 int view_diff(struct err *err, struct view_report *report)
 {
-    _cleanup_(diff_deinit) struct diff d = { .report = report };
+    _cleanup_(diff_deinit) struct diff d = { .report = report, .cells = POOL_NONE };
     int r = compare(err, &d);
     if (!r && add_diff(err, &d))
         r = err_set_errno(err, ENOMEM, "cannot compare");

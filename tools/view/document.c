@@ -8,7 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define AT_A_TIME (64 << 10) /* bytes that are handed out together, at least */
+#define AT_A_TIME   (64 << 10) /* bytes that are handed out together, at least */
+#define BLOCK_BYTES (12 << 10) /* of an array, at a time: whole groups of three for base64 */
 
 /* ------------------------------------------------------------------------- text */
 
@@ -128,72 +129,122 @@ static void add_base64(struct text *to, const uint8_t *data, size_t n)
     }
 }
 
-static void put_base64(struct document *d, const void *data, size_t n)
+/* What elements of an array are. */
+struct kind {
+    size_t size;
+    void (*put)(struct text *to, const void *element); /* as text */
+};
+
+static void put_float(struct text *to, const void *element)
 {
-    text_add(&d->out, "\"", 1);
-    for (size_t i = 0; i < n; i += AT_A_TIME / 4 * 3) {
-        size_t left = n - i;
-        add_base64(&d->out, (const uint8_t *)data + i,
-                   left < AT_A_TIME / 4 * 3 ? left : AT_A_TIME / 4 * 3);
+    float value;
+    memcpy(&value, element, sizeof value);
+    text_json_double(to, (double)value);
+}
+
+static void put_double(struct text *to, const void *element)
+{
+    double value;
+    memcpy(&value, element, sizeof value);
+    text_json_double(to, value);
+}
+
+static void put_integer(struct text *to, const void *element)
+{
+    int32_t value;
+    memcpy(&value, element, sizeof value);
+    text_printf(to, "%" PRId32, value);
+}
+
+static void put_octet(struct text *to, const void *element)
+{
+    text_printf(to, "%u", *(const uint8_t *)element);
+}
+
+static const struct kind floats = { sizeof(float), put_float },
+                         doubles = { sizeof(double), put_double },
+                         integers = { sizeof(int32_t), put_integer }, octets = { 1, put_octet };
+
+static void put_numbers(struct text *to, const struct kind *kind, const uint8_t *data, size_t n,
+                        bool is_first)
+{
+    for (size_t i = 0; i < n; i++) {
+        text_add(to, ",", i || !is_first ? 1 : 0);
+        kind->put(to, data + i * kind->size);
+    }
+}
+
+/* Numbers as text, but for a page: base64 of the elements. */
+static void add_array(struct document *d, const char *key, const struct kind *kind,
+                      document_fill *fill, void *arg, size_t n)
+{
+    _Alignas(double) uint8_t block[BLOCK_BYTES];
+    size_t each = sizeof block / kind->size;
+    put_key(d, key);
+    text_add(&d->out, d->in_page ? "\"" : "[", 1);
+    for (size_t i = 0; i < n; i += each) {
+        size_t some = n - i < each ? n - i : each;
+        int r = fill(arg, i, some, block);
+        d->failure = d->failure ? d->failure : r;
+        if (d->in_page)
+            add_base64(&d->out, block, some * kind->size);
+        else
+            put_numbers(&d->out, kind, block, some, !i);
         settle(d);
     }
-    text_add(&d->out, "\"", 1);
+    text_add(&d->out, d->in_page ? "\"" : "]", 1);
 }
 
-/* Numbers as text, but for a page: base64 of the elements. Return: whether they are text, which the caller adds. */
-static bool begin_array(struct document *d, const char *key, const void *values, size_t n_bytes)
+/* An array that is in memory. */
+struct held {
+    const uint8_t *data;
+    size_t size; /* of an element */
+};
+
+static int copy(void *arg, size_t first, size_t n, void *out)
 {
-    put_key(d, key);
-    if (d->in_page)
-        put_base64(d, values, n_bytes);
-    else
-        text_add(&d->out, "[", 1);
-    return !d->in_page;
+    const struct held *held = arg;
+    memcpy(out, held->data + first * held->size, n * held->size);
+    return 0;
 }
 
-static void end_array(struct document *d)
+static void add_held(struct document *d, const char *key, const struct kind *kind,
+                     const void *values, size_t n)
 {
-    text_add(&d->out, "]", 1);
+    struct held held = { values, kind->size };
+    add_array(d, key, kind, copy, &held, n);
 }
 
 void document_floats(struct document *d, const char *key, const float *values, size_t n)
 {
-    if (!begin_array(d, key, values, n * sizeof *values))
-        return;
-    for (size_t i = 0; i < n; i++) {
-        text_add(&d->out, ",", i ? 1 : 0);
-        text_json_double(&d->out, (double)values[i]);
-    }
-    end_array(d);
+    add_held(d, key, &floats, values, n);
 }
 
 void document_doubles(struct document *d, const char *key, const double *values, size_t n)
 {
-    if (!begin_array(d, key, values, n * sizeof *values))
-        return;
-    for (size_t i = 0; i < n; i++) {
-        text_add(&d->out, ",", i ? 1 : 0);
-        text_json_double(&d->out, values[i]);
-    }
-    end_array(d);
+    add_held(d, key, &doubles, values, n);
 }
 
 void document_integers(struct document *d, const char *key, const int32_t *values, size_t n)
 {
-    if (!begin_array(d, key, values, n * sizeof *values))
-        return;
-    for (size_t i = 0; i < n; i++)
-        text_printf(&d->out, i ? ",%" PRId32 : "%" PRId32, values[i]);
-    end_array(d);
+    add_held(d, key, &integers, values, n);
 }
 
 void document_octets(struct document *d, const char *key, const uint8_t *values, size_t n)
 {
-    if (!begin_array(d, key, values, n))
-        return;
-    for (size_t i = 0; i < n; i++)
-        text_printf(&d->out, i ? ",%u" : "%u", values[i]);
-    end_array(d);
+    add_held(d, key, &octets, values, n);
+}
+
+void document_floats_by(struct document *d, const char *key, document_fill *fill, void *arg,
+                        size_t n)
+{
+    add_array(d, key, &floats, fill, arg, n);
+}
+
+void document_octets_by(struct document *d, const char *key, document_fill *fill, void *arg,
+                        size_t n)
+{
+    add_array(d, key, &octets, fill, arg, n);
 }
 
 uint64_t document_cost(uint64_t n_bytes)

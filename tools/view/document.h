@@ -21,7 +21,7 @@ struct document {
                        time to time: 0 or -errno; NULL: all of it stays in memory */
     void *arg;
     uint64_t n_written; /* private: bytes that it took */
-    int failure;        /* private: of it */
+    int failure;        /* private: of it, or of what gives elements */
     bool comma;         /* private */
 };
 
@@ -47,6 +47,15 @@ void document_floats(struct document *d, const char *key, const float *values, s
 void document_doubles(struct document *d, const char *key, const double *values, size_t n);
 void document_integers(struct document *d, const char *key, const int32_t *values, size_t n);
 void document_octets(struct document *d, const char *key, const uint8_t *values, size_t n);
+
+/* Some elements of an array, from @first on, into @out. Return: 0 or -errno, which document_finish() returns. */
+typedef int document_fill(void *arg, size_t first, size_t n, void *out);
+
+/* The same arrays, of elements that are nowhere together: @fill is called for some after the others. */
+void document_floats_by(struct document *d, const char *key, document_fill *fill, void *arg,
+                        size_t n);
+void document_octets_by(struct document *d, const char *key, document_fill *fill, void *arg,
+                        size_t n);
 
 /* Bytes that these add to a page for so many bytes of elements, at most. */
 uint64_t document_cost(uint64_t n_bytes);

@@ -6,6 +6,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "tools/view/pool.h"
 
 #include <dmi/analyze_stats.h>
 
@@ -22,9 +23,14 @@
 struct map {
     uint64_t tensor; /* the first of its tensors, one a layer */
     struct cells cells;
-    float *norm, *mean, *peak, *bad; /* [tensor][cell]: sums, then means; of @peak the largest */
-    uint32_t *n;                     /* rows of each cell */
-    uint8_t *state;
+    size_t first; /* of its cells in the pool: [tensor][cell] */
+};
+
+/* What the rows of a cell hold: sums, of @peak the largest. */
+struct cell {
+    float norm, mean, peak, bad;
+    uint32_t n; /* rows */
+    uint8_t state;
 };
 
 struct maps {
@@ -34,23 +40,13 @@ struct maps {
     uint32_t *of_tensor; /* which map */
     uint64_t n_tensors;
     struct dmi_read_row *rows; /* room for ROWS */
+    struct pool cells;         /* struct cell, of all maps */
     uint64_t n_damaged;
 };
 
-static void map_empty(struct map *m)
-{
-    free(m->norm);
-    free(m->mean);
-    free(m->peak);
-    free(m->bad);
-    free(m->n);
-    free(m->state);
-}
-
 static void maps_deinit(struct maps *maps)
 {
-    for (size_t i = 0; i < maps->n; i++)
-        map_empty(&maps->all[i]);
+    pool_deinit(&maps->cells);
     free(maps->all);
     free(maps->of_tensor);
     free(maps->rows);
@@ -135,32 +131,29 @@ static int choose_cells(struct maps *maps, struct view_report *report, uint64_t 
     return 0;
 }
 
-static int map_make(struct map *m)
+/* Room for all that is computed. Return: 0 or -ENOMEM. */
+static int take_room(struct maps *maps)
 {
-    if (!m->cells.per)
-        return 0;
-    size_t n = cells_all(&m->cells) + 1;
-    m->norm = calloc(n, sizeof *m->norm);
-    m->mean = calloc(n, sizeof *m->mean);
-    m->peak = calloc(n, sizeof *m->peak);
-    m->bad = calloc(n, sizeof *m->bad);
-    m->n = calloc(n, sizeof *m->n);
-    m->state = calloc(n, sizeof *m->state);
-    return m->norm && m->mean && m->peak && m->bad && m->n && m->state ? 0 : -ENOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < maps->n; i++) {
+        maps->all[i].first = n;
+        n += maps->all[i].cells.per ? cells_all(&maps->all[i].cells) : 0;
+    }
+    return pool_init(&maps->cells, n, sizeof(struct cell));
 }
 
 /* ------------------------------------------------------------------------- rows */
 
-static void add_row(struct map *m, size_t cell, const struct dmi_stats_row *row, uint64_t width)
+static void add_row(struct cell *c, const struct dmi_stats_row *row, uint64_t width)
 {
-    m->norm[cell] += (float)row->norm;
-    m->mean[cell] += (float)row->mean;
-    m->bad[cell] += width ? (float)((double)row->n_bad / (double)width) : 0;
+    c->norm += (float)row->norm;
+    c->mean += (float)row->mean;
+    c->bad += width ? (float)((double)row->n_bad / (double)width) : 0;
     float peak = (float)row->peak;
-    if (!m->n[cell] || (!isnan(peak) && !(peak <= m->peak[cell])))
-        m->peak[cell] = peak;
-    m->n[cell]++;
-    m->state[cell] = m->state[cell] == CELL_DAMAGED ? CELL_DAMAGED : CELL_THERE;
+    if (!c->n || (!isnan(peak) && !(peak <= c->peak)))
+        c->peak = peak;
+    c->n++;
+    c->state = c->state == CELL_DAMAGED ? CELL_DAMAGED : CELL_THERE;
 }
 
 /* A row that cannot be decoded has no number at all, and no value that is not finite either. */
@@ -182,15 +175,16 @@ static int take_some(struct maps *maps, uint64_t tensor, uint64_t first,
         bool damaged = is_damaged(&rows[i], t.width);
         maps->n_damaged += damaged;
         int64_t at = m->cells.by_row ? (int64_t)(first + i) : maps->rows[i].position;
-        size_t cell = cells_at(&m->cells, tensor - m->tensor, at);
-        if (cell == SIZE_MAX)
+        size_t place = cells_at(&m->cells, tensor - m->tensor, at);
+        if (place == SIZE_MAX)
             continue;
+        struct cell *cell = pool_change(&maps->cells, m->first + place);
         if (damaged)
-            m->state[cell] = CELL_DAMAGED;
+            cell->state = CELL_DAMAGED;
         else
-            add_row(m, cell, &rows[i], t.width);
+            add_row(cell, &rows[i], t.width);
     }
-    return r;
+    return r ? r : maps->cells.failure;
 }
 
 static int take(void *arg, uint64_t tensor, uint64_t first, const struct dmi_stats_row *rows,
@@ -200,16 +194,6 @@ static int take(void *arg, uint64_t tensor, uint64_t first, const struct dmi_sta
     for (uint64_t at = 0; !r && at < n; at += ROWS)
         r = take_some(arg, tensor, first + at, rows + at, n - at < ROWS ? n - at : ROWS);
     return r;
-}
-
-static void map_divide(struct map *m)
-{
-    for (size_t i = 0; i < cells_all(&m->cells); i++) {
-        float n = m->n[i] ? (float)m->n[i] : 1;
-        m->norm[i] /= n;
-        m->mean[i] /= n;
-        m->bad[i] /= n;
-    }
 }
 
 /* ------------------------------------------------------------------------- the document */
@@ -223,6 +207,78 @@ void view_cells(struct document *d, const struct cells *c)
     document_add(d, "cells", value_u64(c->n));
 }
 
+/* An array of a map: of each cell a number. */
+struct plane {
+    struct maps *maps;
+    const struct map *map;
+    float (*number)(const struct cell *cell);
+};
+
+static float rows_of(const struct cell *c)
+{
+    return c->n ? (float)c->n : 1;
+}
+
+static float norm_of(const struct cell *c)
+{
+    return c->norm / rows_of(c);
+}
+
+static float mean_of(const struct cell *c)
+{
+    return c->mean / rows_of(c);
+}
+
+static float peak_of(const struct cell *c)
+{
+    return c->peak;
+}
+
+static float bad_of(const struct cell *c)
+{
+    return c->bad / rows_of(c);
+}
+
+static int fill_floats(void *arg, size_t first, size_t n, void *out)
+{
+    const struct plane *p = arg;
+    float *to = out;
+    for (size_t i = 0, some; i < n;) {
+        const struct cell *c = pool_read(&p->maps->cells, p->map->first + first + i, &some);
+        for (; i < n && some; some--)
+            to[i++] = p->number(c++);
+    }
+    return p->maps->cells.failure;
+}
+
+static int fill_states(void *arg, size_t first, size_t n, void *out)
+{
+    const struct plane *p = arg;
+    uint8_t *to = out;
+    for (size_t i = 0, some; i < n;) {
+        const struct cell *c = pool_read(&p->maps->cells, p->map->first + first + i, &some);
+        for (; i < n && some; some--)
+            to[i++] = (c++)->state;
+    }
+    return p->maps->cells.failure;
+}
+
+static void add_planes(struct document *d, struct maps *maps, const struct map *m)
+{
+    static const struct {
+        const char *name;
+        float (*number)(const struct cell *cell);
+    } all[N_FLOATS] = {
+        { "norm", norm_of }, { "mean", mean_of }, { "max", peak_of }, { "bad", bad_of }
+    };
+    struct plane plane = { .maps = maps, .map = m };
+    for (size_t i = 0; i < N_FLOATS; i++) {
+        plane.number = all[i].number;
+        document_floats_by(d, all[i].name, fill_floats, &plane, cells_all(&m->cells));
+    }
+    document_octets_by(d, "state", fill_states, &plane, cells_all(&m->cells));
+}
+
 static int map_add(struct document *d, struct maps *maps, const struct map *m)
 {
     struct dmi_read_tensor t = { .size = sizeof t };
@@ -230,7 +286,6 @@ static int map_add(struct document *d, struct maps *maps, const struct map *m)
     if (r)
         return r;
     const struct cells *c = &m->cells;
-    size_t n = cells_all(c);
     document_begin(d, NULL, '{');
     document_add(d, "request", json_integer(view_request_of(maps->run, &t)));
     document_add(d, "id", view_id_of(&t));
@@ -242,22 +297,9 @@ static int map_add(struct document *d, struct maps *maps, const struct map *m)
     }
     document_add(d, "layers", layers);
     view_cells(d, c);
-    document_floats(d, "norm", m->norm, n);
-    document_floats(d, "mean", m->mean, n);
-    document_floats(d, "max", m->peak, n);
-    document_floats(d, "bad", m->bad, n);
-    document_octets(d, "state", m->state, n);
+    add_planes(d, maps, m);
     document_end(d, '}');
-    return r;
-}
-
-/* Room for all that is computed. Return: 0 or -ENOMEM. */
-static int maps_make(struct maps *maps)
-{
-    int r = 0;
-    for (size_t i = 0; !r && i < maps->n; i++)
-        r = map_make(&maps->all[i]);
-    return r;
+    return r ? r : maps->cells.failure;
 }
 
 /* Reads all rows once. Layers without numbers are left out, with the reason. */
@@ -284,7 +326,7 @@ int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, 
               uint64_t room)
 {
     struct dmi_read_run run = { .size = sizeof run };
-    _cleanup_(maps_deinit) struct maps maps = { .run = of };
+    _cleanup_(maps_deinit) struct maps maps = { .run = of, .cells = POOL_NONE };
     int r = dmi_read_run(of, &run);
     maps.n_tensors = run.n_tensors;
     maps.all = calloc(run.n_tensors + 1, sizeof *maps.all);
@@ -295,15 +337,13 @@ int view_maps(struct err *err, struct view_report *report, struct dmi_read *of, 
     if (!r)
         r = choose_cells(&maps, report, room);
     if (!r)
-        r = maps_make(&maps);
+        r = take_room(&maps);
     if (!r && (r = read_all(err, &maps, report)))
         return r;
     document_begin(&report->document, key, '[');
-    for (size_t i = 0; !r && i < maps.n; i++) {
-        map_divide(&maps.all[i]);
+    for (size_t i = 0; !r && i < maps.n; i++)
         if (maps.all[i].cells.per)
             r = map_add(&report->document, &maps, &maps.all[i]);
-    }
     document_end(&report->document, ']');
     report->n_damaged += maps.n_damaged;
     return r ? err_set_errno(err, -r, "cannot compute the maps") : 0;
