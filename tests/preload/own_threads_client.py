@@ -26,7 +26,7 @@ def settled():
     end = time.monotonic() + 10
     while True:
         own = {name: of for name, of in threads().items() if name.startswith("dmi-")}
-        if all(nice for nice, _ in own.get("dmi-encode", ())) or time.monotonic() > end:
+        if all(nice >= 10 for nice, _ in own.get("dmi-encode", ())) or time.monotonic() > end:
             return own
         time.sleep(0.01)
 
