@@ -26,7 +26,8 @@
 /* A table in all regions; in the order of their places. */
 struct table {
     uint64_t at, n; /* bytes */
-    const void *bytes;
+    void *bytes;
+    bool over; /* no kernel reads it any more; a drain may still upload it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
@@ -34,7 +35,8 @@ static struct region {
     uint64_t n_bytes; /* 0: there are no edits */
     struct table *tables;
     size_t n_tables;
-    uint64_t placed; /* counts tables; atomic */
+    uint32_t n_uploads; /* contexts whose tables are uploaded now */
+    uint64_t placed;    /* counts tables; atomic */
     const struct edit_watch *watch;
 } region;
 
@@ -69,7 +71,7 @@ static uint64_t find_gap(uint64_t n, size_t *before)
     return 0;
 }
 
-int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at)
+int edit_region_place(struct err *err, void *bytes, size_t n, uint32_t *at)
 {
     size_t before = 0;
     pthread_mutex_lock(&lock);
@@ -80,7 +82,7 @@ int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at
     if (gap) {
         for (size_t i = region.n_tables++; i > before; i--)
             tables[i] = tables[i - 1];
-        tables[before] = (struct table){ gap, n, bytes };
+        tables[before] = (struct table){ gap, n, bytes, false };
         atomic_add_acq_rel(&region.placed, 1); /* acquired by edit_region_follow() */
     }
     pthread_mutex_unlock(&lock);
@@ -93,14 +95,26 @@ int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at
                      n);
 }
 
+/* Tables that are over go when nobody uploads. Under the lock. */
+static void sweep(void)
+{
+    size_t n = 0;
+    if (region.n_uploads)
+        return;
+    for (size_t i = 0; i < region.n_tables; i++)
+        if (region.tables[i].over)
+            free(region.tables[i].bytes);
+        else
+            region.tables[n++] = region.tables[i];
+    region.n_tables = n;
+}
+
 void edit_region_free(uint32_t at)
 {
     pthread_mutex_lock(&lock);
-    size_t i = 0;
-    while (i < region.n_tables && region.tables[i].at != (uint64_t)at * DMI_EDIT_ALIGN)
-        i++;
-    for (region.n_tables -= i < region.n_tables; i < region.n_tables; i++)
-        region.tables[i] = region.tables[i + 1];
+    for (size_t i = 0; i < region.n_tables; i++)
+        region.tables[i].over |= region.tables[i].at == (uint64_t)at * DMI_EDIT_ALIGN;
+    sweep();
     pthread_mutex_unlock(&lock);
 }
 
@@ -110,7 +124,15 @@ static int check(struct err *err, CUresult r, const char *call)
     return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s gave error %d", call, (int)r);
 }
 
-/* Table number @i, while it stays. Return: false: there is no such table. */
+static void count_uploads(int by)
+{
+    pthread_mutex_lock(&lock);
+    region.n_uploads += (uint32_t)by;
+    sweep();
+    pthread_mutex_unlock(&lock);
+}
+
+/* Table number @i; none goes while one uploads. Return: false: there is no such table. */
 static bool table_at(size_t i, struct table *out)
 {
     pthread_mutex_lock(&lock);
@@ -126,9 +148,14 @@ static CUresult upload(struct context *c)
 {
     struct table t;
     CUresult r = CUDA_SUCCESS;
+    count_uploads(1);
     for (size_t i = 0; r == CUDA_SUCCESS && table_at(i, &t); i++)
-        r = driver_table.cuMemcpyHtoDAsync_v2(c->edits.region + t.at, t.bytes, t.n, c->stream);
-    return r == CUDA_SUCCESS ? driver_table.cuStreamSynchronize(c->stream) : r;
+        if (!t.over)
+            r = driver_table.cuMemcpyHtoDAsync_v2(c->edits.region + t.at, t.bytes, t.n, c->stream);
+    if (r == CUDA_SUCCESS)
+        r = driver_table.cuStreamSynchronize(c->stream);
+    count_uploads(-1);
+    return r;
 }
 
 int edit_region_init(struct err *err, struct context *c)

@@ -27,13 +27,13 @@ void edit_region_start(uint64_t n_bytes, const struct edit_watch *watch);
 
 /**
  * edit_region_place() - room for a table, in each region
- * @bytes: stay until edit_region_free(), for contexts that come later
+ * @bytes: of malloc(); on success the region's, which frees them some time after edit_region_free(), for contexts that come later
  * @at: where it lies, in units of DMI_EDIT_ALIGN; never 0
  * Thread: any. Return: 0; -ENOSPC, which @err says.
  */
-int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at);
+int edit_region_place(struct err *err, void *bytes, size_t n, uint32_t *at);
 
-/* No kernel reads the table any more. Thread: any. */
+/* No kernel reads the table any more; its bytes go at once, or when no context uploads tables. Thread: any. */
 void edit_region_free(uint32_t at);
 
 /* Have all contexts that run the tables that were placed so far? Waits for it. Thread: any that holds no lock. */

@@ -46,8 +46,9 @@ static void block_free(struct in_flight *of)
 {
     struct edit_block *b = (struct edit_block *)of;
     if (b->at)
-        edit_region_free(b->at);
-    edit_table_deinit(&b->table);
+        edit_region_free(b->at); /* with its bytes */
+    else
+        edit_table_deinit(&b->table);
     free(b);
 }
 

@@ -8,6 +8,7 @@ include/dmi/counters.h gives, so that a mistake in a tool cannot hide one in the
 import json
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 
@@ -58,6 +59,12 @@ def run(command, env=None, timeout=600, check=True, **options):
         print(result.stdout[-4000:], result.stderr[-4000:], sep="\n")
         raise AssertionError(f"{' '.join(map(str, command))}: exit code {result.returncode}")
     return result
+
+
+def cpu_seconds():
+    """What the programs took that this process has run and waited for; unlike the time of day, no load of the machine changes it much."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def runs_of(out):

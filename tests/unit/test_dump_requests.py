@@ -2,11 +2,10 @@
 """dmi-dump: requests, their tokens, drafts that were rejected, positions that were computed again."""
 import json
 import subprocess
-import time
 
 import pytest
 
-from harness import BUILD, DMI_DUMP
+from harness import BUILD, DMI_DUMP, cpu_seconds
 
 MAKE_ODD_RUN = BUILD / "tests" / "unit" / "make_odd_run"
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE_ODD_RUN)
@@ -122,9 +121,9 @@ def test_tags_come_out(tmp_path, check):
 
 def test_a_crowd(tmp_path, check):
     run = make(tmp_path / "crowd", "crowd")
-    begin = time.monotonic()
+    begin = cpu_seconds()
     rows = facts("list", run, "--requests")["requests"]
-    took = time.monotonic() - begin
+    took = cpu_seconds() - begin
     check(len(rows) == 60000 and took < 60, "60,000 requests are no square", took)
     check(sum(r["rejected"] for r in rows) == sum(3 - k % 4 for k in range(100)) * 600, "all of their outcomes count")
     check(all(r["state"] == "finished" and r["reason"] == "stop" for r in rows), "and their ends")
