@@ -84,11 +84,9 @@ static bool read_record(const uint8_t *record, size_t n_left, struct records_wal
     return timed;
 }
 
-/* Ends a record of @kind, before which the one at @record follows, where the table says? */
-static bool is_strange(uint32_t version, uint32_t kind, const uint8_t *before,
-                       const uint8_t *record)
+/* Does the record at @before, of @n_bytes by the table (0: it does not say), end elsewhere than @record begins? */
+static bool is_strange(uint32_t n_bytes, const uint8_t *before, const uint8_t *record)
 {
-    uint32_t n_bytes = layouts_bytes(version, kind);
     return before && n_bytes && record - before != (ptrdiff_t)n_bytes;
 }
 
@@ -98,10 +96,13 @@ int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n
 {
     uint8_t *record = NULL, *before = NULL;
     struct records_event e = { 0 };
+    uint32_t kind = 0, n_bytes = 0; /* of the record before, by the table */
     int r;
     while (!(r = next(buffer, n_valid, &record))) {
         size_t at = (size_t)(record - buffer);
-        walk->n_strange += is_strange(version, e.kind, before, record);
+        if (e.kind != kind)
+            n_bytes = layouts_bytes(version, kind = e.kind);
+        walk->n_strange += is_strange(n_bytes, before, record);
         walk->n++;
         before = record;
         if (at >= n_valid) { /* a walker that leaves the buffer is not followed */

@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a record of the tier full takes of the collector's thread, and of the disk: bench_ran [STEPS]. Steps of 1,600 kernels with 40 names, in
- * graphs, are walked, dealt to their steps and stored; walker and buffers are those of the test.
+ * What a record takes of the collector's thread, and a step of the disk, in the tiers full and kernels: bench_ran [STEPS]. Steps of 1,600 kernels
+ * with 40 names, in graphs, are walked, dealt to their steps, summed, and stored or kept in the ring; walker and buffers are those of the test.
  */
 #include "cupti/layouts.h"
 #include "cupti/records.h"
+#include "preload/session/session.h"
 #include "preload/trace/join.h"
-#include "storage/ran.h"
+#include "preload/trace/ran_chunks.h"
+#include "preload/trace/recent.h"
+#include "preload/trace/sums.h"
 #include "tests/bench/bench.h"
+
+#include <dmi/format.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS = 1600, NAMES = 40, BYTES = 216 };
+enum { KERNELS = 1600, NAMES = 40, BYTES = 216, KEPT = 100 /* one step of so many */ };
 
 static uint8_t buffer[KERNELS * BYTES];
 static char names[NAMES][96];
 static struct join *join;
-static struct ran_writer writer;
-static uint64_t n_stored, n_bytes;
+static struct ran_chunks records = { .type = DMI_CHUNK_TRACE };
+static struct ran_chunks summed = { .type = DMI_CHUNK_SUMS };
+static struct sums sums;
+static struct recent recent;
+static uint64_t n_bytes;
 
 static int next(uint8_t *from, size_t n, uint8_t **record)
 {
@@ -66,67 +74,115 @@ static uint64_t open_of(uint32_t context, uint32_t stream)
     return UINT64_MAX;
 }
 
-static void store(const struct records_event *e, uint64_t step)
+/* ------------------------------------------------------------------------- in the place of the session and its run */
+
+struct session session;
+
+int run_append_meta(struct run *run, uint16_t type, struct text *meta)
 {
-    struct ran ran = { .shape = { .kind = DMI_RAN_KERNEL,
-                                  .name_bytes = (uint32_t)strlen(e->name),
-                                  .context = e->context,
-                                  .stream = e->stream },
-                       .name = e->name,
-                       .begin_ns = e->begin_ns,
-                       .end_ns = e->end_ns,
-                       .step = step,
-                       .correlation = e->correlation,
-                       .graph = e->graph,
-                       .node = e->node };
-    memcpy(ran.shape.grid, e->grid, sizeof e->grid);
-    memcpy(ran.shape.block, e->block, sizeof e->block);
-    ran_add(&writer, &ran);
-    n_stored += step >= DMI_RAN_FIRST;
+    (void)run, (void)type;
+    n_bytes += meta->n;
+    text_deinit(meta);
+    return 0;
 }
 
-static void end_chunk(void)
+bool session_write_failed(int error)
 {
-    struct text meta = { 0 };
-    if (!ran_meta(&writer, &meta))
-        bench_die("ran_meta", 0);
-    n_bytes += meta.n;
-    text_deinit(&meta);
+    (void)error;
+    return false;
+}
+
+/* ------------------------------------------------------------------------- the tiers */
+
+static void take_full(const struct records_event *e, uint64_t step)
+{
+    sums_take(&sums, e, step);
+    ran_chunks_record(&records, e, step);
+}
+
+static void take_kernels(const struct records_event *e, uint64_t step)
+{
+    sums_take(&sums, e, step);
+    if (step >= DMI_RAN_FIRST)
+        recent_add(&recent, e, step - DMI_RAN_FIRST);
+}
+
+static void keep(void *ctx, const struct records_event *e, uint64_t number)
+{
+    (void)ctx;
+    ran_chunks_record(&records, e, DMI_RAN_FIRST + number);
+}
+
+/* A step a round; each takes 12.5 ms, and what waits is written once a second. */
+static void end_round(uint64_t i, bool kernels)
+{
+    sums_round(&sums, false, false, kernels ? &summed : NULL);
+    if (i % 80 == 79) {
+        ran_chunks_write(&records);
+        ran_chunks_write(&summed);
+    }
+}
+
+static uint64_t step_ns(uint64_t i, uint64_t n, const struct join_calls *calls, bool kernels)
+{
+    static struct records_walk walk;
+    const struct join_run run = { .deal = i + 1,
+                                  .context = 1,
+                                  .stream = 7,
+                                  .graphs = 1,
+                                  .first = JOIN_GRAPH,
+                                  .last = JOIN_GRAPH,
+                                  .in_step = true };
+    fill(i);
+    uint64_t begin = bench_thread_ns();
+    join_add_run(join, &run);
+    join_step(join, i + 1, i);
+    records_walk(next, 130001, buffer, sizeof buffer, &walk, add, NULL);
+    join_deal(join, calls, i + 1 == n);
+    end_round(i, kernels);
+    return bench_thread_ns() - begin;
+}
+
+static void finish(uint64_t n, bool kernels)
+{
+    if (kernels)
+        recent_store(&recent, n - n / KEPT, n, keep, NULL);
+    sums_round(&sums, true, true, kernels ? &summed : NULL);
+    ran_chunks_write(&records);
+    ran_chunks_write(&summed);
+}
+
+/* Return: bytes of the disk. */
+static uint64_t measure(const char *tier, uint64_t n, bool kernels)
+{
+    const struct join_calls calls = { .open = open_of, .take = kernels ? take_kernels : take_full };
+    uint64_t ns = 0;
+    join = join_new();
+    n_bytes = 0;
+    for (uint64_t i = 0; i < n; i++)
+        ns += step_ns(i, n, &calls, kernels);
+    finish(n, kernels);
+    printf("%-8s a record, from buffer to %-6s %6.1f ns of the collector's thread\n", tier,
+           kernels ? "ring" : "chunk", (double)ns / (double)(n * KERNELS));
+    printf("%-8s a step, on the disk              %8.1f bytes%s\n", tier,
+           (double)n_bytes / (double)n, kernels ? ", one in a hundred kept" : "");
+    uint64_t seen = sums.all.n_records + sums.no_memory;
+    join_free(join);
+    sums_deinit(&sums);
+    return seen == n * KERNELS ? n_bytes : 0;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct join_calls calls = { .open = open_of, .take = store };
-    uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 300, ns = 0;
-    struct records_walk walk = { 0 };
+    uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 300;
     for (int i = 0; i < NAMES; i++)
         snprintf(names[i], sizeof names[i], "_ZN7kernels4gemm%02d%065d", i, 0);
-    join = join_new();
-    for (uint64_t i = 0; i < n; i++) {
-        const struct join_run run = { .deal = i + 1,
-                                      .context = 1,
-                                      .stream = 7,
-                                      .graphs = 1,
-                                      .first = JOIN_GRAPH,
-                                      .last = JOIN_GRAPH,
-                                      .in_step = true };
-        fill(i);
-        uint64_t begin = bench_thread_ns();
-        join_add_run(join, &run);
-        join_step(join, i + 1, i);
-        records_walk(next, 130001, buffer, sizeof buffer, &walk, add, NULL);
-        join_deal(join, &calls, i + 1 == n);
-        if (i % 16 == 15 || i + 1 == n)
-            end_chunk();
-        ns += bench_thread_ns() - begin;
-    }
-    printf("records                            %llu, of a known step %llu, strange %llu\n",
-           (unsigned long long)walk.n, (unsigned long long)n_stored,
-           (unsigned long long)walk.n_strange);
-    printf("a record, from buffer to chunk     %6.1f ns of the collector's thread\n",
-           (double)ns / (double)walk.n);
-    printf("a record, in a chunk               %6.2f bytes\n", (double)n_bytes / (double)walk.n);
-    join_free(join);
-    ran_deinit(&writer);
-    return n_stored == walk.n ? 0 : 1;
+    if (recent_init(&recent, 64u << 20))
+        bench_die("recent_init", 0);
+    uint64_t full = measure("full", n, false), few = measure("kernels", n, true);
+    printf("kernels: of the bytes of full        %6.2f%%\n", 100 * (double)few / (double)full);
+    ran_chunks_deinit(&records);
+    ran_chunks_deinit(&summed);
+    recent_deinit(&recent);
+    return full && few ? 0 : 1;
 }
