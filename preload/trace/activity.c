@@ -60,6 +60,8 @@ static struct activity {
 void activity_want(enum activity_tier tier)
 {
     activity.tier = tier;
+    if (tier == ACTIVITY_KERNELS)
+        keep_expect();
 }
 
 const char *activity_tier(void)
@@ -91,8 +93,7 @@ static void start_ring(void)
         log_line("trace: no memory for a ring of %" PRIu64 " bytes (" RING
                  "): no steps can be kept",
                  n_bytes);
-    else
-        keep_use(true);
+    keep_use(activity.recent.records != NULL);
 }
 
 void activity_start(void)
@@ -101,6 +102,7 @@ void activity_start(void)
         return;
     if (start(&activity.why)) {
         log_line("DMI_TRACE=%s: %s; steps alone are traced", activity_tier(), activity.why.msg);
+        keep_use(false);
     } else {
         log_line("what runs on the device is traced, by %s", tracer_path());
         if (!tracer_knows_layouts())

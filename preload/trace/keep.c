@@ -12,14 +12,22 @@
 static struct {
     pthread_mutex_t lock; /* all below */
     pthread_cond_t changed;
-    bool on, asked, answered;
+    bool expected, on, asked, answered;
     struct keep_window window; /* that is asked for */
     struct keep_answer answer;
 } keep = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
+void keep_expect(void)
+{
+    pthread_mutex_lock(&keep.lock);
+    keep.expected = true;
+    pthread_mutex_unlock(&keep.lock);
+}
+
 void keep_use(bool use)
 {
     pthread_mutex_lock(&keep.lock);
+    keep.expected = false;
     keep.on = use;
     pthread_cond_broadcast(&keep.changed);
     pthread_mutex_unlock(&keep.lock);
@@ -41,6 +49,8 @@ static struct keep_answer ask(uint64_t n_steps)
     struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
                            .tv_nsec = (long)(until % 1000000000u) };
     uint64_t end = stepring_numbered();
+    if (keep.expected)
+        return (struct keep_answer){ .window = { end, end } };
     if (!keep.on || keep.asked)
         return (struct keep_answer){ .state = keep.on ? KEEP_BUSY : KEEP_OFF };
     keep.window = (struct keep_window){ n_steps && n_steps < end ? end - n_steps : 0, end };
@@ -84,5 +94,5 @@ void keep_reset(void)
     pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
     keep.lock = unlocked;
     keep.changed = nobody;
-    keep.on = keep.asked = keep.answered = false;
+    keep.expected = keep.on = keep.asked = keep.answered = false;
 }

@@ -29,7 +29,10 @@ struct keep_answer {
     uint64_t records;          /* that were stored now */
 };
 
-/* Records are in memory from here on, or no more: then a thread that waits gets KEEP_OFF. Thread: the collector, or lifecycle.c's. */
+/* Records will be in memory once CUDA is initialised: until then no step has any, and none is kept. Thread: lifecycle.c's. */
+void keep_expect(void);
+
+/* Records are in memory from here on, or no more, or they will not be: then a thread that waits gets KEEP_OFF. Thread: the collector, or lifecycle.c's. */
 void keep_use(bool use);
 
 /* Asks for the last @n_steps of those that have ended, 0: all that are in memory, and waits for a few seconds. Thread: any, but the collector. */

@@ -32,6 +32,7 @@ CUPTI = STANDIN / "cupti" / "libcupti.so.13"
 pytestmark = pytest.mark.built(DMI_RUN, DMI_TRACE, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
 DEVICE, GAP, ENDED = 1, 2, 5
 OVERLAPS = 3
+FURTHER, BUSY = 4, 5
 CATALOGUE = ["LLMEngine::Request", *(f"EngineCore::{word}" for word in ("Step", "Schedule", "Execute", "Output", "CollectiveRpc")), "Worker::Response",
              *(f"ModelRunner::{word}" for word in ("Preprocess", "Forward", "Sample", "Draft", "Bookkeep")), "CacheEngine::Load", "CacheEngine::Save"]
 
@@ -160,7 +161,7 @@ def test_a_kill_leaves_complete_chunks(check, server, seeds):
     for seed in range(seeds(2, 12)):
         name = f"kill-{seed}"
         command = server.command(server.folder / name, serving.free("france", tokens=200), ["--mode", "graph", "--steps"], "float32", None, False, None)
-        env = harness.environment(DMI_TEST_BUILD=BUILD, **by_preload(server, name, DMI_TRACE=("steps", "full")[seed % 2], DMI_CUPTI=CUPTI))
+        env = harness.environment(DMI_TEST_BUILD=BUILD, **by_preload(server, name, DMI_TRACE=("steps", "full", "kernels")[seed % 3], DMI_CUPTI=CUPTI))
         with subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             out = server.folder / f"{name}-run"
             until = time.monotonic() + 60
@@ -175,8 +176,9 @@ def test_a_kill_leaves_complete_chunks(check, server, seeds):
         copy = pathlib.Path(f"{folder}-new")
         harness.run([harness.DMI_DUMP, "recover", folder, "-o", copy], check=False)
         again = json.loads(harness.run([DMI_TRACE, "check", "--json", copy]).stdout)[0]
-        check((again["stored"], again["ran_stored"]) == (said["stored"], said["ran_stored"]), f"seed {seed}: dmi-dump recover keeps them", (said, again))
-        check(bool(said["ran_stored"]) == bool(seed % 2), f"seed {seed}: what ran is there with the tier full", said)
+        kept = [[one[key] for key in ("stored", "ran_stored", "sums")] for one in (said, again)]
+        check(kept[0] == kept[1], f"seed {seed}: dmi-dump recover keeps them", kept)
+        check((bool(said["ran_stored"]), bool(said["sums"])) == (seed % 3 == 1, seed % 3 == 2), f"seed {seed}: what ran is there, or its sums", said)
 
 
 @pytest.mark.built(CUPTI)
@@ -199,3 +201,26 @@ def test_what_ran_is_under_its_step(check, server, mode, more):
         check(len(kernels) == len(launches.launches) > 100 and (mode == "eager") != any(r.graph for r in kernels), "kernels", len(kernels))
         graphs = {t["number"]: len({r.correlation for r in kernels if r.graph and r.step == t["number"] + full_trace.FIRST}) for t in run.step_times}
         check(graphs == {t["number"]: t["graph_launches"] for t in run.step_times}, "launches of graphs", graphs)
+
+
+@pytest.mark.built(CUPTI)
+@pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.long)])
+def test_sums_are_those_of_the_tier_full(check, server, mode):
+    """The same requests twice: what the tier full stores of a step, by name, the tier kernels sums; beyond 16 names all at once."""
+    requests = serving.some("france", "one", tokens=4)
+    runs = {}
+    for tier in ("full", "kernels"):
+        name = f"sums-{tier}-{mode}"
+        server.serve(name, requests, "--mode", mode, "--steps", **by_preload(server, name, DMI_TRACE=tier, DMI_CUPTI=CUPTI))
+        runs[tier], = traced(server.folder / f"{name}-run")
+    want, got, all_of = (collections.defaultdict(collections.Counter) for _ in range(3))
+    for r in runs["full"].ran:
+        want[r.step][r.kind, r.name] += 1
+    for s in runs["kernels"].sums:
+        (all_of if s.kind == BUSY else got)[s.step][s.kind, s.name] += s.n
+    check(sorted(want) == sorted(got) and len(want) > 4, "the same steps", (sorted(want), sorted(got)))
+    for at, names in want.items():
+        named = {key: n for key, n in got[at].items() if key[0] != FURTHER}
+        check(all(names[key] == n for key, n in named.items()), f"{mode}: {at}, by name", (names, named))
+        check(sum(names.values()) == sum(got[at].values()) == sum(all_of[at].values()), f"{mode}: {at}, all together", (names, got[at], all_of[at]))
+        check(at == full_trace.OUTSIDE or len(named) <= 16 + 8, f"{mode}: {at}, sixteen kernels, copies and fills", named)

@@ -144,6 +144,16 @@ def test_keep_after_a_fork(bench):
     complete(bench, "fork", result)
 
 
+def test_keep_before_cuda(bench):
+    """A run that begins with a range, as an engine's scheduler has: it keeps nothing, and refuses nothing."""
+    out = bench.folder / "early"
+    result = bench.run(["range early", "rangeend", ask(out, "keep"), *START, *engine(3), ask(out, "keep")], None, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI)
+    before, after = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    bench.check(before["ok"] and (before["kept"], before["records"]) == (window(0, 0), 0), "before cuInit", before)
+    bench.check((after["kept"], after["records"]) == (window(0, 3), 12), "after it", after)
+    whole(bench, "early", traced(result), 0, 3)
+
+
 def test_dmi_run_listens_and_dmi_ctl_says_it(tmp_path):
     out = tmp_path / "out"
     (tmp_path / "script").write_text("\n".join([*START, *engine(3), f"spawn {CTL} {out} trace keep 2"]) + "\n")

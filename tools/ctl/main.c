@@ -284,11 +284,14 @@ static void print_kept(const json_t *answer)
     const json_t *kept = json_object_get(answer, "kept");
     uint64_t first = number_at(kept, "first"), end = number_at(kept, "end");
     char steps[COUNTED_BYTES], records[COUNTED_BYTES];
-    print("done: %s stored, from number %" PRIu64 " to before %" PRIu64 "; %s",
-          counted(end - first, "step is", "steps are", steps), first, end,
-          counted(number_at(answer, "records"),
-                  "kernel, copy or fill of them was not stored before",
-                  "kernels, copies and fills of them were not stored before", records));
+    if (first == end)
+        print("done: no step of those asked for is in memory");
+    else
+        print("done: %s stored, from number %" PRIu64 " to before %" PRIu64 "; %s",
+              counted(end - first, "step is", "steps are", steps), first, end,
+              counted(number_at(answer, "records"),
+                      "kernel, copy or fill of them was not stored before",
+                      "kernels, copies and fills of them were not stored before", records));
     if (number_at(answer, "gone"))
         print("%s not in memory any more", counted(number_at(answer, "gone"), "step before them is",
                                                    "steps before them are", steps));
