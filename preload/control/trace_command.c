@@ -23,7 +23,7 @@ static void keep(uint64_t n_steps, struct text *answer)
     case KEEP_DONE: say_kept(&a, answer); break;
     case KEEP_OFF:
         line_refuse(answer, "no kernels are in memory: the trace has another tier than kernels, or "
-                            "CUPTI cannot be had, or CUDA is not initialised");
+                            "CUPTI cannot be had");
         break;
     case KEEP_BUSY: line_refuse(answer, "another client has asked for steps, and waits"); break;
     case KEEP_LATE:

@@ -83,6 +83,9 @@ def test_keep_stores_the_steps_that_are_asked_for(bench):
     file = bench.folder / "trace.pftrace"
     slices = [int(tool("export", "--perfetto", file, "--steps", steps, result.folders[0]).split(", ")[1].split()[0]) for steps in ("10:15", "15:20") if not file.unlink(True)]
     bench.check(slices[1] - slices[0] == 20, "the time line has a slice for each kernel that was kept", slices)
+    file.unlink()
+    kept = tool("export", "--perfetto", file, "--kept", result.folders[0])
+    bench.check(f"{slices[1]} slices" in kept and " 5 steps" in kept, "--kept exports these steps alone", (kept, slices))
 
 
 def test_what_was_kept_is_not_stored_again(bench):

@@ -30,7 +30,7 @@
 
 struct asked {
     struct perfetto out;
-    const struct runs_steps *steps;
+    const struct runs_steps *steps; /* NULL: of each run those that were kept */
     size_t n_runs, n_steps;
     uint64_t last_flow; /* number of the last flow */
 };
@@ -139,8 +139,8 @@ static int by_thread(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-static void put_steps(struct asked *a, const struct trace_run *t, uint64_t process,
-                      struct export_ranges *ranges)
+static void put_steps(struct asked *a, const struct trace_run *t, const struct runs_steps *steps,
+                      uint64_t process, struct export_ranges *ranges)
 {
     struct device *devices = calloc(MOST_DEVICES, sizeof *devices);
     uint64_t rows = perfetto_counter(&a->out, process, "rows of the batch", "rows"), track = 0;
@@ -149,7 +149,7 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
         a->out.error = ENOMEM;
     for (size_t i = 0; devices && i < t->n_steps; i++) {
         const struct dmi_step_times *at = &t->steps[i];
-        if (!runs_step_asked(a->steps, at->number))
+        if (!runs_step_asked(steps, at->number))
             continue;
         a->n_steps++;
         perfetto_count(&a->out, rows, at->begin_ns, at->rows);
@@ -160,7 +160,7 @@ static void put_steps(struct asked *a, const struct trace_run *t, uint64_t proce
     SORT(t->steps, t->n_steps, by_thread);
     for (size_t i = 0; i < t->n_steps; i++) {
         const struct dmi_step_times *at = &t->steps[i];
-        if (runs_step_asked(a->steps, at->number))
+        if (runs_step_asked(steps, at->number))
             put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns,
                       at->end_ns, at, NULL);
     }
@@ -237,14 +237,15 @@ static int export_run(const struct trace_run *t, void *ctx)
         a->out.error = ENOMEM;
     uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, printable ? printable : "");
     struct export_ranges ranges;
-    int r = export_ranges_read(&ranges, t, a->steps);
+    const struct runs_steps kept = runs_kept(t), *steps = a->steps ? a->steps : &kept;
+    int r = export_ranges_read(&ranges, t, steps);
     if (!r) {
-        put_steps(a, t, process, &ranges);
+        put_steps(a, t, steps, process, &ranges);
         export_ranges_put(&a->out, &ranges, process, (int32_t)t->run->pid);
     }
     export_ranges_deinit(&ranges);
     r = r ? r : export_marks(a, t, process);
-    return r ? r : export_ran(&a->out, t, process, a->steps);
+    return r ? r : export_ran(&a->out, t, process, steps);
 }
 
 /* Return: NULL, which is said. */

@@ -7,7 +7,7 @@
 
 /**
  * trace_export() - the runs of @paths as one file that Perfetto reads
- * @file: must not be there. Return: an exit status.
+ * @file: must not be there; @steps: NULL: those that were kept. Return: an exit status.
  */
 int trace_export(char **paths, const char *file, const struct runs_steps *steps);
 

@@ -237,7 +237,7 @@ static void say_busy(struct report *report, const struct ran_sum *busy)
 
 int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
 {
-    const struct runs_steps step = { number, number + 1 };
+    const struct runs_steps step = { .first = number, .end = number + 1 };
     struct kernels_sums a = { .steps = &step };
     int r = add_records(&a, t);
     if (!r && !a.n)

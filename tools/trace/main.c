@@ -20,7 +20,7 @@ static const char usage[] =
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
-    "       dmi-trace export --perfetto FILE [--steps A:B] RUN...\n"
+    "       dmi-trace export --perfetto FILE [--steps A:B | --kept] RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
@@ -44,6 +44,7 @@ static const char usage[] =
     "  --steps A:B      diff, export, kernels: only steps with a number from A to before B, and "
     "ranges\n"
     "                   that meet them\n"
+    "  --kept           export: only steps that dmi-ctl trace keep stored\n"
     "  --json           a JSON document a run; check: one for all\n"
     "  --help, --version\n"
     "\n"
@@ -59,19 +60,20 @@ static int refuse(const char *what)
 }
 
 struct options {
-    bool json, each;
+    bool json, each, kept;
     const char *step, *steps, *perfetto;
 };
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { EACH = 256, JSON, STEP, STEPS, PERFETTO, VERSION };
+    enum { EACH = 256, JSON, STEP, STEPS, KEPT, PERFETTO, VERSION };
     static const struct option longs[] = {
         { "each", no_argument, NULL, EACH },
         { "json", no_argument, NULL, JSON },
         { "step", required_argument, NULL, STEP },
         { "steps", required_argument, NULL, STEPS },
+        { "kept", no_argument, NULL, KEPT },
         { "perfetto", required_argument, NULL, PERFETTO },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, VERSION },
@@ -84,6 +86,7 @@ static int read_options(int argc, char **argv, struct options *o)
         case JSON: o->json = true; break;
         case STEP: o->step = optarg; break;
         case STEPS: o->steps = optarg; break;
+        case KEPT: o->kept = true; break;
         case PERFETTO: o->perfetto = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
@@ -108,7 +111,7 @@ static int show(const struct options *o, char **paths)
 /* All of them where none are named. Return: false, which is said. */
 static bool steps_asked(const struct options *o, struct runs_steps *steps)
 {
-    *steps = (struct runs_steps){ 0, UINT64_MAX };
+    *steps = (struct runs_steps){ .end = UINT64_MAX };
     if (!o->steps || runs_read_steps(o->steps, steps))
         return true;
     refuse("--steps: expected A:B, the numbers of the first step and of the one after the last, "
@@ -120,12 +123,14 @@ static int export(const struct options *o, char **paths)
 {
     struct runs_steps steps;
     if (o->each || o->json || o->step)
-        return refuse("export takes --perfetto and --steps alone");
+        return refuse("export takes --perfetto, and --steps or --kept alone");
+    if (o->kept && o->steps)
+        return refuse("export: --kept beside --steps: expected one");
     if (!o->perfetto)
         return refuse("export: expected --perfetto FILE");
     if (!steps_asked(o, &steps))
         return REPORT_IMPOSSIBLE;
-    return trace_export(paths, o->perfetto, &steps);
+    return trace_export(paths, o->perfetto, o->kept ? NULL : &steps);
 }
 
 static int kernels(const struct options *o, char **paths)
@@ -155,6 +160,8 @@ static int run(const struct options *o, char **words)
         return refuse("expected a run after the command");
     if (!strcmp(*words, "export"))
         return export(o, words + 1);
+    if (o->kept)
+        return refuse("only export takes --kept");
     if (!strcmp(*words, "kernels"))
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))

@@ -176,18 +176,28 @@ bool runs_read_steps(const char *text, struct runs_steps *out)
     if ((*first && !parse_integer(first, &a)) || (colon[1] && !parse_integer(colon + 1, &b)) ||
         a < 0 || b <= a)
         return false;
-    *out = (struct runs_steps){ (uint64_t)a, colon[1] ? (uint64_t)b : UINT64_MAX };
+    *out = (struct runs_steps){ .first = (uint64_t)a, .end = colon[1] ? (uint64_t)b : UINT64_MAX };
     return true;
+}
+
+struct runs_steps runs_kept(const struct trace_run *t)
+{
+    return (struct runs_steps){ .end = t->n_kept ? UINT64_MAX : 0,
+                                .kept = t->kept,
+                                .n_kept = t->n_kept };
 }
 
 bool runs_all_asked(const struct runs_steps *steps)
 {
-    return !steps->first && steps->end == UINT64_MAX;
+    return !steps->first && steps->end == UINT64_MAX && !steps->n_kept;
 }
 
 bool runs_step_asked(const struct runs_steps *steps, uint64_t number)
 {
-    return number >= steps->first && number < steps->end;
+    size_t i = 0;
+    while (i < steps->n_kept && !runs_step_asked(&steps->kept[i].steps, number))
+        i++;
+    return number >= steps->first && number < steps->end && (!steps->n_kept || i < steps->n_kept);
 }
 
 bool runs_asked(const struct runs_steps *steps, uint64_t step)

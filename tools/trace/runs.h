@@ -8,9 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Which steps, by number: @first to before @end. */
+struct trace_kept;
+
+/* Which steps, by number: @first to before @end; of these, where @n_kept is not 0, those that one of @kept has. */
 struct runs_steps {
     uint64_t first, end;
+    const struct trace_kept *kept;
+    size_t n_kept;
 };
 
 /* Steps of which each record was stored on demand. */
@@ -57,6 +61,9 @@ int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx
 
 /* Reads "A:B"; what is left out is the first or the last one. Return: false: it is none, or names no step. */
 bool runs_read_steps(const char *text, struct runs_steps *out);
+
+/* Those that were kept in the run, which stays: none, where none was. */
+struct runs_steps runs_kept(const struct trace_run *run);
 
 /* Are all steps asked for? */
 bool runs_all_asked(const struct runs_steps *steps);
