@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_QUERIES 64 /* that are computed together, where all keys are in memory */
 #define GOOD_QUERIES                                                                               \
-    16 /* fewer of them take longer, as keys and values come to the processor anew for each group */
-#define LEAST_KEYS   64   /* of a block */
-#define MOST_AHEAD   4096 /* queries that are read together: a record may hold many */
-#define USUAL_MEMORY ((size_t)8 << 20)
-#define MOST_UNASKED ((size_t)256 << 20)
+    16 /* that are computed together: fewer take longer, as keys and values come to the processor anew for each group */
+#define TASK_QUERIES  16   /* of a head, which one thread computes */
+#define NEAR_FLOATS   6144 /* of keys or values, half of the nearest cache of a small processor */
+#define LEAST_KEYS    64   /* of a block */
+#define MOST_AHEAD    4096 /* queries that are read together: a record may hold many */
+#define LEAST_UNASKED ((size_t)3 << 20)
+#define MOST_UNASKED  ((size_t)256 << 20)
 
 /* What is computed at present. */
 struct attention {
@@ -27,22 +28,25 @@ struct attention {
     struct plan_layer *layer;
     uint32_t *heads; /* that are wanted, of the layer and the KV heads of now */
     size_t n_heads;
-    uint32_t kv_first, n_kv; /* KV heads whose keys and values are in memory */
-    size_t most_kv;          /* of these at a time */
-    size_t n_keys;           /* of the plan, rounded up: floats of a row */
-    size_t n_block;          /* keys of a block */
-    size_t n_group;          /* queries that are computed together */
-    size_t n_ahead;          /* queries that are read together */
-    size_t value_dim;        /* rounded up */
-    float *q_read, *z_read;  /* n_ahead rows as they are read */
-    bool *z_there;           /* n_ahead */
-    float *queries;          /* by head, query */
-    float *rows;             /* by head, query: scores, then weights */
-    float *sums;             /* by head, query: weights times v */
+    uint32_t kv_first, n_kv;      /* KV heads whose keys and values are in memory */
+    size_t most_kv;               /* of these at a time */
+    size_t n_keys;                /* of the plan, rounded up: floats of a row */
+    size_t n_block;               /* keys of a block */
+    size_t n_group;               /* queries that are computed together */
+    size_t n_ahead;               /* queries that are read together */
+    size_t value_dim;             /* rounded up */
+    float *q_read, *z_read;       /* n_ahead rows as they are read */
+    bool *z_there;                /* n_ahead */
+    float *queries;               /* by head, query */
+    float *rows;                  /* by head, query: scores, then weights */
+    float *sums;                  /* by head, query: weights times v */
+    struct kernel_sums *row_sums; /* by head, query; NULL: not wanted */
     struct operand_block keys, values;
-    struct spill kept; /* where they are blocks: of keys and of values in turn */
-    size_t ahead;      /* index of the query that q_read begins with */
-    size_t first, n;   /* the queries of now, by their index in the plan */
+    float *key_room, *value_room; /* of a block that was decoded */
+    struct spill kept;            /* where they are blocks: of keys and of values in turn */
+    const void *mapped[2]; /* the block of keys, of values, where it is the file's; else NULL */
+    size_t ahead;          /* index of the query that q_read begins with */
+    size_t first, n;       /* the queries of now, by their index in the plan */
 };
 
 static size_t round_up(size_t n, size_t to)
@@ -55,14 +59,6 @@ static size_t round_up(size_t n, size_t to)
 static size_t between(size_t n, size_t least, size_t most)
 {
     return n < least ? least : n > most ? most : n;
-}
-
-/* Bytes that the caller allows, or else what the keys and values of one KV head need, from 8 to 256 MiB. */
-static size_t memory_of(const struct attention *a)
-{
-    const struct plan *p = a->plan;
-    size_t needed = a->n_keys * (p->dim + a->value_dim) * sizeof(float) / 5 * 8;
-    return p->n_memory ? p->n_memory : between(needed, USUAL_MEMORY, MOST_UNASKED);
 }
 
 /* The most wanted heads that share one KV head. */
@@ -78,22 +74,39 @@ static size_t most_wanted(const struct plan *p)
     return most;
 }
 
+/* Bytes that the caller allows, or else what rows of weights need: six eighths for a good number of them. */
+static size_t memory_of(const struct attention *a)
+{
+    size_t rows = most_wanted(a->plan) * a->n_keys * (GOOD_QUERIES + KERNEL_GROUP) * sizeof(float);
+    return a->plan->n_memory ? a->plan->n_memory
+                             : between(rows / 6 * 8, LEAST_UNASKED, MOST_UNASKED);
+}
+
+/* KV heads that come together: as many as @eighths of the memory hold good numbers of rows of weights for. */
+static size_t kv_by_rows(const struct attention *a, size_t eighths, size_t share)
+{
+    return between(eighths / (share * a->n_keys * GOOD_QUERIES), 1, a->plan->n_kv_heads);
+}
+
 /*
- * Five eighths of the memory are for keys and values, two for rows of weights, one for what is read ahead. Where keys and values of all
- * heads are more, KV heads come one after the other, as many at a time as fit.
+ * One eighth of the memory is for what is read ahead. Keys and values stay in five more, and rows of weights have two, where that costs no
+ * pass over the run's queries. Else one eighth is for blocks of keys and values, which come from the file anew for each group of queries,
+ * and six are for rows.
  */
 static void divide_memory(struct attention *a)
 {
     const struct plan *p = a->plan;
     size_t eighth = memory_of(a) / 8 / sizeof(float), share = most_wanted(p);
     size_t a_key = p->dim + a->value_dim, a_query = p->n_heads * (p->dim + p->value_dim);
-    size_t by_keys = between(5 * eighth / (a_key * a->n_keys), 1, p->n_kv_heads);
-    size_t by_rows = between(2 * eighth / (share * a->n_keys * GOOD_QUERIES), 1, p->n_kv_heads);
-    a->most_kv = by_keys < by_rows ? by_keys : by_rows;
-    a->n_block = between(5 * eighth / (a_key * a->most_kv), LEAST_KEYS, a->n_keys) / KERNEL_LANES *
-                 KERNEL_LANES;
-    size_t most = a->n_block == a->n_keys ? MOST_QUERIES : MOST_AHEAD;
-    a->n_group = between(2 * eighth / (a->most_kv * share * a->n_keys), KERNEL_GROUP, most);
+    size_t staying = kv_by_rows(a, 2 * eighth, share), by_keys = 5 * eighth / (a_key * a->n_keys);
+    staying = by_keys < staying ? by_keys : staying;
+    a->most_kv = kv_by_rows(a, 6 * eighth, share);
+    bool stay = staying >= a->most_kv;
+    a->n_block = stay ? a->n_keys
+                      : between(eighth / (a_key * a->most_kv), LEAST_KEYS, a->n_keys) /
+                            KERNEL_LANES * KERNEL_LANES;
+    a->n_group = between((stay ? 2 : 6) * eighth / (a->most_kv * share * a->n_keys), KERNEL_GROUP,
+                         stay ? GOOD_QUERIES : MOST_AHEAD);
     a->n_group = a->n_group / KERNEL_GROUP * KERNEL_GROUP;
     a->n_ahead = between(eighth / a_query, a->n_group, MOST_AHEAD) / a->n_group * a->n_group;
     if (a->n_ahead > round_up(p->n_queries, a->n_group))
@@ -108,7 +121,7 @@ static float *floats(size_t a, size_t b, size_t c)
     return calloc(n + 1, sizeof(float));
 }
 
-static int take_memory(struct attention *a)
+static int take_memory(struct attention *a, bool with_sums)
 {
     const struct plan *p = a->plan;
     a->n_keys = round_up((size_t)p->n_keys, KERNEL_LANES);
@@ -124,10 +137,11 @@ static int take_memory(struct attention *a)
     a->queries = floats(n_heads, a->n_group, p->dim);
     a->rows = floats(n_heads, a->n_group, a->n_keys);
     a->sums = floats(n_heads, a->n_group, a->value_dim);
-    a->keys.data = floats(a->most_kv, a->n_block, p->dim);
-    a->values.data = floats(a->most_kv, a->n_block, a->value_dim);
+    a->row_sums = with_sums ? calloc(n_heads * a->n_group + 1, sizeof *a->row_sums) : NULL;
+    a->keys.data = a->key_room = floats(a->most_kv, a->n_block, p->dim);
+    a->values.data = a->value_room = floats(a->most_kv, a->n_block, a->value_dim);
     bool all = a->heads && a->q_read && a->z_read && a->z_there && a->queries && a->rows &&
-               a->sums && a->keys.data && a->values.data &&
+               a->sums && (a->row_sums || !with_sums) && a->key_room && a->value_room &&
                !spill_init(&a->kept, a->most_kv * a->n_block * dim * sizeof(float), n_blocks);
     return all ? 0 : err_set(a->err, -ENOMEM, "no memory for attention over %zu keys", a->n_keys);
 }
@@ -141,8 +155,11 @@ static void give_back_memory(struct attention *a)
     free(a->queries);
     free(a->rows);
     free(a->sums);
-    free(a->keys.data);
-    free(a->values.data);
+    free(a->row_sums);
+    free(a->key_room);
+    free(a->value_room);
+    spill_unmap(&a->kept, a->mapped[0]);
+    spill_unmap(&a->kept, a->mapped[1]);
     spill_deinit(&a->kept);
 }
 
@@ -184,78 +201,118 @@ static size_t kv_head_of(const struct attention *a, size_t number)
     return a->heads[number] / (a->plan->n_heads / a->plan->n_kv_heads) - a->kv_first;
 }
 
-/* A task is of KERNEL_GROUP queries of a head. */
+/* A task is of some queries of a head. */
 static size_t tasks_of_head(const struct attention *a)
 {
-    return round_up(a->n, KERNEL_GROUP) / KERNEL_GROUP;
+    return round_up(a->n, TASK_QUERIES) / TASK_QUERIES;
 }
 
-/* Scores of the block of keys that is in memory. Queries ascend, so the first of a group sees the first key. */
+struct task {
+    size_t number; /* of the head */
+    size_t i, end; /* queries */
+    size_t begin,
+        after; /* keys: a stretch of those in memory, short enough for the processor's nearest cache */
+};
+
+static struct task task_of(const struct attention *a, size_t task)
+{
+    size_t i = task % tasks_of_head(a) * TASK_QUERIES;
+    return (struct task){ .number = task / tasks_of_head(a),
+                          .i = i,
+                          .end = min_of(i + TASK_QUERIES, a->n) };
+}
+
+/* The next stretch of keys that a task's queries see, of the block @b. False: there is none. */
+static bool next_keys(const struct attention *a, const struct operand_block *b, size_t dim,
+                      struct task *t)
+{
+    size_t begin = (size_t)b->first, after = begin + b->n;
+    size_t some = max_of(NEAR_FLOATS / dim / KERNEL_LANES, 1) * KERNEL_LANES;
+    t->begin =
+        t->after ? t->after : max_of(first_key(a, t->i), begin) / KERNEL_LANES * KERNEL_LANES;
+    t->after = min_of(t->begin + some, min_of(end_key(a, t->end - 1), after));
+    return t->begin < t->after;
+}
+
+/* Queries ascend, so the first of a group sees the first key. */
+static void score_group(const struct attention *a, const struct task *t, size_t i)
+{
+    const struct plan *p = a->plan;
+    const float *panels = a->keys.data + kv_head_of(a, t->number) * a->n_block * p->dim;
+    size_t lo = max_of(first_key(a, i) / KERNEL_LANES * KERNEL_LANES, t->begin);
+    size_t hi = min_of(end_key(a, min_of(i + KERNEL_GROUP, a->n) - 1), t->after);
+    if (lo < hi)
+        a->kernel->scores(a->queries + (t->number * a->n_group + i) * p->dim,
+                          panels + (lo - (size_t)a->keys.first) * p->dim,
+                          round_up(hi - lo, KERNEL_LANES) / KERNEL_LANES, p->dim,
+                          (float)p->multiplier, row_of(a, t->number, i) + lo, a->n_keys);
+}
+
+/* Scores of the block of keys that is in memory. */
 static void score(void *arg, size_t task)
 {
     const struct attention *a = arg;
-    const struct plan *p = a->plan;
-    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
-    const float *panels = a->keys.data + kv_head_of(a, number) * a->n_block * p->dim;
-    size_t begin = (size_t)a->keys.first, after = begin + a->keys.n;
-    size_t lo = max_of(first_key(a, i), begin) / KERNEL_LANES * KERNEL_LANES;
-    size_t hi = min_of(end_key(a, min_of(i + KERNEL_GROUP, a->n) - 1), after);
-    if (lo < hi)
-        a->kernel->scores(a->queries + (number * a->n_group + i) * p->dim,
-                          panels + (lo - begin) * p->dim,
-                          round_up(hi - lo, KERNEL_LANES) / KERNEL_LANES, p->dim,
-                          (float)p->multiplier, row_of(a, number, i) + lo, a->n_keys);
+    struct task t = task_of(a, task);
+    while (next_keys(a, &a->keys, a->plan->dim, &t))
+        for (size_t i = t.i; i < t.end; i += KERNEL_GROUP)
+            score_group(a, &t, i);
+}
+
+static struct kernel_sums *sums_of(const struct attention *a, size_t number, size_t i)
+{
+    return a->row_sums ? a->row_sums + number * a->n_group + i : NULL;
 }
 
 static void soften(void *arg, size_t task)
 {
     const struct attention *a = arg;
     const double *sinks = a->layer->about.sinks;
-    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
-    float sink = sinks ? (float)sinks[a->heads[number]] : -INFINITY;
-    for (size_t end = min_of(i + KERNEL_GROUP, a->n); i < end; i++)
-        a->kernel->softmax(row_of(a, number, i), first_key(a, i), end_key(a, i), a->n_keys,
-                           (float)a->plan->cap, sink);
+    struct task t = task_of(a, task);
+    float sink = sinks ? (float)sinks[a->heads[t.number]] : -INFINITY;
+    for (size_t i = t.i; i < t.end; i++)
+        a->kernel->softmax(row_of(a, t.number, i), first_key(a, i), end_key(a, i), a->n_keys,
+                           (float)a->plan->cap, sink, sums_of(a, t.number, i));
 }
 
-/* Keys lo to before hi of one row or a group of them, in the block of values. */
-static void weigh_keys(const struct attention *a, size_t number, size_t i, size_t n_rows, size_t lo,
-                       size_t hi)
+/* Keys lo to before hi of one row or a group of them, in the task's stretch of values. */
+static void weigh_keys(const struct attention *a, const struct task *t, size_t i, size_t n_rows,
+                       size_t lo, size_t hi)
 {
-    const float *values = a->values.data + kv_head_of(a, number) * a->n_block * a->value_dim;
-    size_t begin = (size_t)a->values.first;
-    lo = max_of(lo, begin);
-    hi = min_of(hi, begin + a->values.n);
+    const float *values = a->values.data + kv_head_of(a, t->number) * a->n_block * a->value_dim;
+    lo = max_of(lo, t->begin);
+    hi = min_of(hi, t->after);
     if (lo < hi)
-        a->kernel->weigh(row_of(a, number, i) + lo, a->n_keys, n_rows,
-                         values + (lo - begin) * a->value_dim, hi - lo, a->value_dim,
-                         a->sums + (number * a->n_group + i) * a->value_dim);
+        a->kernel->weigh(row_of(a, t->number, i) + lo, a->n_keys, n_rows,
+                         values + (lo - (size_t)a->values.first) * a->value_dim, hi - lo,
+                         a->value_dim, a->sums + (t->number * a->n_group + i) * a->value_dim);
 }
 
 /* Each row adds its keys in order, alone or in a group; keys that it does not see add nothing, not even NaN times 0. */
-static void weigh_group(const struct attention *a, size_t number, size_t i)
+static void weigh_group(const struct attention *a, const struct task *t, size_t i)
 {
     size_t lo = first_key(a, i + KERNEL_GROUP - 1), hi = end_key(a, i);
     if (lo >= hi)
         lo = hi = SIZE_MAX; /* windows that have no key in common */
     for (size_t k = i; k < i + KERNEL_GROUP; k++)
-        weigh_keys(a, number, k, 1, first_key(a, k), min_of(lo, end_key(a, k)));
+        weigh_keys(a, t, k, 1, first_key(a, k), min_of(lo, end_key(a, k)));
     if (lo == SIZE_MAX)
         return;
-    weigh_keys(a, number, i, KERNEL_GROUP, lo, hi);
+    weigh_keys(a, t, i, KERNEL_GROUP, lo, hi);
     for (size_t k = i; k < i + KERNEL_GROUP; k++)
-        weigh_keys(a, number, k, 1, hi, end_key(a, k));
+        weigh_keys(a, t, k, 1, hi, end_key(a, k));
 }
 
 static void weigh(void *arg, size_t task)
 {
     const struct attention *a = arg;
-    size_t number = task / tasks_of_head(a), i = task % tasks_of_head(a) * KERNEL_GROUP;
-    if (i + KERNEL_GROUP <= a->n)
-        weigh_group(a, number, i);
-    else
-        for (; i < a->n; i++)
-            weigh_keys(a, number, i, 1, first_key(a, i), end_key(a, i));
+    struct task t = task_of(a, task);
+    while (next_keys(a, &a->values, a->value_dim, &t)) {
+        size_t i = t.i;
+        for (; i + KERNEL_GROUP <= t.end; i += KERNEL_GROUP)
+            weigh_group(a, &t, i);
+        for (; i < t.end; i++)
+            weigh_keys(a, &t, i, 1, first_key(a, i), end_key(a, i));
+    }
 }
 
 /* One row: what was computed against what was captured. */
@@ -345,7 +402,7 @@ static void spread_queries(struct attention *a)
                    p->dim * sizeof(float));
 }
 
-/* The block of keys, or of values, that begins at @at: it is in memory, kept in the file, or decoded and kept. */
+/* The block of keys, or of values, that begins at @at: it is in memory, in the file, or decoded and kept there. */
 static int have_block(struct attention *a, bool values, size_t at)
 {
     const struct plan *p = a->plan;
@@ -357,7 +414,12 @@ static int have_block(struct attention *a, bool values, size_t at)
     if (operand_has(b, &wanted))
         return 0;
     b->layer = NULL;
-    if (spill_load(&a->kept, number, b->data, n_bytes)) {
+    spill_unmap(&a->kept, a->mapped[values]);
+    a->mapped[values] = spill_map(&a->kept, number);
+    b->data = a->mapped[values] ? (float *)(uintptr_t)a->mapped[values]
+              : values          ? a->value_room
+                                : a->key_room;
+    if (a->mapped[values]) {
         operand_becomes(b, &wanted);
         return 0;
     }
@@ -381,7 +443,7 @@ static int over_blocks(struct attention *a, bool values, void (*task)(void *, si
     return 0;
 }
 
-static int hand_out(struct attention *a, dmi_analyze_take *take, void *arg)
+static int hand_out(struct attention *a, attention_take *take, void *arg)
 {
     int r = 0;
     for (size_t h = 0; take && h < a->n_heads && !r; h++) {
@@ -393,7 +455,7 @@ static int hand_out(struct attention *a, dmi_analyze_take *take, void *arg)
                                                .queries = a->plan->queries + a->first,
                                                .weights = row_of(a, h, 0),
                                                .stride = a->n_keys };
-        r = take(arg, &rows);
+        r = take(arg, &rows, sums_of(a, h, 0));
     }
     return r;
 }
@@ -414,7 +476,7 @@ static int compute_group(struct attention *a)
     return r;
 }
 
-static int run_heads(struct attention *a, dmi_analyze_take *take, void *arg)
+static int run_heads(struct attention *a, attention_take *take, void *arg)
 {
     const struct plan *p = a->plan;
     spill_clear(&a->kept);
@@ -450,7 +512,7 @@ static uint32_t take_heads(struct attention *a, uint32_t from)
     return a->n_heads ? h : from;
 }
 
-static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
+static int run_layer(struct attention *a, attention_take *take, void *arg)
 {
     uint32_t from = 0, next;
     memset(a->layer->proofs, 0, a->plan->n_heads * sizeof *a->layer->proofs);
@@ -462,12 +524,13 @@ static int run_layer(struct attention *a, dmi_analyze_take *take, void *arg)
     return 0;
 }
 
-int attention_run(struct err *err, struct plan *plan, dmi_analyze_take *take, void *arg)
+int attention_run(struct err *err, struct plan *plan, attention_take *take, void *arg,
+                  bool with_sums)
 {
     struct attention a = {
         .err = err, .plan = plan, .kernel = kernel_best(), .kept = { .fd = -1 }
     };
-    int r = take_memory(&a);
+    int r = take_memory(&a, with_sums);
     for (size_t i = 0; i < plan->n_layers && !r; i++) {
         a.layer = &plan->layers[i];
         r = run_layer(&a, take, arg);

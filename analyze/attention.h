@@ -6,13 +6,20 @@
 #ifndef ANALYZE_ATTENTION_H
 #define ANALYZE_ATTENTION_H
 
+#include "analyze/kernel.h"
 #include "analyze/plan.h"
+
+/* As dmi_analyze_take, with sums over each of the rows. */
+typedef int attention_take(void *arg, const struct dmi_analyze_rows *rows,
+                           const struct kernel_sums *sums);
 
 /**
  * attention_run() - the weights of all heads and queries of a plan, and the proofs of its layers
  * @take: NULL: only the proofs are wanted
+ * @with_sums: false: @take gets NULL for sums
  * Return: as dmi_analyze_attention(), with a sentence in @err where it is no answer of @take.
  */
-int attention_run(struct err *err, struct plan *plan, dmi_analyze_take *take, void *arg);
+int attention_run(struct err *err, struct plan *plan, attention_take *take, void *arg,
+                  bool with_sums);
 
 #endif

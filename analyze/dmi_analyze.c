@@ -99,10 +99,24 @@ int32_t dmi_analyze_layer(struct dmi_analyze *a, uint64_t index)
                                     : answer_fail(a, -ENOENT, "no such layer");
 }
 
+/* Whom the caller's rows go to. */
+struct taking {
+    dmi_analyze_take *take;
+    void *arg;
+};
+
+static int hand_over(void *arg, const struct dmi_analyze_rows *rows, const struct kernel_sums *sums)
+{
+    const struct taking *t = arg;
+    (void)sums;
+    return t->take(t->arg, rows);
+}
+
 int dmi_analyze_attention(struct dmi_analyze *a, dmi_analyze_take *take, void *arg)
 {
+    struct taking taking = { take, arg };
     a->err = (struct err){ 0 };
-    return attention_run(&a->err, &a->plan, take, arg);
+    return attention_run(&a->err, &a->plan, take ? hand_over : NULL, &taking, false);
 }
 
 /* ------------------------------------------------------------------------- proofs */

@@ -47,10 +47,12 @@ struct scoring {
     void *arg;
 };
 
-static int take_scores(void *arg, const struct dmi_analyze_rows *rows)
+static int take_scores(void *arg, const struct dmi_analyze_rows *rows,
+                       const struct kernel_sums *sums)
 {
     struct scoring *s = arg;
-    scores_add(&s->sums[number_of(s->plan, rows->layer, rows->head)], &s->repeats, s->flags, rows);
+    scores_add(&s->sums[number_of(s->plan, rows->layer, rows->head)], &s->repeats, s->flags, rows,
+               sums);
     return s->take ? s->take(s->arg, rows) : 0;
 }
 
@@ -114,7 +116,7 @@ int64_t dmi_analyze_heads(struct dmi_analyze *a, const struct dmi_analyze_heads_
     s.take = o.take;
     s.arg = o.arg;
     r = r ? answer_fail(a, r, "no memory for scores")
-          : attention_run(&a->err, &a->plan, take_scores, &s);
+          : attention_run(&a->err, &a->plan, take_scores, &s, true);
     if (!r)
         hand_out_scores(&s, known > 0, out, size, n_room);
     repeats_deinit(&s.repeats);
@@ -130,8 +132,10 @@ struct focusing {
     double *by_head;
 };
 
-static int take_focus(void *arg, const struct dmi_analyze_rows *rows)
+static int take_focus(void *arg, const struct dmi_analyze_rows *rows,
+                      const struct kernel_sums *sums)
 {
+    (void)sums;
     struct focusing *f = arg;
     double *to = &f->by_head[number_of(f->plan, rows->layer, rows->head)];
     for (uint32_t i = 0; i < rows->n; i++) {
@@ -164,7 +168,7 @@ int64_t dmi_analyze_focus(struct dmi_analyze *a, const struct dmi_analyze_span s
                            "a span begins below 0, is empty, or ends after the last query");
     if (!sums)
         return answer_fail(a, -ENOMEM, "no memory for a focus");
-    int r = attention_run(&a->err, &a->plan, take_focus, &f);
+    int r = attention_run(&a->err, &a->plan, take_focus, &f, false);
     if (r)
         return r;
     for (uint64_t i = 0; i < n; i++) {
@@ -195,8 +199,10 @@ static void end_layer(struct adding *t)
     memset(t->by_head, 0, t->plan->n_heads * n_keys * sizeof *t->by_head);
 }
 
-static int take_tokens(void *arg, const struct dmi_analyze_rows *rows)
+static int take_tokens(void *arg, const struct dmi_analyze_rows *rows,
+                       const struct kernel_sums *sums)
 {
+    (void)sums;
     struct adding *t = arg;
     double *to = t->by_head + rows->head * (size_t)t->plan->n_keys;
     if (rows->layer != t->layer)
@@ -220,7 +226,7 @@ int dmi_analyze_tokens(struct dmi_analyze *a, double *out, uint64_t n_room)
     if (!by_head)
         return answer_fail(a, -ENOMEM, "no memory for scores of tokens");
     memset(out, 0, (size_t)a->plan.n_keys * sizeof *out);
-    int r = attention_run(&a->err, &a->plan, take_tokens, &t);
+    int r = attention_run(&a->err, &a->plan, take_tokens, &t, false);
     end_layer(&t);
     return r;
 }

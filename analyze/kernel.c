@@ -9,6 +9,8 @@
 const struct kernel *kernel_best(void)
 {
 #ifdef __x86_64__
+    if (has_avx512())
+        return &kernel_avx512;
     if (has_avx2())
         return &kernel_avx2;
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels once, in vectors of VECTOR floats; kernel.c and kernel_avx2.c compile them, and define VECTOR, KERNEL and KERNEL_NAME.
- * Without contraction (-ffp-contract=off) both give the same bits. Pure: any thread.
+ * The kernels once, in vectors of VECTOR floats; kernel.c, kernel_avx2.c and kernel_avx512.c compile them, and define VECTOR, KERNEL and
+ * KERNEL_NAME. Without contraction (-ffp-contract=off) all give the same bits. Pure: any thread.
  */
 #ifndef ANALYZE_KERNEL_BODY_H
 #define ANALYZE_KERNEL_BODY_H
@@ -12,44 +12,107 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#if VECTOR > 4
+#include <immintrin.h>
+#endif
 
-#define BYTES  (VECTOR * 4)
-#define PARTS  (KERNEL_LANES / VECTOR) /* vectors of a panel's row */
-#define PANELS (VECTOR / 4)            /* that are computed together: 8 sums stay in registers */
+#define BYTES    (VECTOR * 4)
+#define PARTS    (KERNEL_LANES / VECTOR) /* vectors of a panel's row */
+#define LANES    8                       /* of sums */
+#define WIDE     (VECTOR / 2)            /* doubles of a vector */
+#define SUMS     (LANES / WIDE)          /* vectors of a sum */
+#define TOGETHER (VECTOR < 16 ? 2 : 4)   /* vectors of keys, with a group of queries */
 
 typedef float floats __attribute__((vector_size(BYTES)));
 typedef int32_t ints __attribute__((vector_size(BYTES)));
-typedef double doubles __attribute__((vector_size(32)));
+typedef double doubles __attribute__((vector_size(BYTES)));
+typedef float halves __attribute__((vector_size(BYTES / 2)));
 /* Vectors in memory of any alignment. */
 typedef float floats_at __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef float four_at __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float halves_at __attribute__((vector_size(BYTES / 2), aligned(4), may_alias));
 
 #define LOAD(v, at)  ((v) = *(const floats_at *)(at))
 #define STORE(at, v) (*(floats_at *)(at) = (v))
 #define UNROLL       _Pragma("GCC unroll 8")
 #define INLINE       static inline __attribute__((always_inline))
 
-/* Sums of one group of queries with @n panels. */
-INLINE void score_panels(const float *queries, const float *panels, size_t n, size_t dim,
-                         float scale, float *out, size_t stride)
+/* Doubles of floats; a * b + c, rounded once. The compiler makes neither of one instruction from what is general. */
+#if VECTOR == 16
+#define WIDEN(at)      ((doubles)_mm512_cvtps_pd(_mm256_loadu_ps(at)))
+#define SPLAT(x)       ((floats)_mm512_set1_ps(x))
+#define FUSED(a, b, c) ((floats)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#elif VECTOR == 8
+#define WIDEN(at)      ((doubles)_mm256_cvtps_pd(_mm_loadu_ps(at)))
+#define SPLAT(x)       ((floats)_mm256_set1_ps(x))
+#define FUSED(a, b, c) ((floats)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#else
+#define WIDEN(at)      __builtin_convertvector((halves) * (const halves_at *)(at), doubles)
+#define SPLAT(x)       ((floats){ x, x, x, x })
+#define FUSED(a, b, c) fused(a, b, c)
+
+#ifdef __FP_FAST_FMAF
+/* a * b + c, rounded once. */
+INLINE floats fused(floats a, floats b, floats c)
 {
-    floats sum[PANELS * PARTS][KERNEL_GROUP] = { 0 }, keys[PANELS * PARTS];
+    for (size_t i = 0; i < VECTOR; i++)
+        c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+}
+#else
+typedef int64_t wholes __attribute__((vector_size(BYTES)));
+
+/*
+ * In doubles a product of floats is exact. The sum is rounded to odd: where it is not exact, its last bit becomes 1, so that rounding it to
+ * a float rounds but once. Source: Boldo and Melquiond, "Emulation of a FMA and Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008.
+ */
+INLINE halves fused_half(halves a, halves b, halves c)
+{
+    doubles product = __builtin_convertvector(a, doubles) * __builtin_convertvector(b, doubles);
+    doubles more = __builtin_convertvector(c, doubles), sum = product + more, part = sum - product;
+    doubles error = (product - (sum - part)) + (more - part);
+    wholes bits = (wholes)sum, even = (bits & 1) - 1, inexact = (error < 0) | (error > 0);
+    wholes away =
+        (((wholes)error ^ bits) >> 63) | 1; /* 1 where the error has the sum's sign, else -1 */
+    bits += inexact & even & away;
+    return __builtin_convertvector((doubles)bits, halves);
+}
+
+/* a * b + c, rounded once. */
+INLINE floats fused(floats a, floats b, floats c)
+{
+    halves low = fused_half((halves){ a[0], a[1] }, (halves){ b[0], b[1] }, (halves){ c[0], c[1] });
+    halves high =
+        fused_half((halves){ a[2], a[3] }, (halves){ b[2], b[3] }, (halves){ c[2], c[3] });
+    return (floats){ low[0], low[1], high[0], high[1] };
+}
+#endif
+#endif
+
+/* Sums of one group of queries with @n vectors of keys, from vector @first on: they stay in registers. */
+INLINE void score_vectors(const float *queries, const float *panels, size_t first, size_t n,
+                          size_t dim, float scale, float *out, size_t stride)
+{
+    floats sum[TOGETHER][KERNEL_GROUP] = { 0 }, key[TOGETHER];
+    const float *keys[TOGETHER];
+    UNROLL
+    for (size_t v = 0; v < n; v++)
+        keys[v] = panels + (first + v) / PARTS * dim * KERNEL_LANES + (first + v) % PARTS * VECTOR;
     for (size_t i = 0; i < dim; i++) {
         UNROLL
-        for (size_t v = 0; v < n * PARTS; v++)
-            LOAD(keys[v], panels + (v / PARTS * dim + i) * KERNEL_LANES + v % PARTS * VECTOR);
+        for (size_t v = 0; v < n; v++)
+            LOAD(key[v], keys[v] + i * KERNEL_LANES);
         UNROLL
         for (size_t q = 0; q < KERNEL_GROUP; q++) {
             UNROLL
-            for (size_t v = 0; v < n * PARTS; v++)
-                sum[v][q] += queries[q * dim + i] * keys[v];
+            for (size_t v = 0; v < n; v++)
+                sum[v][q] = FUSED(SPLAT(queries[q * dim + i]), key[v], sum[v][q]);
         }
     }
     UNROLL
     for (size_t q = 0; q < KERNEL_GROUP; q++) {
         UNROLL
-        for (size_t v = 0; v < n * PARTS; v++)
-            STORE(out + q * stride + v * VECTOR, sum[v][q] * scale);
+        for (size_t v = 0; v < n; v++)
+            STORE(out + q * stride + (first + v) * VECTOR, sum[v][q] * scale);
     }
 }
 
@@ -57,13 +120,11 @@ INLINE void score_panels(const float *queries, const float *panels, size_t n, si
 static void kernel_scores(const float *queries, const float *panels, size_t n_panels, size_t dim,
                           float scale, float *out, size_t stride)
 {
-    size_t p = 0;
-    for (; p + PANELS <= n_panels; p += PANELS)
-        score_panels(queries, panels + p * dim * KERNEL_LANES, PANELS, dim, scale,
-                     out + p * KERNEL_LANES, stride);
-    if (p < n_panels)
-        score_panels(queries, panels + p * dim * KERNEL_LANES, 1, dim, scale,
-                     out + p * KERNEL_LANES, stride);
+    size_t n = n_panels * PARTS, v = 0;
+    for (; v + TOGETHER <= n; v += TOGETHER)
+        score_vectors(queries, panels, v, TOGETHER, dim, scale, out, stride);
+    for (; v < n; v++)
+        score_vectors(queries, panels, v, 1, dim, scale, out, stride);
 }
 
 /*
@@ -76,15 +137,16 @@ INLINE void exp_of(floats *x)
     floats v = *x, r, y;
     ints n = __builtin_convertvector(v * 1.44269504f - 0.5f, ints);
     floats whole = __builtin_convertvector(n, floats);
-    r = v - whole * 0.693359375f; /* ln 2 in two parts, of which the first has few bits */
-    r = r - whole * -2.12194440e-4f;
-    y = r * (1.0f / 5040) + 1.0f / 720;
-    y = y * r + 1.0f / 120;
-    y = y * r + 1.0f / 24;
-    y = y * r + 1.0f / 6;
-    y = y * r + 0.5f;
-    y = y * r + 1.0f;
-    y = y * r + 1.0f;
+    r = FUSED(whole, SPLAT(-0.693359375f),
+              v); /* ln 2 in two parts, of which the first has few bits */
+    r = FUSED(whole, SPLAT(2.12194440e-4f), r);
+    y = FUSED(r, SPLAT(1.0f / 5040), SPLAT(1.0f / 720));
+    y = FUSED(y, r, SPLAT(1.0f / 120));
+    y = FUSED(y, r, SPLAT(1.0f / 24));
+    y = FUSED(y, r, SPLAT(1.0f / 6));
+    y = FUSED(y, r, SPLAT(0.5f));
+    y = FUSED(y, r, SPLAT(1.0f));
+    y = FUSED(y, r, SPLAT(1.0f));
     y = y * (floats)((n + 127) << 23);
     ints number = v == v, normal = v > -87.0f;
     *x = (floats)((number & normal & (ints)y) | (~number & (ints)v));
@@ -128,47 +190,93 @@ static float highest(const float *row, size_t lo, size_t hi, float least)
 }
 
 /* Eight lanes in one fixed order. */
-static double sum_of_lanes(const doubles lanes[2])
+INLINE double sum_of_lanes(const doubles sums[SUMS])
 {
-    return ((lanes[0][0] + lanes[0][1]) + (lanes[0][2] + lanes[0][3])) +
-           ((lanes[1][0] + lanes[1][1]) + (lanes[1][2] + lanes[1][3]));
+    double l[LANES];
+    memcpy(l, sums, sizeof l);
+    return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
 }
 
-/* Scores to exp(score - most). Return: their sum. */
-static double raise(float *row, size_t lo, size_t hi, float most)
+/* Scores to powers of e: of what each is above @most, which goes to @above, or 0 where its power is 0. */
+INLINE void raise_panel(float *row, float most, float *above)
 {
-    doubles sums[2] = { 0 };
-    for (size_t j = lo; j < hi; j += VECTOR) {
-        floats v;
-        LOAD(v, row + j);
-        v = v - most;
-        exp_of(&v);
-        STORE(row + j, v);
-        for (size_t i = j; i < j + VECTOR; i += 4)
-            sums[i / 4 % 2] += __builtin_convertvector(*(const four_at *)(row + i), doubles);
+    UNROLL
+    for (size_t i = 0; i < KERNEL_LANES; i += VECTOR) {
+        floats v, e;
+        LOAD(v, row + i);
+        e = v = v - most;
+        exp_of(&e);
+        STORE(row + i, e);
+        STORE(above + i, (floats)((v > -87.0f) & (ints)v));
     }
-    return sum_of_lanes(sums);
+}
+
+/*
+ * Scores to exp(score - most). @all: false: only @sums->all is wanted. Of powers, not of weights: @sums->distance is the sum of power *
+ * distance, @sums->entropy that of power * (score - most).
+ */
+INLINE void raise(float *row, size_t lo, size_t hi, float most, size_t query, bool all,
+                  struct kernel_sums *sums)
+{
+    doubles power[SUMS] = { 0 }, entropy[SUMS] = { 0 }, distance[SUMS] = { 0 }, to[SUMS];
+    float above[KERNEL_LANES];
+    for (size_t l = 0; l < LANES; l++)
+        to[l / WIDE][l % WIDE] = (double)query - (double)(lo + l);
+    for (size_t j = lo; j < hi; j += KERNEL_LANES) {
+        raise_panel(row + j, most, above);
+        UNROLL
+        for (size_t i = 0; i < KERNEL_LANES; i += WIDE) {
+            size_t s = i / WIDE % SUMS;
+            doubles e = WIDEN(row + j + i);
+            power[s] += e;
+            if (all) {
+                entropy[s] += e * WIDEN(above + i);
+                distance[s] += e * to[s];
+                to[s] -= (double)LANES;
+            }
+        }
+    }
+    *sums = (struct kernel_sums){ sum_of_lanes(power), all ? sum_of_lanes(distance) : 0,
+                                  all ? sum_of_lanes(entropy) : 0 };
+}
+
+/* From sums of powers of e to those of weights, which are powers / @total: -(w ln w) = w (ln total - (score - most)). */
+static void divide_sums(struct kernel_sums *sums, double total)
+{
+    sums->entropy = (sums->all * log(total) - sums->entropy) / total;
+    sums->distance /= total;
+    sums->all /= total;
 }
 
 /* As struct kernel has it. */
-static void kernel_softmax(float *row, size_t first, size_t end, size_t n, float cap, float sink)
+static void kernel_softmax(float *row, size_t first, size_t end, size_t n, float cap, float sink,
+                           struct kernel_sums *sums)
 {
     size_t lo = first / KERNEL_LANES * KERNEL_LANES;
     size_t hi = (end + KERNEL_LANES - 1) / KERNEL_LANES * KERNEL_LANES;
+    struct kernel_sums powers;
     for (size_t j = lo; j < hi && cap > 0; j += VECTOR)
         cap_scores(row + j, cap);
     hide(row, first, end, lo, hi);
     float most = highest(row, lo, hi, sink);
-    double sum = raise(row, lo, hi, most);
+    if (sums)
+        raise(row, lo, hi, most, end - 1, true, &powers);
+    else
+        raise(row, lo, hi, most, end - 1, false, &powers);
+    double total = powers.all;
     if (sink > -INFINITY)
-        sum += (double)expf(sink - most);
-    float share = (float)(1.0 / sum);
+        total += (double)expf(sink - most);
+    float share = (float)(1.0 / total);
     memset(row, 0, lo * sizeof *row);
     memset(row + hi, 0, (n - hi) * sizeof *row);
     for (size_t j = lo; j < hi; j += VECTOR) {
         floats v;
         LOAD(v, row + j);
         STORE(row + j, v * share);
+    }
+    if (sums) {
+        *sums = powers;
+        divide_sums(sums, total);
     }
 }
 
@@ -191,7 +299,7 @@ INLINE void weigh_rows(const float *weights, size_t stride, size_t n_rows, const
         for (size_t q = 0; q < n_rows; q++) {
             UNROLL
             for (size_t i = 0; i < n_dims; i++)
-                sum[q][i] += weights[q * stride + j] * value[i];
+                sum[q][i] = FUSED(SPLAT(weights[q * stride + j]), value[i], sum[q][i]);
         }
     }
     UNROLL
@@ -219,52 +327,6 @@ static void kernel_weigh(const float *weights, size_t stride, size_t n_rows, con
     }
 }
 
-/*
- * The logarithm of a weight is exponent * ln 2 + rest, the rest within 4e-8. With s = (m - 1) / (m + 1), |s| < 0.172, ln m is twice the series of
- * s + s^3 / 3 + ..., whose first term left out is below 7e-10. A weight that is 0, not normal or NaN has 0 for both.
- */
-INLINE void log_of(const floats *x, floats *exponent, floats *rest)
-{
-    ints normal = *x >= 1.17549435e-38f, bits = (normal & (ints)*x) | (~normal & 0x3f800000);
-    ints e = (bits - 0x3f3504f3) >> 23; /* m is from the root of 1/2 to the root of 2 */
-    floats f = (floats)(bits - e * (1 << 23)) - 1.0f, s = f / (f + 2.0f), z = s * s, y;
-    y = z * (2.0f / 9) + 2.0f / 7;
-    y = y * z + 2.0f / 5;
-    y = y * z + 2.0f / 3;
-    y = y * z + 2.0f;
-    *exponent = __builtin_convertvector(e, floats);
-    *rest = y * s;
-}
-
-/* As struct kernel has it. */
-static struct kernel_sums kernel_sum(const float *row, size_t n, size_t query)
-{
-    doubles all[2] = { 0 }, distance[2] = { 0 }, entropy[2] = { 0 };
-    doubles from = { 0, -1, -2, -3 }, to[2] = { from + (double)query, from + (double)query - 4.0 };
-    for (size_t j = 0; j < n; j += KERNEL_LANES) {
-        float exponents[KERNEL_LANES], rests[KERNEL_LANES];
-        for (size_t i = 0; i < KERNEL_LANES; i += VECTOR) {
-            floats v, exponent, rest;
-            LOAD(v, row + j + i);
-            log_of(&v, &exponent, &rest);
-            STORE(exponents + i, exponent);
-            STORE(rests + i, rest);
-        }
-        UNROLL
-        for (size_t i = 0; i < 2; i++) {
-            doubles w = __builtin_convertvector(*(const four_at *)(row + j + 4 * i), doubles);
-            doubles e = __builtin_convertvector(*(const four_at *)(exponents + 4 * i), doubles);
-            doubles r = __builtin_convertvector(*(const four_at *)(rests + 4 * i), doubles);
-            all[i] += w;
-            distance[i] += w * to[i];
-            entropy[i] -= w * (e * 0.693147180559945309417 + r);
-            to[i] -= (double)KERNEL_LANES;
-        }
-    }
-    return (struct kernel_sums){ sum_of_lanes(all), sum_of_lanes(distance), sum_of_lanes(entropy) };
-}
-
-const struct kernel KERNEL = { KERNEL_NAME, kernel_scores, kernel_softmax, kernel_weigh,
-                               kernel_sum };
+const struct kernel KERNEL = { KERNEL_NAME, kernel_scores, kernel_softmax, kernel_weigh };
 
 #endif

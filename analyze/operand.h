@@ -11,7 +11,7 @@ struct operand_block {
     uint32_t first_head, n_heads;   /* KV heads */
     int64_t first;                  /* a multiple of KERNEL_LANES */
     size_t n;
-    float *data; /* owned */
+    float *data; /* borrowed for as long as the block is of use */
 };
 
 /**

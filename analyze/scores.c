@@ -81,26 +81,24 @@ static void add_occurrences(struct head_sums *s, const struct repeats *r, uint32
     }
 }
 
-/* What has to be added over all keys of a row; what mul and abs do not count is taken off. */
-static void add_keys(struct head_sums *s, const struct kernel *kernel, uint32_t flags,
-                     const float *row, int64_t query)
+/* What is added over all keys of a row; what mul and abs do not count is taken off. */
+static void add_keys(struct head_sums *s, uint32_t flags, const float *row, int64_t query,
+                     const struct kernel_sums *sums)
 {
-    size_t n = ((size_t)query / KERNEL_LANES + 1) * KERNEL_LANES;
-    struct kernel_sums sums = kernel->sum(row, n, (size_t)query);
-    s->entropy += sums.entropy;
-    s->distance += sums.distance;
-    s->all += sums.all;
+    s->entropy += sums->entropy;
+    s->distance += sums->distance;
+    s->all += sums->all;
     if (!counts(flags, query, 0))
         s->all -= (double)row[0];
     if (query && !counts(flags, query, query))
         s->all -= (double)row[query];
 }
 
-static void add_row(struct head_sums *s, const struct repeats *r, const struct kernel *kernel,
-                    uint32_t flags, const float *row, int64_t query)
+static void add_row(struct head_sums *s, const struct repeats *r, uint32_t flags, const float *row,
+                    int64_t query, const struct kernel_sums *sums)
 {
     s->n_rows++;
-    add_keys(s, kernel, flags, row, query);
+    add_keys(s, flags, row, query, sums);
     if (!query)
         return; /* it sees itself alone */
     s->n_queries++;
@@ -116,11 +114,10 @@ static void add_row(struct head_sums *s, const struct repeats *r, const struct k
 }
 
 void scores_add(struct head_sums *s, const struct repeats *r, uint32_t flags,
-                const struct dmi_analyze_rows *rows)
+                const struct dmi_analyze_rows *rows, const struct kernel_sums *sums)
 {
-    const struct kernel *kernel = kernel_best();
     for (uint32_t i = 0; i < rows->n; i++)
-        add_row(s, r, kernel, flags, rows->weights + i * rows->stride, rows->queries[i]);
+        add_row(s, r, flags, rows->weights + i * rows->stride, rows->queries[i], &sums[i]);
 }
 
 static double mean(double sum, uint64_t n)

@@ -37,9 +37,11 @@ struct head_sums {
     uint64_t n_rows, n_queries, n_repeated;
 };
 
-/* Adds rows of a head. @flags: enum dmi_analyze_heads_flags */
-void scores_add(struct head_sums *sums, const struct repeats *repeats, uint32_t flags,
-                const struct dmi_analyze_rows *rows);
+struct kernel_sums;
+
+/* Adds rows of a head. @flags: enum dmi_analyze_heads_flags; @sums: over each row */
+void scores_add(struct head_sums *head, const struct repeats *repeats, uint32_t flags,
+                const struct dmi_analyze_rows *rows, const struct kernel_sums *sums);
 
 /* @out: its layer and head are set. @has_ids: false: every score that needs token ids is NaN */
 void scores_end(const struct head_sums *sums, bool has_ids, struct dmi_analyze_score *out);

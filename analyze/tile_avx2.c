@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops over tiles for AVX2: this file alone is compiled with -mavx2. */
+/* The loops over tiles for AVX2: this file alone is compiled with it. */
 #define VECTOR      4
 #define KERNEL      tile_avx2
 #define KERNEL_NAME "avx2"

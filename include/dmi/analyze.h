@@ -87,7 +87,7 @@ struct dmi_analyze_options {
         model; /* borrowed until the answer is closed; NULL: what an adapter noted in the run, if one did */
     double multiplier; /* of scores; 0: the model's, else 1 / square root of a head's elements */
     uint64_t
-        n_memory; /* bytes for keys, values and rows; 0: 8 MiB, or what one KV head needs, up to 256 MiB. What four rows of a KV head's heads need is taken in any case */
+        n_memory; /* bytes for keys, values and rows; 0: 3 MiB, or what twenty rows of a KV head's heads need, up to 256 MiB. What four rows of a KV head's heads need is taken in any case */
     uint32_t rope_order; /* enum dmi_analyze_order */
     uint32_t reserved;
     struct dmi_read *

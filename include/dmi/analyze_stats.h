@@ -14,7 +14,7 @@
  *
  * An answer is about the rows that the run has selected when it is opened, and reads them once, there. It borrows nothing of the
  * run but names: those end when the run is refreshed, selected anew or closed. Errors, threads and the promise of the ABI are
- * those of <dmi/analyze.h>. Rows are added one by one in the order of their records: numbers are equal to the bit with AVX2 and without.
+ * those of <dmi/analyze.h>. Rows are added one by one in the order of their records: numbers are equal to the bit with AVX-512, AVX2 and neither.
  */
 #ifndef DMI_ANALYZE_STATS_H
 #define DMI_ANALYZE_STATS_H

@@ -5,21 +5,22 @@
 
 #include <stdbool.h>
 
-/* Has it AVX2? Never where it is no x86-64. */
+/* Has it AVX2, and FMA, which each processor with AVX2 has? Never where it is no x86-64. */
 static inline bool has_avx2(void)
 {
 #ifdef __x86_64__
-    return __builtin_cpu_supports("avx2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
     return false;
 #endif
 }
 
-/* Has it the foundation of AVX-512? Never where it is no x86-64. */
+/* Has it what processors with AVX-512 have since 2017: F, BW, DQ, VL? Never where it is no x86-64. */
 static inline bool has_avx512(void)
 {
 #ifdef __x86_64__
-    return __builtin_cpu_supports("avx512f");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #else
     return false;
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels of attention for AVX2 and their portable form on the same random numbers:
+ * The kernels of attention for each instruction set and their portable form on the same random numbers:
  *
  *     kernels SEED
  *
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_KEYS 72
-#define MOST_DIM  40
+#define MOST_KEYS 80
+#define MOST_DIM  48
 
 #ifdef __x86_64__
 static uint64_t state;
@@ -33,23 +33,25 @@ static void fill(float *to, size_t n)
         to[i] = number();
 }
 
-/* All three, one after the other, as attention does. */
+/* All of them, one after the other, as attention and heads do. */
 static void compute(const struct kernel *k, const float *q, const float *keys, const float *values,
-                    size_t n_keys, size_t dim, float cap, float sink, float *rows, float *out)
+                    size_t n_keys, size_t dim, float cap, float sink, float *rows, float *out,
+                    struct kernel_sums *sums)
 {
-    size_t n = (n_keys + 7) / 8 * 8;
-    k->scores(q, keys, n / 8, dim, 0.5f, rows, n);
+    size_t n = (n_keys + KERNEL_LANES - 1) / KERNEL_LANES * KERNEL_LANES;
+    k->scores(q, keys, n / KERNEL_LANES, dim, 0.5f, rows, n);
     for (size_t i = 0; i < KERNEL_GROUP; i++)
-        k->softmax(rows + i * n, i, n_keys - i, n, cap, sink);
+        k->softmax(rows + i * n, i, n_keys - i, n, cap, sink, i ? &sums[i] : NULL);
     k->weigh(rows, n, KERNEL_GROUP, values, n_keys, dim, out);
     k->weigh(rows + n, n, 1, values, n_keys, dim, out + dim);
 }
 
-static int differs(size_t n_keys, size_t dim, float cap, float sink)
+static int differs(const struct kernel *kernel, size_t n_keys, size_t dim, float cap, float sink)
 {
     static float q[KERNEL_GROUP * MOST_DIM], keys[MOST_KEYS * MOST_DIM],
         values[MOST_KEYS * MOST_DIM];
     static float rows[2][KERNEL_GROUP * MOST_KEYS], out[2][KERNEL_GROUP * MOST_DIM];
+    struct kernel_sums sums[2][KERNEL_GROUP] = { 0 };
     fill(q, KERNEL_GROUP * dim);
     fill(keys, MOST_KEYS * dim);
     fill(values, MOST_KEYS * dim);
@@ -57,12 +59,13 @@ static int differs(size_t n_keys, size_t dim, float cap, float sink)
         keys[0] = NAN;
     memset(rows, 0, sizeof rows);
     memset(out, 0, sizeof out);
-    compute(&kernel_avx2, q, keys, values, n_keys, dim, cap, sink, rows[0], out[0]);
-    compute(&kernel_portable, q, keys, values, n_keys, dim, cap, sink, rows[1], out[1]);
-    if (!memcmp(rows[0], rows[1], sizeof rows[0]) && !memcmp(out[0], out[1], sizeof out[0]))
+    compute(kernel, q, keys, values, n_keys, dim, cap, sink, rows[0], out[0], sums[0]);
+    compute(&kernel_portable, q, keys, values, n_keys, dim, cap, sink, rows[1], out[1], sums[1]);
+    if (!memcmp(rows[0], rows[1], sizeof rows[0]) && !memcmp(out[0], out[1], sizeof out[0]) &&
+        !memcmp(sums[0], sums[1], sizeof sums[0]))
         return 0;
-    printf("%zu keys, %zu dimensions, cap %g, sink %g: bits differ\n", n_keys, dim, (double)cap,
-           (double)sink);
+    printf("%s, %zu keys, %zu dimensions, cap %g, sink %g: bits differ\n", kernel->name, n_keys,
+           dim, (double)cap, (double)sink);
     return 1;
 }
 #endif
@@ -75,8 +78,10 @@ int main(int argc, char **argv)
     if (!has_avx2())
         return 77;
     for (size_t n_keys = 8; n_keys <= MOST_KEYS; n_keys++)
-        for (size_t dim = 8; dim <= MOST_DIM; dim += 8)
-            n += differs(n_keys, dim, n_keys % 3 ? 0 : 4, n_keys % 2 ? -INFINITY : 1);
+        for (size_t dim = KERNEL_LANES; dim <= MOST_DIM; dim += KERNEL_LANES)
+            for (size_t k = 0; k < 1u + has_avx512(); k++)
+                n += differs(k ? &kernel_avx512 : &kernel_avx2, n_keys, dim, n_keys % 3 ? 0 : 4,
+                             n_keys % 2 ? -INFINITY : 1);
     return n ? 1 : 0;
 #else
     (void)argc, (void)argv;
