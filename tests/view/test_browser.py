@@ -228,7 +228,7 @@ def test_lens(check, page, tmp_path):
     quiet(check, page, "lens")
     view(run, "--with", lens_answer(path, as_json(run)["run"]["uuid"], texts=HOSTILE, request=HOSTILE[0], checks="[" * 9000, parameters="{}"), "-o", out, "--force")
     page.open(out, "#lens/-1/0/0")
-    check(page.run("return document.querySelectorAll('img, script:not(#data)').length") == 1 and name(1) is not None and "not checked" in page.text("#main"), "hostile texts stay texts",
+    check(page.run("return document.querySelectorAll('img, script:not(#data)').length") == 1 and name(1) is not None and "Not checked" in page.text("#main"), "hostile texts stay texts",
           page.text("#main")[:300])
     quiet(check, page, "hostile lens")
 

@@ -98,7 +98,7 @@ def test_attention(check, page, run, tmp_path):
         check(page.fragment() == f"#attention/0/{layer}/{head}/{token}/head/all/-", f"{keys}", page.fragment())
     page.keys("s")
     at(1, 2, N - 2, first=False)
-    page.run("const i = document.querySelector('input[aria-label=\"Beside it head\"]'); i.value = '2.0'; i.dispatchEvent(new Event('input'))")
+    page.run("const i = document.querySelector('input[aria-label=\"Second head\"]'); i.value = '2.0'; i.dispatchEvent(new Event('input'))")
     check(page.texts("#large section > div:first-child h2") == ["Head 1.2", "Head 2.0"], "two heads beside each other", page.texts("#large h2"))
     boxes = page.run("return ['of-head', 'of-other'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
     check(boxes[0] == boxes[1], "beside, not below", boxes)
@@ -178,7 +178,7 @@ def test_attribution(check, page, tmp_path):
     for key, token in (("Left", 3), ("Home", 0), ("Right", 1), ("End", 4)):
         page.keys(key)
         at(token)
-    check("checked: sum of the parts = difference of the logits \\u{202e}, error" in page.text("#main") and HOSTILE[1].replace(" ", "\u00b7") in page.text("#main"), "what was checked, of which words", page.text("#main")[:300])
+    check("Checked: sum of the parts = difference of the logits \\u{202e}, off by" in page.text("#main") and HOSTILE[1].replace(" ", "\u00b7") in page.text("#main"), "what was checked, of which words", page.text("#main")[:300])
     check(page.run("return document.querySelectorAll('img, b, script:not(#data)').length") == 1, "hostile texts stay texts")
     page.click("table[aria-label=Parts] a")
     check(page.until(lambda: page.fragment().startswith("#attention/0/")), "a click on a head", page.fragment())
