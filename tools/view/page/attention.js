@@ -241,9 +241,9 @@ function headColumn(entry, head, id) {
 function attentionReadout(entry) {
     const {scores} = headsOf(entry), position = headsOf(entry).positions[attention.query], keys = attended(entry, attention.head).filter(([key]) => attention.sink || key > 0);
     const [key, weight] = keys.reduce((best, found) => found[1] > best[1] ? found : best, [-1, 0]);
-    const named = (at) => `${at} \u2018${tokenText(entry, at)}\u2019`, said = key < 0 ? "" : `: most on ${named(key)}, ${number(entry, attention.head, weight)}`;
+    const named = (at) => `${at} \u2018${tokenText(entry, at)}\u2019`, said = key < 0 ? "" : ` attends most to ${named(key)}, ${number(entry, attention.head, weight)}`;
     const kinds = ["previous", "duplicate", "induction", "sink"].filter((kind) => !Number.isNaN(scores[kind][attention.head])).map((kind) => `${kind} ${short(scores[kind][attention.head])}`);
-    return `head ${headName(entry, attention.head)}, token ${named(position)}${said}; ${kinds.join(", ")}`;
+    return `Head ${headName(entry, attention.head)}: token ${named(position)}${said}. Scores: ${kinds.join(", ")}`;
 }
 
 // ---- moving
@@ -312,11 +312,11 @@ function takeAttention(place) {
 
 function attentionControls(entry, request) {
     const box = make("input", {type: "checkbox", checked: !attention.sink, id: "sink", onchange: () => { attention.sink = !box.checked; attentionMoved(); }});
-    const other = make("input", {type: "text", size: 6, placeholder: "2.4", value: attention.other === null ? "" : headName(entry, attention.other), "aria-label": "Beside it head",
+    const other = make("input", {type: "text", size: 6, placeholder: "2.4", value: attention.other === null ? "" : headName(entry, attention.other), "aria-label": "Second head",
         oninput: () => { attention.other = headNumber(entry, other.value); attentionMoved(); }});
     const sort = (value) => { attention.order = value; attention.from = 0; attentionMoved(); };
     return make("div", {class: "controls"}, request, choice("Sort heads by", [["head", "layer and head"], ...Object.entries(SCORES).map(([name]) => [name, name])], attention.order, sort),
-        make("label", {}, box, " hide the first token"), make("label", {}, "beside it head ", other));
+        make("label", {}, box, " hide the first token"), make("label", {}, "Second head ", other));
 }
 
 function attentionGrid() {
@@ -331,7 +331,7 @@ function attentionGrid() {
         }});
     const n = DATA.attention[attention.at].layers.length * DATA.attention[attention.at].heads;
     return make("div", {}, make("div", {class: "tiles"}, canvas), make("div", {class: "controls"}, make("span", {id: "tiles-say", class: "faint"}), ...(n <= TILES_A_PAGE ? [] : [
-        make("button", {text: "before", onclick: turn(-TILES_A_PAGE)}), make("button", {text: "after", onclick: () => attention.from + TILES_A_PAGE < n && turn(TILES_A_PAGE)()})])));
+        make("button", {text: "previous", onclick: turn(-TILES_A_PAGE)}), make("button", {text: "next", onclick: () => attention.from + TILES_A_PAGE < n && turn(TILES_A_PAGE)()})])));
 }
 
 if (DATA.attention.length)

@@ -130,7 +130,7 @@ function show() {
 }
 
 function help() {
-    const dialog = document.getElementById("help"), rows = [["?", "this list"], ["1 to 9", "a page"], ...(PAGES[shown].keys || [])];
+    const dialog = document.getElementById("help"), rows = [["?", "this list"], ["1 to 9", "the page of that number"], ...(PAGES[shown].keys || [])];
     dialog.replaceChildren(make("h2", {text: "Keys"}), make("table", {}, ...rows.map(([key, what]) =>
         make("tr", {}, make("th", {text: key}), make("td", {text: what})))), make("button", {text: "Close", onclick: () => dialog.close()}));
     dialog.showModal();

@@ -90,9 +90,10 @@ function diffColumn(entry) {
 function droppedOf(site) {
     const said = (sites, name) => {
         const account = sites.find((s) => s.name === site)?.account, reasons = account ? Object.entries(account.reasons).map(([reason, n]) => `${reason} ${grouped(n)}`).join(", ") : "";
-        return !account ? `${name} has no such site` : account.dropped + account.lost ? `${name} dropped ${counted(account.dropped, "record")}${reasons ? ` (${reasons})` : ""} and lost ${grouped(account.lost)}` : `${name} dropped none`;
+        return !account ? `${name} has no site ${site}` : account.dropped + account.lost ? `${name} dropped ${counted(account.dropped, "record")} of site ${site}${reasons ? ` (${reasons})` : ""} and lost ${grouped(account.lost)}`
+            : `${name} dropped no record of site ${site}`;
     };
-    return `Of this site ${said(DATA.sites, "this run")}; ${said(DATA.diff.accounts, "the other run")}.`;
+    return `${said(DATA.sites, "This run")}. ${said(DATA.diff.accounts, "The other run")}.`;
 }
 
 // A number of dmi-dump diff; null is what is not finite.
@@ -135,13 +136,13 @@ function diffVerdict() {
     const d = DATA.diff, first = d.first, only = (list) => list.map((x) => `${x.site} (${grouped(x.tensors)})`).join(", ");
     const same = d.compared === 0 ? "Nothing could be compared: the runs have no tensor of the same name." : d.equal ? `All ${counted(d.compared, "tensor")} are the same, in ${counted(d.rows, "row")}.`
         : `${grouped(d.differing)} of ${counted(d.compared, "tensor")} differ; ${grouped(d.same_rows)} of ${counted(d.rows, "row")} have the same bits.`;
-    const where = first === null ? "" : `In the order of launches they first differ at ${first.tensor}${first.position === null ? "" : `, position ${first.position}`}, element ${first.element}: ${maybe(first.run)} and ${maybe(first.other)}. `;
-    const lines = [[d.only_in_run, "Only in this run (tensors)"], [d.only_in_other, "Only in the other run (tensors)"]].filter(([list]) => list.length).map(([list, what]) => make("p", {text: `${what}: ${only(list)}`}));
+    const where = first === null ? "" : `In the order of launches the runs first differ at ${first.tensor}${first.position === null ? "" : `, position ${first.position}`}, element ${first.element}: this run has ${maybe(first.run)}, the other run ${maybe(first.other)}. `;
+    const lines = [[d.only_in_run, "Tensors that only this run has, by site"], [d.only_in_other, "Tensors that only the other run has, by site"]].filter(([list]) => list.length).map(([list, what]) => make("p", {text: `${what}: ${only(list)}`}));
     return make("section", {}, make("table", {"aria-label": "The runs"}, ...[["this run", DATA.run.path], ["the other run", d.path]].map(([name, text]) => make("tr", {}, make("th", {scope: "row", text: name}), make("td", {class: "wide", text})))),
         make("p", {class: d.equal ? "good" : null, text: same}), first === null ? null : make("p", {}, where, firstPlace() ? make("button", {text: "go there", onclick: goFirst}) : null), ...lines,
-        d.rows_only_in_other ? make("p", {text: `Only in the other run, of tensors that both have: ${counted(d.rows_only_in_other, "row")}`}) : null,
+        d.rows_only_in_other ? make("p", {text: `The other run has ${counted(d.rows_only_in_other, "row")} that this run lacks, in tensors that both have.`}) : null,
         ...(d.findings.length ? [make("p", {text: "Findings of the other run:"}), findingList(d.findings)] : []),
-        d.unreadable_rows ? make("p", {class: "bad", text: `${counted(d.unreadable_rows, "row")} cannot be decoded.`}) : null);
+        d.unreadable_rows ? make("p", {class: "bad", text: `${counted(d.unreadable_rows, "row")} cannot be decoded and ${d.unreadable_rows === 1 ? "is" : "are"} not compared.`}) : null);
 }
 
 function diffMoved() {
@@ -171,7 +172,7 @@ function takeDiff(place) {
 
 function diffMap(name, title, entry, there) {
     if (!there)
-        return make("section", {}, make("h2", {text: title}), make("p", {class: "faint", text: "It has no map of this site in this report."}));
+        return make("section", {}, make("h2", {text: title}), make("p", {class: "faint", text: "This report has no map of the site for this run."}));
     const at = (event) => cellAt(event, entry, diff, DIFF_HEIGHT), hover = document.getElementById("diff-hover");
     const canvas = make("canvas", {id: `diff-${name}`, tabindex: 0, role: "img", "aria-label": `${title}, ${entry.site}: layers down, positions across. Arrow keys move the cursor in all maps; the text above says what is there`,
         onclick: (event) => { const place = at(event); if (place) { [diff.layer, diff.cell] = place; diffMoved(); } },
@@ -212,7 +213,7 @@ function diffShow() {
 if (DATA.diff) {
     PAGES.diff = {
         title: "Diff",
-        keys: [...HEAT_KEYS, ["f", "where the runs part first"]],
+        keys: [...HEAT_KEYS, ["f", "where the runs first differ"]],
         show(main, place) {
             if (DATA.diff.maps.length)
                 takeDiff(place);

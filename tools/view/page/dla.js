@@ -78,7 +78,7 @@ if (DATA.dla.length)
             takeDla(place);
             const entry = DATA.dla[dla.at], [a, b] = dlaWords(entry), to = (value) => { dla.at = Number(value); dla.token = Infinity; main.replaceChildren(); PAGES.dla.show(main, []); };
             main.append(make("div", {class: "controls"}, choice("Answer", DATA.dla.map((e, i) => [i, `${requestName(e)}: ${dlaWords(e).join(", ")}`]), dla.at, to)),
-                make("p", {class: "faint", text: `What each part adds to the logit of ${a} less that of ${b}, with the last norm's scale frozen: blue for ${a}, orange for ${b}. ${checksOf(entry)}`}),
+                make("p", {class: "faint", text: `What each part of the model adds to the logit of ${a} less that of ${b}, with the scale of the last norm held fixed. Blue parts favour ${a}, orange parts ${b}. ${checksOf(entry)}`}),
                 make("div", {class: "readout", id: "dla-readout", "aria-live": "polite"}), make("div", {class: "beside"}, make("div", {id: "dla-grid"}), make("div", {id: "dla-parts"})));
             dlaDraw();
         },

@@ -87,9 +87,9 @@ if (DATA.attention.length)
             const rows = sortable(columns, entry.layers.length * entry.heads, "Heads", heads.order, wanted, () => { rows.draw(); goHeads(); });
             const least = make("input", {type: "number", step: "any", value: heads.least, "aria-label": "At least", oninput: () => { heads.least = least.value; rows.draw(); goHeads(); }});
             main.append(make("div", {class: "controls"}, request, choice("Layer", [["all", "all"], ...entry.layers.map((l) => [l, String(l)])], heads.layer, (value) => { heads.layer = value; rows.draw(); goHeads(); }),
-                make("label", {}, "at least ", least)), proof,
-            make("p", {class: "faint", text: `Queries: ${grouped(entry.queries)}, of which ${grouped(entry.repeated)} have a token that came before${entry.repeated ? "" : ": duplicate and induction are not defined"}. `
-                + "A click on a column's name ranks by it, and \u201cat least\u201d is of that column; a click on a head shows its attention."}), rows.place);
+                make("label", {}, "At least ", least)), proof,
+            make("p", {class: "faint", text: `${grouped(entry.repeated)} of ${counted(entry.queries, "token")} occurred earlier in the request${entry.repeated ? "" : ": duplicate and induction are not defined"}. `
+                + "A click on a column's name ranks the heads by it; \u201cAt least\u201d leaves out heads below that number in it. A click on a head shows its attention."}), rows.place);
             goHeads();
         },
     };

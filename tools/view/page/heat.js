@@ -20,7 +20,7 @@ function counts(entry, state, value, i, first) {
     return state[i] === THERE && Number.isFinite(value[i]) && (first || i % entry.cells > 0 || entry.first > 0);
 }
 
-// {low, high, of(value, i)}: where a value stands, from 0 to 1, below 0 on the other side. @floor: where the least above 0 stands by logarithm.
+// {low, high, floor, of(value, i)}: where a value stands, from 0 to 1, below 0 on the other side. @floor: where the least above 0 stands by logarithm.
 function scaleFor(entry, state, value, kind, first, floor = 0.04) {
     const kept = new Float32Array(value.length);
     let n = 0;
@@ -31,7 +31,7 @@ function scaleFor(entry, state, value, kind, first, floor = 0.04) {
     const signed = (f) => (x) => Math.sign(x) * Math.max(0, Math.min(1, f(Math.abs(x))));
     if (kind === "log") {
         const least = sorted.find((x) => x > 0) || 1, most = Math.max(at(1), least), width = Math.log(most / least) || 1;
-        return {low: least, high: most, of: signed((x) => x <= 0 ? 0 : floor + (1 - floor) * Math.log(x / least) / width)};
+        return {low: least, high: most, floor, of: signed((x) => x <= 0 ? 0 : floor + (1 - floor) * Math.log(x / least) / width)};
     }
     if (kind === "cut") {
         const low = at(0.01), high = at(0.99);
@@ -223,8 +223,9 @@ function legendOf(scale, kind, signed, states) {
         return made;
     };
     const ends = kind === "rank" ? ["the smallest of its layer", "the largest"] : [short(scale.low), short(scale.high)];
-    const middle = [0.25, 0.5, 0.75].map((t) => swatch(colourOf(t, colours)));
-    return make("div", {class: "legend"}, make("span", {}, swatch(colourOf(0, colours)), `${ends[0]} `, ...middle, swatch(colourOf(1, colours)), ends[1]),
+    const least = scale.floor ?? 0, middle = [0.25, 0.5, 0.75].map((t) => swatch(colourOf(t, colours)));
+    const more = scale.low === scale.high ? [] : [" ", ...middle, swatch(colourOf(1, colours)), ends[1]];
+    return make("div", {class: "legend"}, least > 0.1 ? make("span", {}, swatch(colourOf(0, colours)), "0") : null, make("span", {}, swatch(colourOf(least, colours)), ends[0], ...more),
         ...(signed ? [make("span", {}, swatch(colourOf(-0.6, colours)), "below 0")] : []),
         make("span", {}, swatch(colours.nan), "not finite"), ...states.map(([state, text]) => make("span", {}, swatch(colours.states[state]), text)), make("span", {}, swatch(colours.absent), "no row"));
 }

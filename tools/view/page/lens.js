@@ -72,8 +72,8 @@ function lensRanks(entry) {
 
 function checksOf(entry) {
     const checks = parsed(entry.checks);
-    return Array.isArray(checks) && checks.length ? checks.map((c) => `checked: ${plain(c?.name)}, error ${short(Number(c?.error))} of ${short(Number(c?.bound))}`).join("; ")
-        : "not checked: nothing shows that these are the run's weights";
+    return Array.isArray(checks) && checks.length ? checks.map((c) => `Checked: ${plain(c?.name)}, off by ${short(Number(c?.error))}; ${short(Number(c?.bound))} is allowed.`).join(" ")
+        : "Not checked: nothing shows that these are the run's weights.";
 }
 
 function lensSettle(entry) {
@@ -89,7 +89,7 @@ function lensDraw() {
     document.getElementById("grid").replaceChildren(lensGrid(entry, moveTo));
     document.getElementById("lens-readout").textContent = `layer ${layerName(entry, lens.layer)}, position ${entry.positions[lens.token]}: first is ${word(entry, id)}, share ${share.toFixed(4)}`;
     document.getElementById("words").replaceChildren(make("h2", {text: `Layer ${layerName(entry, lens.layer)}`}), lensWords(entry));
-    document.getElementById("ranks").replaceChildren(make("h2", {text: "Ranks by layer, from 0"}), lensRanks(entry));
+    document.getElementById("ranks").replaceChildren(make("h2", {text: "Ranks of words by layer; 0 is the first"}), lensRanks(entry));
     go("lens", entry.request, lens.layer, lens.token);
 }
 
@@ -108,7 +108,7 @@ if (DATA.lens.length)
             takeLens(place);
             const entry = DATA.lens[lens.at], to = (value) => { lens.at = Number(value); main.replaceChildren(); PAGES.lens.show(main, [String(DATA.lens[lens.at].request)]); };
             main.append(make("div", {class: "controls"}, choice("Request", DATA.lens.map((e, i) => [i, requestName(e)]), lens.at, to)),
-                make("p", {class: "faint", text: `What the model would say if it ended at a layer; the shade is the share. A dot is a blank. ${checksOf(entry)}`}),
+                make("p", {class: "faint", text: `Each cell has the word that the model would say if it ended at that layer, and the word's share of the probability, which is its shade. A dot stands for a blank. ${checksOf(entry)}`}),
                 make("div", {class: "readout", id: "lens-readout", "aria-live": "polite"}), make("div", {id: "grid"}), make("div", {class: "beside"}, make("div", {id: "words"}), make("div", {id: "ranks"})));
             lensDraw();
         },

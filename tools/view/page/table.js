@@ -9,6 +9,12 @@ function table(columns, rows, label) {
 
 const A_PAGE = 50;
 
+// What is shown, and where that is not all, buttons to the rest. @turn(-1 or 1)
+function pager(text, from, to, n, turn) {
+    const buttons = from === 0 && to >= n ? [] : [make("button", {text: "previous", disabled: from === 0, onclick: () => turn(-1)}), make("button", {text: "next", disabled: to >= n, onclick: () => turn(1)})];
+    return make("div", {class: "controls"}, make("span", {text}), ...buttons);
+}
+
 // A table to sort, of which only a page is in the document. @columns: [[title, kind, value, cell]]: kinds of table(), or "best" of numbers of
 // which the largest come first; the last two are functions of a row's number; no cell: the value is shown. @at:
 // {by, up} of the column that it is sorted by, -1: none; @wanted(i): is the row shown? @moved(): another column was chosen. What is null or NaN comes last.
@@ -31,9 +37,7 @@ function sortable(columns, n, label, at, wanted, moved = () => {}) {
             onclick: () => { at.up = at.by === i ? !at.up : column[1] !== "best"; at.by = i; draw(); moved(); }}), kindOf(column)]);
         const to = Math.min(from + A_PAGE, rows.length);
         place.replaceChildren(table(head, rows.slice(from, to).map((i) => columns.map(([, , value, cell]) => (cell || value)(i))), label),
-            make("div", {class: "controls"}, make("span", {text: rows.length ? `${grouped(from + 1)} to ${grouped(to)} of ${grouped(rows.length)}` : "none"}),
-                make("button", {text: "before", disabled: from === 0, onclick: () => { from -= A_PAGE; draw(); }}),
-                make("button", {text: "after", disabled: to >= rows.length, onclick: () => { from += A_PAGE; draw(); }})));
+            pager(rows.length ? `${grouped(from + 1)} to ${grouped(to)} of ${grouped(rows.length)}` : "none", from, to, rows.length, (by) => { from += by * A_PAGE; draw(); }));
     }
     draw();
     return {place, draw: () => { from = 0; draw(); }};

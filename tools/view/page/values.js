@@ -50,12 +50,11 @@ function valuesTable(tensor, row, redraw) {
     const n = (row.bytes ||= bytesOf(row.data)).length / SIZES[row.dtype], to = Math.min(values.from + ELEMENTS_A_PAGE, n), shape = tensor.shape.slice(1);
     const place = (i) => shape.length < 2 ? String(i) : `${i} [${shape.map((_, k) => Math.floor(i / shape.slice(k + 1).reduce((a, b) => a * b, 1)) % shape[k]).join(", ")}]`;
     const rows = elementsOf(row, values.from, ELEMENTS_A_PAGE).map(([i, hex, stored, scaled]) => [place(i), make("span", {class: "mono", text: hex}), exact(stored), exact(scaled)]);
-    const move = (by) => () => { values.from = Math.max(0, values.from + by); redraw(); };
-    return make("section", {}, make("p", {text: `${row.dtype}, ${grouped(row.width)} elements a row${n < row.width ? `, of which the report has the first ${n}` : ""}; `
-        + `stored value = true value * ${exact(row.scale)}; launch ${row.launch}${row.step === null ? "" : `, step ${row.step}`}`}),
+    const turn = (by) => { values.from = Math.max(0, values.from + by * ELEMENTS_A_PAGE); redraw(); };
+    return make("section", {}, make("p", {text: `${row.dtype}, ${counted(row.width, "element")} a row${n < row.width ? `, of which the report has the first ${n}` : ""}; `
+        + `stored value = true value * ${exact(row.scale)}; captured at launch ${row.launch}${row.step === null ? "" : `, step ${row.step}`}`}),
     table([["element", true], ["bytes"], ["stored", true], ["true", true]], rows, "Values"),
-    make("div", {class: "controls"}, make("span", {text: n ? `${values.from} to ${to - 1} of ${n}` : "none"}),
-        make("button", {text: "before", disabled: values.from === 0, onclick: move(-ELEMENTS_A_PAGE)}), make("button", {text: "after", disabled: to >= n, onclick: move(ELEMENTS_A_PAGE)})));
+    pager(n ? `elements ${values.from} to ${to - 1} of ${n}` : "none", values.from, to, n, turn));
 }
 
 PAGES.values = {
@@ -78,7 +77,7 @@ PAGES.values = {
         main.append(make("div", {class: "controls"}, choice("Request", requests, tensor.request, (value) => set(DATA.values.findIndex((t) => t.request === Number(value)), 0)),
             choice("Tensor", tensors, values.at, (value) => set(Number(value), 0)),
             choice("Row", tensor.rows.map((r, i) => [i, rowText(r)]), values.row, (value) => set(values.at, Number(value)))),
-        make("p", {class: "faint", text: `shape [${tensor.shape.join(", ")}]; dmi-view --values ${tensor.name} puts all of its rows here`}));
+        make("p", {class: "faint", text: `shape [${tensor.shape.join(", ")}]; dmi-view --values ${tensor.name} puts all of its rows here, with all elements`}));
         main.append(tensor.rows.length ? valuesTable(tensor, tensor.rows[values.row], redraw) : make("p", {text: "None of its rows is in this report."}));
         go("values", tensor.request, tensor.name, values.row);
     },
