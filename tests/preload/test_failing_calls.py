@@ -20,7 +20,7 @@ from standin_log import Log
 
 CLIENT = BUILD / "tests" / "preload" / "failing_calls"
 pytestmark = [pytest.mark.built(CLIENT, harness.DMI_DUMP), pytest.mark.since(12000, "libraries and graph execs as the program makes them")]
-TEXT = spec(site("block", layer="occ"), site("before", when="before"), site("place", dtype="f32", write="{}"), head="ring: {bytes: 1M, slots: 512}\n")
+TEXT = spec(site("block", layer="occ"), site("before", when="before"), site("place", dtype="f32", write="{}"), head="ring: {bytes: 1M, slots: 512}\nedits: {bytes: 64K}\n")
 EDITS = b"editspec: 1\nedits: [{name: same, site: place, do: [{scale: 1}]}]\n"
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # Of each of the program's calls, of each of the library's, and of those that both make: how many occurrences in the quick form.

@@ -22,7 +22,7 @@ struct image {
 /* A kernel that pauses does so between stores, so that a reader can see every half-done state. */
 static void pause_randomly(void)
 {
-    static _Thread_local uint64_t state;
+    static _Thread_local uint64_t state __attribute__((tls_model("initial-exec")));
 
     if (!state)
         state = driver.config.delay_seed ^ (uintptr_t)&state;

@@ -58,8 +58,8 @@ void host_range_remove(uint64_t first)
 
 bool memory_host_ok(uint64_t address, size_t n)
 {
-    static _Thread_local struct host_range last;
-    static _Thread_local unsigned long last_generation;
+    static _Thread_local struct host_range last __attribute__((tls_model("initial-exec")));
+    static _Thread_local unsigned long last_generation __attribute__((tls_model("initial-exec")));
     bool ok = false;
     size_t lo = 0, hi;
 

@@ -84,7 +84,17 @@ static void hash_cpu(XXH64_state_t *h)
         fclose(f);
 }
 
-static unsigned long long cache_key(const char *text, size_t n)
+/* What was translated, by which translator: its library by place, size and date. */
+static void hash_translator(XXH64_state_t *h, const struct build_from *from)
+{
+    Dl_info library;
+    if (dladdr(rt_text, &library) && library.dli_fname)
+        hash_file_facts(h, library.dli_fname);
+    XXH64_update(h, &from->pausable, sizeof from->pausable);
+}
+
+/* Of C; of the PTX that it comes from with @from. */
+static unsigned long long cache_key(const char *text, size_t n, const struct build_from *from)
 {
     XXH64_state_t *h = XXH64_createState();
     if (!h)
@@ -92,6 +102,8 @@ static unsigned long long cache_key(const char *text, size_t n)
     XXH64_reset(h, 1);
     XXH64_update(h, rt_text, (size_t)(rt_text_end - rt_text));
     XXH64_update(h, text, n);
+    if (from)
+        hash_translator(h, from);
     for (char *const *f = flags; *f; f++)
         XXH64_update(h, *f, strlen(*f));
     hash_compiler(h);
@@ -263,25 +275,43 @@ static void *load(const char *path)
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
+/* The link to the object of the C that @from is translated to. Return: 0, or -1 where there is no folder. */
+static int link_of(const struct build_from *from, char *path, size_t n)
 {
-    char folder[PATH_MAX - 128], object[PATH_MAX], source[PATH_MAX], temporary[PATH_MAX],
-        messages[PATH_MAX];
-    if (cache_folder(folder, sizeof folder)) {
-        snprintf(log, n_log, "%s: %s", folder, strerror(errno));
-        return NULL;
-    }
-    unsigned long long key = cache_key(text, n_text);
-    snprintf(object, sizeof object, "%s/%016llx.so", folder, key);
-    void *handle = sealed(object) ? load(object) : NULL;
-    if (handle)
-        return handle;
+    char folder[PATH_MAX - 128];
+    if (cache_folder(folder, sizeof folder))
+        return -1;
+    snprintf(path, n, "%s/%016llx.ptx", folder, cache_key(from->ptx, from->n, from));
+    return 0;
+}
+
+void *build_known(const struct build_from *from)
+{
+    char path[PATH_MAX];
+    return !link_of(from, path, sizeof path) && sealed(path) ? load(path) : NULL;
+}
+
+/* Where it fails, the next load translates again. */
+static void note_translation(const struct build_from *from, const char *object)
+{
+    char path[PATH_MAX];
+    if (link_of(from, path, sizeof path))
+        return;
+    unlink(path);
+    (void)!symlink(strrchr(object, '/') + 1, path);
+}
+
+static void *build(const char *text, size_t n_text, const char *object, char *log, size_t n_log)
+{
+    char source[PATH_MAX + 64], temporary[PATH_MAX + 64], messages[PATH_MAX + 64];
+    void *handle = NULL;
     /* several processes and threads may build the same: each its own files, the last rename wins */
     static unsigned serial;
     unsigned mine = __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED);
-    snprintf(source, sizeof source, "%s/%016llx.%d.%u.c", folder, key, (int)getpid(), mine);
-    snprintf(temporary, sizeof temporary, "%s/%016llx.%d.%u.so", folder, key, (int)getpid(), mine);
-    snprintf(messages, sizeof messages, "%s/%016llx.%d.%u.log", folder, key, (int)getpid(), mine);
+    int n = (int)strlen(object) - (int)strlen(".so");
+    snprintf(source, sizeof source, "%.*s.%d.%u.c", n, object, (int)getpid(), mine);
+    snprintf(temporary, sizeof temporary, "%.*s.%d.%u.so", n, object, (int)getpid(), mine);
+    snprintf(messages, sizeof messages, "%.*s.%d.%u.log", n, object, (int)getpid(), mine);
     if (write_all(source, text, n_text)) {
         snprintf(log, n_log, "%s: %s", source, strerror(errno));
     } else if (compile(source, temporary, messages)) {
@@ -297,5 +327,22 @@ void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
         unlink(source);
     unlink(temporary);
     unlink(messages);
+    return handle;
+}
+
+void *build_shared(const char *text, size_t n_text, const struct build_from *from, char *log,
+                   size_t n_log)
+{
+    char folder[PATH_MAX - 128], object[PATH_MAX];
+    if (cache_folder(folder, sizeof folder)) {
+        snprintf(log, n_log, "%s: %s", folder, strerror(errno));
+        return NULL;
+    }
+    snprintf(object, sizeof object, "%s/%016llx.so", folder, cache_key(text, n_text, NULL));
+    void *handle = sealed(object) ? load(object) : NULL;
+    if (!handle)
+        handle = build(text, n_text, object, log, n_log);
+    if (handle)
+        note_translation(from, object);
     return handle;
 }

@@ -40,16 +40,29 @@ void ptx_set_memory(const struct ptx_memory *m)
 
 /* ------------------------------------------------------------------------- loading */
 
-int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable,
-                  struct text *out)
+static int read_module(struct module_ir *ir, const char *text, size_t n_text)
 {
     if (setjmp(ir->on_error))
         return ir->status;
     ptx_parse(ir, text, n_text);
     ptx_indirect_calls(ir);
     ptx_calls(ir);
+    return PTX_OK;
+}
+
+static int emit_module(struct module_ir *ir, bool pausable, struct text *out)
+{
+    if (setjmp(ir->on_error))
+        return ir->status;
     ptx_emit(ir, out, pausable);
     return PTX_OK;
+}
+
+int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable,
+                  struct text *out)
+{
+    int r = read_module(ir, text, n_text);
+    return r ? r : emit_module(ir, pausable, out);
 }
 
 static int bind_kernels(struct ptx_module *m)
@@ -88,6 +101,22 @@ static int bind_kernels(struct ptx_module *m)
     return PTX_OK;
 }
 
+/* Its machine code. To translate it takes longer than to read it: once is enough. */
+static int load_object(struct ptx_module *m, const struct build_from *from, char *log, size_t n_log)
+{
+    struct text c = { .data = NULL };
+    m->object = build_known(from);
+    if (m->object)
+        return PTX_OK;
+    int r = emit_module(&m->ir, from->pausable, &c);
+    if (r)
+        snprintf(log, n_log, "%s", m->ir.message);
+    else
+        m->object = build_shared(c.data ? c.data : "", c.n, from, log, n_log);
+    free(c.data);
+    return r || m->object ? r : PTX_E_COMPILE;
+}
+
 int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options,
                     struct ptx_module **out, char *log, size_t n_log)
 {
@@ -98,17 +127,16 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     }
     log[0] = 0;
     struct ptx_module *m = calloc(1, sizeof *m);
-    struct text c = { .data = NULL };
+    const struct build_from from = { text, n_text, options && options->pausable };
     if (!m)
         return PTX_E_MEMORY;
-    int r = ptx_translate(&m->ir, text, n_text, options && options->pausable, &c);
-    if (r) {
+    int r = read_module(&m->ir, text, n_text);
+    if (!r)
+        r = load_object(m, &from, log, n_log);
+    else
         snprintf(log, n_log, "%s", m->ir.message);
-    } else {
-        m->object = build_shared(c.data ? c.data : "", c.n, log, n_log);
-        r = m->object ? bind_kernels(m) : PTX_E_COMPILE;
-    }
-    free(c.data);
+    if (!r)
+        r = bind_kernels(m);
     if (r) {
         ptx_module_free(m);
         return r;

@@ -222,13 +222,18 @@ static void clear_cache(void)
 static const char counted[] =
     ENTRY("ld.param.u64 %d1, [p]; mov.u32 %r1, 4711; st.global.u32 [%d1], %r1;");
 
-static void check_counted(struct ptx_module *module)
+static uint32_t stored_by(struct ptx_module *module)
 {
     uint64_t out = DEVICE_BASE + 64;
     memset(device_at(out), 0, 4);
     ck_assert_int_eq(device_run(ptx_module_kernel(module, 0), 1, 1, &out), PTX_OK);
-    ck_assert_uint_eq(*(uint32_t *)device_at(out), 4711);
     ptx_module_free(module);
+    return *(uint32_t *)device_at(out);
+}
+
+static void check_counted(struct ptx_module *module)
+{
+    ck_assert_uint_eq(stored_by(module), 4711);
 }
 
 /* From now on `cc` is @script, with REAL for the compiler that was. */
@@ -272,6 +277,44 @@ START_TEST(a_second_load_starts_no_compiler)
     check_counted(device_load(counted));
     ck_assert_int_eq(compiler_runs(), 1);
     ck_assert_int_eq(cached_objects(), 1);
+}
+END_TEST
+
+/* The link that says which object a text was translated to. */
+static void find_link(const char *object, char *path, size_t n)
+{
+    DIR *dir = opendir(device_cache);
+    *path = 0;
+    for (struct dirent *e; dir && !*path && (e = readdir(dir));) {
+        char target[400] = "";
+        snprintf(path, n, "%s/%s", device_cache, e->d_name);
+        if (readlink(path, target, sizeof target - 1) < 0 ||
+            strcmp(target, strrchr(object, '/') + 1))
+            *path = 0;
+    }
+    closedir(dir);
+    ck_assert(*path);
+}
+
+/* A link that leads elsewhere shows that the text is not translated: what runs is what it leads to. */
+START_TEST(a_second_load_translates_nothing)
+{
+    static const char other[] =
+        ENTRY("ld.param.u64 %d1, [p]; mov.u32 %r1, 4712; st.global.u32 [%d1], %r1;");
+    char link[600];
+    clear_cache();
+    check_counted(device_load(counted));
+    ck_assert_int_eq(cached_objects(), 1);
+    find_link(last_object, link, sizeof link);
+    unlink(last_object); /* the only object is the other's */
+    ck_assert_uint_eq(stored_by(device_load(other)), 4712);
+    ck_assert_int_eq(cached_objects(), 1);
+    unlink(link);
+    ck_assert_int_eq(symlink(last_object, link), 0);
+    ck_assert_uint_eq(stored_by(device_load(counted)), 4712);
+    unlink(link); /* and one that is lost is written again */
+    check_counted(device_load(counted));
+    ck_assert_int_eq(access(link, F_OK), 0);
 }
 END_TEST
 
@@ -405,6 +448,7 @@ int main(void)
     tcase_add_test(t, names_may_be_words_of_c);
     tcase_add_test(t, the_text_need_not_end_in_a_zero);
     tcase_add_test(t, a_second_load_starts_no_compiler);
+    tcase_add_test(t, a_second_load_translates_nothing);
     tcase_add_test(t, a_compiler_that_fails_is_heard);
     tcase_add_test(t, a_spoilt_cache_file_is_built_again);
     tcase_add_test(t, an_unusable_cache_folder_is_named);
