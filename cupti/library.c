@@ -27,10 +27,10 @@ static void *open_there(void)
     return handle;
 }
 
-static void *open_any(struct err *err, const char *path, int major)
+static void *bring(struct err *err, const char *path, int major)
 {
-    void *handle = open_there();
-    if (!handle && path && *path) {
+    void *handle = NULL;
+    if (path && *path) {
         handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!handle)
             err_set(err, -ENOENT, "DMI_CUPTI=%s cannot be loaded", path);
@@ -47,7 +47,7 @@ static void *open_any(struct err *err, const char *path, int major)
 }
 
 /* All those without which there is no tracer. */
-static bool find_functions(void *handle, struct library *l)
+static bool find_functions(void *handle, library_lookup *lookup, struct library *l)
 {
     const struct {
         void *to;
@@ -66,7 +66,7 @@ static bool find_functions(void *handle, struct library *l)
         { &l->set_attribute, "cuptiActivitySetAttribute", true },
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *function = dlsym(handle, functions[i].name);
+        void *function = lookup(handle, functions[i].name);
         if (!function && !functions[i].optional)
             return false;
         memcpy(functions[i].to, &function, sizeof function);
@@ -74,16 +74,18 @@ static bool find_functions(void *handle, struct library *l)
     return true;
 }
 
-int library_find(struct err *err, struct library *library, const char *path, int major)
+int library_find(struct err *err, struct library *library, library_lookup *lookup, const char *path,
+                 int major)
 {
     struct link_map *map;
-    void *handle = open_any(err, path, major);
-    *library = (struct library){ 0 };
+    void *handle = open_there();
+    *library = (struct library){ .brought = !handle };
+    handle = handle ? handle : bring(err, path, major);
     if (!handle)
         return -ENOENT;
     if (!dlinfo(handle, RTLD_DI_LINKMAP, &map))
         snprintf(library->path, sizeof library->path, "%s", map->l_name);
-    if (find_functions(handle, library))
+    if (find_functions(handle, lookup, library))
         return 0; /* the handle stays: a library that calls back is never closed */
     err_set(err, -ENOENT, "%s lacks functions of CUPTI's activity API", library->path);
     return -ENOENT;

@@ -8,6 +8,7 @@
 
 #include "core/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,10 +20,15 @@ typedef void library_request(uint8_t **buffer, size_t *n_bytes, size_t *most_rec
 typedef void library_complete(void *context, uint32_t stream, uint8_t *buffer, size_t n_bytes,
                               size_t n_valid);
 
+typedef int library_register(library_request *request, library_complete *complete);
+
+/* As dlsym(). */
+typedef void *library_lookup(void *handle, const char *name);
+
 /* Each returns a CUptiResult. */
 struct library {
     int (*get_version)(uint32_t *version);
-    int (*register_callbacks)(library_request *request, library_complete *complete);
+    library_register *register_callbacks;
     int (*enable)(int kind);
     int (*disable)(int kind);
     int (*flush_all)(uint32_t flag); /* 1: forced */
@@ -35,13 +41,15 @@ struct library {
     int (*set_attribute)(int attribute, size_t *n_bytes, void *value);
 
     char path[256]; /* where it was found */
+    bool brought;   /* the process did not have it */
 };
 
 /**
  * library_find() - one that the process has already, else @path, else libcupti.so of CUDA @major or of the one below it
- * @path: NULL or "": none is named. Never calls into it: some versions crash before the driver is there.
+ * @lookup: finds its functions. @path: NULL or "": none is named. Never calls into it: some versions crash before the driver is there.
  * Return: 0, -ENOENT with a sentence in @err.
  */
-int library_find(struct err *err, struct library *library, const char *path, int major);
+int library_find(struct err *err, struct library *library, library_lookup *lookup, const char *path,
+                 int major);
 
 #endif

@@ -74,6 +74,14 @@ bool pool_fill(uint8_t *buffer, size_t n_valid)
     return s;
 }
 
+bool pool_owns(const uint8_t *buffer)
+{
+    pthread_mutex_lock(&pool.lock);
+    bool owns = find(buffer);
+    pthread_mutex_unlock(&pool.lock);
+    return owns;
+}
+
 bool pool_next(struct pool_full *full)
 {
     struct slot *first = NULL;

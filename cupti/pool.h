@@ -27,6 +27,9 @@ uint8_t *pool_take(size_t *n_bytes);
 /* CUPTI is done with @buffer. Return: false: it is none of the pool's. */
 bool pool_fill(uint8_t *buffer, size_t n_valid);
 
+/* Is the buffer the pool's? */
+bool pool_owns(const uint8_t *buffer);
+
 /* The buffer that came back first, to be given back by pool_give(). Return: false: there is none. */
 bool pool_next(struct pool_full *full);
 void pool_give(uint8_t *buffer);

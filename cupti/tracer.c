@@ -8,11 +8,14 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <time.h>
 
 #define FORCED         1u           /* CUPTI_ACTIVITY_FLAG_FLUSH_FORCED */
 #define DEVICE_BYTES   0            /* CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE */
 #define DEVICE_BUFFERS 2            /* CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT */
 #define MOST_DEVICE    (256u << 20) /* bytes of device memory a context for records */
+#define PAUSE_NS       100000       /* between looks at a call that is under way, */
+#define MOST_PAUSES    10000        /* and so many of them: a second */
 
 /* Kinds that are asked for. */
 static const int kinds[] = { LAYOUTS_KERNEL, LAYOUTS_COPY, LAYOUTS_SET, LAYOUTS_COPY_PEER };
@@ -22,15 +25,30 @@ static struct {
     struct library library;
     uint32_t version;
     int state; /* enum state; atomic */
+    int busy;  /* 1: a thread of ours is in a call of CUPTI's, for the tracer; atomic */
     struct tracer_counts counts;
+
+    /* the other user's; atomic */
+    library_request *asked; /* in the place of the pool; NULL: the pool is asked */
+    library_complete *given;
 } tracer;
 
-enum state { TRACER_NEW = 0, TRACER_RUNS = 1, TRACER_OVER = 2 };
+enum state { TRACER_NEW = 0, TRACER_RUNS = 1, TRACER_OVER = 2, TRACER_LENT = 3 };
+
+static bool is_in(enum state state)
+{
+    return atomic_load_acquire(&tracer.state) == (int)state; /* of whoever changed it */
+}
 
 /* ------------------------------------------------------------------------- CUPTI's threads */
 
 static void request(uint8_t **buffer, size_t *n_bytes, size_t *most_records)
 {
+    library_request *asked = atomic_load_acquire(&tracer.asked); /* of tracer_route() */
+    if (asked) {
+        asked(buffer, n_bytes, most_records);
+        return;
+    }
     *buffer = pool_take(n_bytes);
     *most_records = 0; /* as many as it holds */
 }
@@ -38,7 +56,12 @@ static void request(uint8_t **buffer, size_t *n_bytes, size_t *most_records)
 static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t n_bytes,
                      size_t n_valid)
 {
-    (void)context, (void)stream;
+    if (!pool_owns(buffer)) { /* it may have been out when CUPTI changed hands */
+        library_complete *given = atomic_load_acquire(&tracer.given); /* of tracer_route() */
+        if (given)
+            given(context, stream, buffer, n_bytes, n_valid);
+        return;
+    }
     if (n_bytes) /* none: the reserve, given again, which its first owner still writes */
         pool_fill(buffer, n_valid < n_bytes ? n_valid : n_bytes);
 }
@@ -84,19 +107,37 @@ static int ask(struct err *err)
     return r ? err_set(err, -ENOTSUP, "%s records no kernels here (error %d)", l->path, r) : 0;
 }
 
-int tracer_start(struct err *err, const char *path, int major)
+int tracer_start(struct err *err, library_lookup *lookup, const char *path, int major)
 {
-    if (atomic_load_relaxed(&tracer.state) != TRACER_NEW)
+    if (!is_in(TRACER_NEW))
         return err_set(err, -EBUSY, "it was started before");
-    int r = library_find(err, &tracer.library, path, major);
+    int r = library_find(err, &tracer.library, lookup, path, major);
     r = r ? r : ask(err);
-    atomic_store_release(&tracer.state, r ? TRACER_OVER : TRACER_RUNS); /* to tracer_runs() */
+    atomic_store_release(&tracer.state, r ? TRACER_OVER : TRACER_RUNS); /* to is_in() */
     return r;
 }
 
 bool tracer_runs(void)
 {
-    return atomic_load_acquire(&tracer.state) == TRACER_RUNS; /* of tracer_start() */
+    return is_in(TRACER_RUNS);
+}
+
+bool tracer_is_new(void)
+{
+    return is_in(TRACER_NEW);
+}
+
+bool tracer_brought(void)
+{
+    return !is_in(TRACER_NEW) && tracer.library.brought;
+}
+
+bool tracer_has_kind(int kind)
+{
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (kinds[i] == kind)
+            return true;
+    return false;
 }
 
 const char *tracer_path(void)
@@ -119,10 +160,29 @@ bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *c
 
 /* ------------------------------------------------------------------------- records */
 
+/* A thread of ours is about to call CUPTI for the tracer. Return: false: it may not. leave() follows a true. */
+static bool enter(void)
+{
+    __atomic_store_n(
+        &tracer.busy, 1,
+        __ATOMIC_SEQ_CST); /* before the look: tracer_lend() does it the other way round */
+    if (__atomic_load_n(&tracer.state, __ATOMIC_SEQ_CST) == TRACER_RUNS)
+        return true;
+    atomic_store_release(&tracer.busy, 0);
+    return false;
+}
+
+static void leave(void)
+{
+    atomic_store_release(&tracer.busy, 0); /* to wait_for_call() */
+}
+
 void tracer_flush(bool forced)
 {
-    if (tracer_runs())
-        tracer.library.flush_all(forced ? FORCED : 0);
+    if (!enter())
+        return;
+    tracer.library.flush_all(forced ? FORCED : 0);
+    leave();
 }
 
 void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void *ctx)
@@ -134,17 +194,80 @@ void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void 
                      &tracer.counts.walk, fn, ctx);
         pool_give(full.buffer);
     }
-    if (tracer_runs() && tracer.library.dropped && !tracer.library.dropped(NULL, 0, &dropped))
+    if (!enter())
+        return;
+    if (tracer.library.dropped && !tracer.library.dropped(NULL, 0, &dropped))
         tracer.counts.dropped += dropped;
+    leave();
+}
+
+static void disable(void)
+{
+    for (size_t i = 0; i < N_KINDS; i++)
+        tracer.library.disable(kinds[i]);
 }
 
 void tracer_stop(void)
 {
-    if (!tracer_runs())
+    if (is_in(TRACER_NEW))
         return;
-    for (size_t i = 0; i < N_KINDS; i++)
-        tracer.library.disable(kinds[i]);
-    atomic_store_release(&tracer.state, TRACER_OVER); /* to tracer_runs() */
+    if (is_in(TRACER_RUNS)) /* else kinds are another user's */
+        disable();
+    atomic_store_release(&tracer.state, TRACER_OVER); /* to is_in() */
+}
+
+/* ------------------------------------------------------------------------- another user */
+
+/* Not for ever: CUPTI may wait for the caller. */
+static void wait_for_call(void)
+{
+    for (int i = 0; atomic_load_acquire(&tracer.busy) && i < MOST_PAUSES; i++) /* of leave() */
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+}
+
+bool tracer_lend(void)
+{
+    int runs = TRACER_RUNS;
+    if (!__atomic_compare_exchange_n(&tracer.state, &runs, TRACER_LENT, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
+        return false;
+    wait_for_call();
+    tracer.library.flush_all(FORCED);
+    disable();
+    return true;
+}
+
+bool tracer_lent(void)
+{
+    return is_in(TRACER_LENT);
+}
+
+void tracer_route(const struct tracer_user *user)
+{
+    if (is_in(TRACER_RUNS))
+        return;
+    atomic_store_release(&tracer.given, user->complete); /* to complete() */
+    atomic_store_release(&tracer.asked, user->request);  /* to request() */
+}
+
+int tracer_register(library_register *real)
+{
+    return real(request, complete);
+}
+
+void tracer_flush_user(void)
+{
+    if (is_in(TRACER_LENT) && atomic_load_relaxed(&tracer.given))
+        tracer.library.flush_all(FORCED);
+}
+
+int tracer_take_back(void)
+{
+    atomic_store_release(&tracer.asked, (library_request *)NULL); /* to request() */
+    int r = tracer.library.register_callbacks(request, complete);
+    r = r ? r : enable();
+    atomic_store_release(&tracer.state, r ? TRACER_OVER : TRACER_RUNS); /* to is_in() */
+    return r;
 }
 
 struct tracer_counts tracer_counts(void)
@@ -156,5 +279,6 @@ void tracer_reset(void)
 {
     if (tracer.state != TRACER_NEW)
         tracer.state = TRACER_OVER;
+    tracer.busy = 0;
     pool_reset();
 }

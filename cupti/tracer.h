@@ -8,6 +8,7 @@
 #define CUPTI_TRACER_H
 
 #include "core/err.h"
+#include "cupti/library.h"
 #include "cupti/records.h"
 
 #include <stdbool.h>
@@ -21,13 +22,22 @@ struct tracer_counts {
 
 /**
  * tracer_start() - find libcupti and let it record
- * @path, @major: as library_find(). Thread: the one whose cuInit has returned. Return: 0, or below 0 with a sentence in @err: nothing
+ * @lookup, @path, @major: as library_find(). Thread: the one whose cuInit has returned. Return: 0, or below 0 with a sentence in @err: nothing
  * is recorded.
  */
-int tracer_start(struct err *err, const char *path, int major);
+int tracer_start(struct err *err, library_lookup *lookup, const char *path, int major);
 
-/* Was it started, and not stopped? Thread: any. */
+/* Was it started, and neither stopped nor lent? Thread: any. */
 bool tracer_runs(void);
+
+/* Was no start of it tried? Thread: any. */
+bool tracer_is_new(void);
+
+/* Did the process have no libcupti before the tracer? Thread: any. */
+bool tracer_brought(void);
+
+/* Does the tracer ask CUPTI for records of this kind? */
+bool tracer_has_kind(int kind);
 
 /* Where the library was found; "". */
 const char *tracer_path(void);
@@ -44,6 +54,33 @@ void tracer_flush(bool forced);
 
 /* Hands the records that came back to @fn, buffer by buffer. Thread: one of ours. */
 void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void *ctx);
+
+/* Another user of CUPTI in this process: whom CUPTI asks for buffers, and to whom it gives those back that are not the tracer's. */
+struct tracer_user {
+    library_request *request;
+    library_complete *complete;
+};
+
+/**
+ * tracer_lend() - what CUPTI has recorded for the tracer comes back, and it records nothing for the tracer any more
+ * Thread: any; lend.c's lock. Return: false: the tracer does not run.
+ */
+bool tracer_lend(void);
+
+/* Is CUPTI lent? Thread: any. */
+bool tracer_lent(void);
+
+/* CUPTI's buffers are @user's from here on, whoever registered; zeroed: nobody else's. Nothing changes while the tracer runs. Thread: lend.c's lock. */
+void tracer_route(const struct tracer_user *user);
+
+/* Registers the tracer's callbacks, which hand on, by CUPTI's @real. Thread: the other user's. Return: CUPTI's result. */
+int tracer_register(library_register *real);
+
+/* CUPTI gives the other user what it still has. Calls that user's callbacks. Thread: one of ours. */
+void tracer_flush_user(void);
+
+/* CUPTI records for the tracer again. While it is lent. Thread: one of ours, with lend.c's lock. Return: 0; CUPTI's error: the tracer has stopped. */
+int tracer_take_back(void);
 
 /* Nothing further is recorded; what is under way may still come. Thread: one of ours. */
 void tracer_stop(void);

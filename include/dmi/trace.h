@@ -81,6 +81,7 @@ enum dmi_mark_kind {
         12, /* what ran in steps was stored on demand; text: A:B, numbers from A to before B; value: steps that were asked for and were not in memory any more */
     DMI_MARK_RING =
         13, /* value records that are in sums alone went from memory unasked; text: A:B, the steps that are there */
+    DMI_MARK_LENT = 14, /* value 1: another user has CUPTI from here on; 0: it is back */
 };
 
 /* 6.5. An entry of a MARKS chunk. */

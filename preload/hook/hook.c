@@ -2,6 +2,7 @@
 #include "preload/hook/hook.h"
 
 #include "preload/base/driver.h"
+#include "preload/hook/cupti.h"
 #include "preload/hook/wrapper.h"
 
 #include <dlfcn.h>
@@ -89,6 +90,8 @@ __attribute__((visibility("hidden"))) bool dlsym_route(void *handle, const char 
 bool dlsym_route(void *handle, const char *name, void **answer)
 {
     driver_real_dlsym(NULL, NULL); /* fills the pointer that dlsym.S jumps through */
+    if (name && !strncmp(name, "cupti", strlen("cupti")))
+        return cupti_route(handle, name, answer);
     const struct hook *hook = name ? hook_named(name) : NULL;
     if (!hook)
         return hook_wants_nvtx && name && handle != RTLD_DEFAULT && handle != RTLD_NEXT &&

@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "cupti/lend.h"
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
@@ -64,6 +65,11 @@ void activity_want(enum activity_tier tier)
         keep_expect();
 }
 
+bool activity_wanted(void)
+{
+    return activity.tier != ACTIVITY_NONE;
+}
+
 const char *activity_tier(void)
 {
     static const char *const names[] = { "steps", "kernels", "full" };
@@ -80,8 +86,10 @@ static int cuda_major(void)
 
 static int start(struct err *err)
 {
+    if (lend_came_first(err))
+        return -EBUSY;
     activity.join = join_new();
-    return activity.join ? tracer_start(err, getenv(VARIABLE), cuda_major())
+    return activity.join ? tracer_start(err, driver_real_dlsym, getenv(VARIABLE), cuda_major())
                          : err_set(err, -ENOMEM, "no memory");
 }
 
@@ -188,6 +196,22 @@ static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark
         give_up("CUPTI's records have another layout than their version says", mark);
     else if (c->walk.n >= FEW && c->walk.n_no_time * 100 >= c->walk.n)
         give_up("one in a hundred of CUPTI's records has no times", mark);
+}
+
+/* What runs while CUPTI is lent has no records, and launches are counted all the same. */
+static void look_at_others(activity_mark *mark)
+{
+    struct err why = { 0 };
+    enum lend_news news = lend_round(&why);
+    if (news == LEND_OVER)
+        give_up(why.msg, mark);
+    if (news != LEND_LENT && news != LEND_BACK)
+        return;
+    bool lent = news == LEND_LENT;
+    activity.n_doubts++;
+    log_line("trace: CUPTI is %s",
+             lent ? "lent to another profiler of this process" : "back, and records come again");
+    mark(DMI_MARK_LENT, lent, "");
 }
 
 /* ------------------------------------------------------------------------- rounds */
@@ -300,6 +324,7 @@ void activity_round(const struct trace_clock *clock, bool second, activity_mark 
         return;
     uint64_t now = clock_mono_ns();
     activity.second |= second;
+    look_at_others(mark);
     if (now - activity.flush_ns >= FLUSH_NS) {
         activity.flush_ns = now;
         tracer_flush(false);
@@ -392,5 +417,6 @@ void activity_reset(void)
     activity = (struct activity){ .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
     keep_reset();
     lanes_reset();
+    lend_reset();
     tracer_reset();
 }

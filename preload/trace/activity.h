@@ -32,6 +32,9 @@ void activity_want(enum activity_tier tier);
 /* The name of the tier. Thread: any. */
 const char *activity_tier(void);
 
+/* Does the tier use CUPTI? Thread: any. */
+bool activity_wanted(void);
+
 /* CUPTI is looked for and records from here on, if a tier asks for it: once, when cuInit has succeeded. Thread: the one that called that. */
 void activity_start(void);
 

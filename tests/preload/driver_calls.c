@@ -509,6 +509,17 @@ static int range(const char *op, char **w)
                                       : begin(w[1]);
 }
 
+/* cupti load PATH: another user of CUPTI's, built of cupti_user.c; cupti OP [ARGUMENT]: what it is to do */
+static int cupti(char **w)
+{
+    static int (*user)(const char *, const char *);
+    void *lib = strcmp(w[1], "load") ? NULL : dlopen(w[2], RTLD_NOW | RTLD_LOCAL);
+    if (lib)
+        *(void **)&user = dlsym(lib, "cupti_user");
+    errno = 4242;
+    return lib ? 0 : user ? user(w[1], w[2]) : -1;
+}
+
 static int dmi_end(void)
 {
     int (*end)(void) = dlsym(RTLD_DEFAULT, "dmi_step_end");
@@ -806,6 +817,8 @@ static int dmi_line(const char *op, char **w)
         return dmi_end();
     if (!strncmp(op, "range", 5))
         return range(op, w);
+    if (!strcmp(op, "cupti"))
+        return cupti(w);
     if (!strcmp(op, "overlaps"))
         return overlapping_range(w);
     if (!strcmp(op, "flush"))

@@ -138,6 +138,7 @@ static void say_ran(struct report *report, const struct trace_run *t, const stru
 {
     if (*t->alone)
         report_line(report, "  steps alone: %s", t->alone);
+    runs_say_lent(report, t);
     if (!t->has_ran && !n->stored && !n->busy)
         return;
     report_line(report,

@@ -189,6 +189,7 @@ static const char *word_of_mark(uint32_t kind)
         [DMI_MARK_RAN_SUMMED] = "records of kernels are in sums alone",
         [DMI_MARK_KEPT] = "kernels of steps were kept",
         [DMI_MARK_RING] = "kernels went from memory unasked",
+        [DMI_MARK_LENT] = "CUPTI changes hands",
     };
     return kind < sizeof words / sizeof *words && words[kind] ? words[kind] : "an unknown mark";
 }

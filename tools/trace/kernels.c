@@ -185,6 +185,8 @@ static void print(struct report *report, struct kernels_sums *a, const struct tr
     report_member(report, "unknown", value_u64(a->n_unknown));
     if (*t->alone)
         report_line(report, "steps alone were traced: %s", t->alone);
+    runs_say_lent(report, t);
+    report_member(report, "lent", value_u64(t->n_lent));
     if (!a->n && !*t->alone)
         report_line(report, "nothing ran, or it was not asked for: dmi-run --trace stores it");
     put_table(report, a);

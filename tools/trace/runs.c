@@ -5,10 +5,10 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "policy/number.h"
-#include "tools/common/report.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +40,15 @@ static void take_kept(struct trace_run *t, const struct reader_mark *mark)
     t->kept[t->n_kept++] = kept;
 }
 
+/* CUPTI changes hands at @at_ns. */
+static void take_hands(struct trace_run *t, bool lent, uint64_t at_ns)
+{
+    if (t->lent_since_ns)
+        t->lent_ns += at_ns > t->lent_since_ns ? at_ns - t->lent_since_ns : 0;
+    t->n_lent += lent;
+    t->lent_since_ns = lent ? at_ns : 0;
+}
+
 static void take_mark(void *ctx, const struct reader_mark *mark)
 {
     struct trace_run *t = ctx;
@@ -50,6 +59,7 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
     case DMI_MARK_ENDED:
         t->n_ended = value;
         t->has_ended = true;
+        take_hands(t, false, mark->at.time_ns);
         break;
     case DMI_MARK_RAN:
         t->n_ran = value;
@@ -66,6 +76,7 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
     case DMI_MARK_STEPS_ALONE:
         snprintf(t->alone, sizeof t->alone, "%.*s", (int)mark->at.text_bytes, mark->text);
         break;
+    case DMI_MARK_LENT: take_hands(t, value, mark->at.time_ns); break;
     case DMI_MARK_CLOCK_SET:
         t->clock_set_ns += mark->at.value;
         t->n_clock_sets++;
@@ -142,6 +153,16 @@ int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx
     for (size_t i = 0; !r && i < run->n_runs; i++)
         r = runs_each(run->ranks[i].path, fn, ctx);
     return r;
+}
+
+void runs_say_lent(struct report *report, const struct trace_run *t)
+{
+    if (t->n_lent)
+        report_line(report,
+                    "  CUPTI was lent to another profiler %" PRIu64
+                    " times, for %.3f s%s: what ran then is not there",
+                    t->n_lent, (double)t->lent_ns / 1e9,
+                    t->lent_since_ns ? ", and did not come back" : "");
 }
 
 const char *runs_reason(const struct dmi_step_times *at)

@@ -4,6 +4,7 @@
 #define TOOLS_TRACE_RUNS_H
 
 #include "storage/reader/reader.h"
+#include "tools/common/report.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,8 +49,10 @@ struct trace_run {
     uint64_t n_ring_gone;   /* of those before, so many records had gone unasked */
     char alone
         [160]; /* why steps alone were traced; "": they were not, or nothing else was asked for */
-    size_t n_damage; /* findings of the reader */
-    bool failed;     /* no memory */
+    uint64_t n_lent, lent_ns; /* how often another user had CUPTI, and for how long */
+    uint64_t lent_since_ns;   /* 0: it is back */
+    size_t n_damage;          /* findings of the reader */
+    bool failed;              /* no memory */
 };
 
 /**
@@ -64,6 +67,9 @@ bool runs_read_steps(const char *text, struct runs_steps *out);
 
 /* Those that were kept in the run, which stays: none, where none was. */
 struct runs_steps runs_kept(const struct trace_run *run);
+
+/* A line, where another user had CUPTI for a while: what is missing is what ran then. Text only. */
+void runs_say_lent(struct report *report, const struct trace_run *run);
 
 /* Are all steps asked for? */
 bool runs_all_asked(const struct runs_steps *steps);

@@ -5,7 +5,8 @@
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
- * has it: error 39. It never pretends to be NVIDIA's: standin_cupti() says so.
+ * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted. A new registration gets the buffer that
+ * was out under the one before, as with CUPTI before 13.3. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
 #include "../activity.h"
 
@@ -50,7 +51,9 @@ static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
     uint64_t drop, no_time;
-    bool late, taken;
+    bool late, taken, alone;
+    uint64_t (*clock)(void); /* NULL: CLOCK_REALTIME */
+    int n_subscribers;
     uint64_t kinds; /* bit K: records of kind K are wanted */
     CUpti_BuffersCallbackRequestFunc request;
     CUpti_BuffersCallbackCompleteFunc complete;
@@ -77,6 +80,7 @@ static void read_word(const char *word)
         cupti.no_time = strtoull(word + 8, NULL, 10);
     cupti.late |= !strcmp(word, "late");
     cupti.taken |= !strcmp(word, "taken");
+    cupti.alone |= !strcmp(word, "alone");
 }
 
 static void read_environment(void)
@@ -221,6 +225,10 @@ static void observe(const struct activity *activity)
     if (cupti.kinds & 1ull << a.kind) {
         uint64_t number = ++cupti.n_records;
 
+        if (cupti.clock) {
+            a.end_ns = cupti.clock();
+            a.begin_ns = a.end_ns - (activity->end_ns - activity->begin_ns);
+        }
         if (cupti.no_time && number % cupti.no_time == 0)
             a.begin_ns = a.end_ns = 0;
         size_t n = put(&a, record);
@@ -271,6 +279,66 @@ EXPORTED CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
     cupti.kinds &= ~(1ull << kind);
     pthread_mutex_unlock(&cupti.lock);
     return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock)
+{
+    pthread_mutex_lock(&cupti.lock);
+    cupti.clock = clock;
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+/* What is in a buffer is lost, and nobody is registered. */
+EXPORTED CUptiResult cuptiFinalize(void)
+{
+    pthread_mutex_lock(&cupti.lock);
+    cupti.kinds = 0;
+    cupti.request = NULL;
+    cupti.complete = NULL;
+    cupti.buffer = NULL;
+    cupti.size = cupti.used = 0;
+    cupti.clock = NULL;
+    cupti.n_subscribers = 0;
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+/* One at a time, that is never called. */
+EXPORTED CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback,
+                                    void *user)
+{
+    CUptiResult r = CUPTI_SUCCESS;
+
+    (void)callback, (void)user;
+    pthread_once(&once, read_environment);
+    pthread_mutex_lock(&cupti.lock);
+    if (cupti.n_subscribers || (cupti.alone && cupti.kinds))
+        r = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    else
+        *subscriber = (void *)&cupti.n_subscribers;
+    cupti.n_subscribers += !r;
+    pthread_mutex_unlock(&cupti.lock);
+    return r;
+}
+
+EXPORTED CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber,
+                                       CUpti_CallbackFunc callback, void *user,
+                                       CUpti_SubscriberParams *parameters)
+{
+    (void)parameters;
+    return cuptiSubscribe(subscriber, callback, user);
+}
+
+EXPORTED CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber)
+{
+    pthread_mutex_lock(&cupti.lock);
+    CUptiResult r = (void *)subscriber == &cupti.n_subscribers && cupti.n_subscribers
+                        ? CUPTI_SUCCESS
+                        : CUPTI_ERROR_INVALID_PARAMETER;
+    cupti.n_subscribers -= !r;
+    pthread_mutex_unlock(&cupti.lock);
+    return r;
 }
 
 EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Other users of CUPTI in this process, as torch.profiler is one: CUPTI has one registration a process before CUDA 13.3. Who registers gets CUPTI lent: what it
+ * has for the tracer comes back first, and nothing of the tracer's comes into the other user's buffers. When that user's last
+ * kind is disabled, or it ends CUPTI, the collector takes CUPTI back a moment later. Calls of another user's go through, with CUPTI's own result and errno;
+ * where the tracer does not run, nothing else happens. Thread: the other user's, where nothing else is said.
+ */
+#ifndef CUPTI_LEND_H
+#define CUPTI_LEND_H
+
+#include "core/err.h"
+#include "cupti/library.h"
+
+#include <stdbool.h>
+
+/* By these calls it is seen: preload/hook/cupti.c stands before them. */
+#define LEND_CALLS(X)                                                                              \
+    X(cuptiActivityRegisterCallbacks)                                                              \
+    X(cuptiActivityEnable)                                                                         \
+    X(cuptiActivityDisable)                                                                        \
+    X(cuptiActivityRegisterTimestampCallback)                                                      \
+    X(cuptiSubscribe)                                                                              \
+    X(cuptiSubscribe_v2)                                                                           \
+    X(cuptiUnsubscribe)                                                                            \
+    X(cuptiFinalize)
+
+/* Each calls @real, CUPTI's function, and returns its result. */
+int lend_register(library_register *real, library_request *request, library_complete *complete);
+int lend_enable(int (*real)(int kind), int kind);
+int lend_disable(int (*real)(int kind), int kind);
+int lend_clock(int (*real)(void *clock), void *clock);
+int lend_finalize(int (*real)(void));
+
+/* A subscriber was refused, as there may be one user. Return: whether it is to be tried again, now that CUPTI is lent. */
+bool lend_for_subscriber(void);
+
+/* A subscriber has ended. */
+void lend_subscriber_ended(void);
+
+/* Is there another user that came before the tracer? Then @err has a sentence. Thread: the one that starts the tracer. */
+bool lend_came_first(struct err *err);
+
+enum lend_news {
+    LEND_NOTHING,
+    LEND_LENT, /* it was lent since */
+    LEND_BACK, /* it was taken back: records come again */
+    LEND_OVER, /* it cannot be taken back: @err has a sentence */
+};
+
+/* What is new, one thing at a time; takes CUPTI back where that is due. Calls the other user's callbacks. Thread: the collector. */
+enum lend_news lend_round(struct err *err);
+
+/* After fork, in the child. */
+void lend_reset(void);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUPTI's functions by which another user of it is seen (cupti/lend.h): exported, and given by dlsym(). Where no tier of the trace uses CUPTI they
+ * only go on to CUPTI's own.
+ */
+#include "preload/hook/cupti.h"
+
+#include "core/atomic.h"
+#include "cupti/lend.h"
+#include "cupti/tracer.h"
+#include "preload/base/driver.h"
+#include "preload/hook/wrapper.h"
+#include "preload/lifecycle.h"
+#include "preload/trace/activity.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY       "libcupti.so"
+#define NOT_THERE     15 /* CUPTI_ERROR_NOT_INITIALIZED */
+#define DECLARE(name) name##_fn name;
+#define PLACE(name)   name##_fn *name;
+
+typedef library_register cuptiActivityRegisterCallbacks_fn;
+typedef int cuptiActivityEnable_fn(int kind);
+typedef int cuptiActivityDisable_fn(int kind);
+typedef int cuptiActivityRegisterTimestampCallback_fn(void *clock);
+typedef int cuptiSubscribe_fn(void **subscriber, void *callback, void *user);
+typedef int cuptiSubscribe_v2_fn(void **subscriber, void *callback, void *user, void *parameters);
+typedef int cuptiUnsubscribe_fn(void *subscriber);
+typedef int cuptiFinalize_fn(void);
+
+#pragma GCC visibility push(default)
+LEND_CALLS(DECLARE)
+#pragma GCC visibility pop
+
+/* CUPTI's own, of the first copy that is found; they stay. */
+static struct {
+    LEND_CALLS(PLACE)
+} real;
+
+static const struct call {
+    const char *name;
+    void *wrapper;
+    void **real;
+} calls[] = {
+#define CALL(name) { #name, (void *)name, (void **)&real.name },
+    LEND_CALLS(CALL)
+#undef CALL
+};
+
+/* ------------------------------------------------------------------------- CUPTI's own */
+
+struct search {
+    const char *name;
+    void *found;
+};
+
+static int look_into(struct dl_phdr_info *object, size_t n_bytes, void *ctx)
+{
+    struct search *s = ctx;
+    const char *slash = strrchr(object->dlpi_name, '/');
+    (void)n_bytes;
+    if (strncmp(slash ? slash + 1 : object->dlpi_name, LIBRARY, strlen(LIBRARY)))
+        return 0;
+    void *handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    s->found = handle ? driver_real_dlsym(handle, s->name) : NULL;
+    return s->found != NULL; /* the reference stays: pointers must not dangle */
+}
+
+/* In the scope after ours, else in a libcupti that the process has. NULL: there is none. errno stays. */
+static void *real_of(const struct call *call)
+{
+    struct search s = { call->name, atomic_load_relaxed(call->real) };
+    int saved = errno;
+    if (s.found)
+        return s.found;
+    s.found = driver_real_dlsym(RTLD_NEXT, call->name);
+    if (!s.found)
+        dl_iterate_phdr(look_into, &s);
+    if (!s.found)
+        dlerror(); /* of ours */
+    else
+        atomic_store_relaxed(call->real, s.found);
+    errno = saved;
+    return s.found;
+}
+
+/* As real_of(), but for a program that sees no libcupti but what the tracer brought. */
+static bool is_there(const struct call *call)
+{
+    return driver_real_dlsym(RTLD_NEXT, call->name) || (real_of(call) && !tracer_brought());
+}
+
+static const struct call *call_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (!strcmp(name, calls[i].name))
+            return &calls[i];
+    return NULL;
+}
+
+bool cupti_route(void *handle, const char *name, void **answer)
+{
+    const struct call *call = call_named(name);
+    if (!call)
+        return false;
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
+        if (is_there(call))
+            return false;
+        *answer = driver_real_dlsym(RTLD_NEXT, name); /* nothing, for dlerror() to say */
+        return true;
+    }
+    void *found = driver_real_dlsym(handle, name);
+    bool whole = found == call->wrapper; /* by a handle of the global scope */
+    if (!found || (whole && is_there(call)))
+        return false;
+    *answer = found == real_of(call) ? call->wrapper : whole ? NULL : found;
+    return true;
+}
+
+/* ------------------------------------------------------------------------- wrappers */
+
+/* CUPTI's function in a wrapper. */
+#define CUPTI(name)                                                                                \
+    ({                                                                                             \
+        name##_fn *_fn = (name##_fn *)real_of(&calls[CALL_##name]);                                \
+        if (!_fn)                                                                                  \
+            return NOT_THERE;                                                                      \
+        _fn;                                                                                       \
+    })
+
+enum {
+#define NUMBER(name) CALL_##name,
+    LEND_CALLS(NUMBER)
+#undef NUMBER
+};
+
+/* May the tracer use CUPTI in this process? errno stays. */
+static bool lends(void)
+{
+    const char *tier = getenv("DMI_TRACE");
+    if (!tier || !*tier)
+        return false;
+    int saved = errno;
+    lifecycle_read_spec(); /* or nothing knows what is wanted */
+    errno = saved;
+    return activity_wanted();
+}
+
+int cuptiActivityRegisterCallbacks(library_request *request, library_complete *complete)
+{
+    library_register *fn = CUPTI(cuptiActivityRegisterCallbacks);
+    return lends() ? lend_register(fn, request, complete) : fn(request, complete);
+}
+
+int cuptiActivityEnable(int kind)
+{
+    cuptiActivityEnable_fn *fn = CUPTI(cuptiActivityEnable);
+    return lends() ? lend_enable(fn, kind) : fn(kind);
+}
+
+int cuptiActivityDisable(int kind)
+{
+    cuptiActivityDisable_fn *fn = CUPTI(cuptiActivityDisable);
+    return lends() ? lend_disable(fn, kind) : fn(kind);
+}
+
+int cuptiActivityRegisterTimestampCallback(void *clock)
+{
+    cuptiActivityRegisterTimestampCallback_fn *fn = CUPTI(cuptiActivityRegisterTimestampCallback);
+    return lends() ? lend_clock(fn, clock) : fn(clock);
+}
+
+int cuptiSubscribe(void **subscriber, void *callback, void *user)
+{
+    cuptiSubscribe_fn *fn = CUPTI(cuptiSubscribe);
+    int r = fn(subscriber, callback, user);
+    return r == LIBRARY_TAKEN && lends() && lend_for_subscriber() ? fn(subscriber, callback, user)
+                                                                  : r;
+}
+
+int cuptiSubscribe_v2(void **subscriber, void *callback, void *user, void *parameters)
+{
+    cuptiSubscribe_v2_fn *fn = CUPTI(cuptiSubscribe_v2);
+    int r = fn(subscriber, callback, user, parameters);
+    return r == LIBRARY_TAKEN && lends() && lend_for_subscriber()
+               ? fn(subscriber, callback, user, parameters)
+               : r;
+}
+
+int cuptiUnsubscribe(void *subscriber)
+{
+    int r = CUPTI(cuptiUnsubscribe)(subscriber);
+    if (!r && lends())
+        lend_subscriber_ended();
+    return r;
+}
+
+int cuptiFinalize(void)
+{
+    cuptiFinalize_fn *fn = CUPTI(cuptiFinalize);
+    return lends() ? lend_finalize(fn) : fn();
+}

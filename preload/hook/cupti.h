@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What dlsym() answers for functions of CUPTI's before which the library stands. */
+#ifndef PRELOAD_HOOK_CUPTI_H
+#define PRELOAD_HOOK_CUPTI_H
+
+#include <stdbool.h>
+
+/*
+ * As dlsym_route(), for names that begin with "cupti": where the process has no libcupti, they find nothing. A function of another copy of CUPTI than the first
+ * that was found is given as it is. Thread: any.
+ */
+bool cupti_route(void *handle, const char *name, void **answer);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cupti_user.c - another user of CUPTI in a program, as a profiler is: driver_calls loads it and passes on what its text says. It knows nothing of DMI.
+ * Built twice: linked against the stand-in for libcupti, and (LOOKED_UP) with functions that it looks up in the library that CUPTI_USER names.
+ *
+ *     register, enable KIND, disable KIND, flush FLAG, clock, subscribe, subscribe2, unsubscribe, finalize: CUPTI's calls
+ *     records: all records that came back so far, a line each, then whether each buffer was its own
+ *     find: whether a program that has no handle finds CUPTI
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda.h>
+#include <cupti_result.h>
+/* after the result codes and cuda.h */
+#include <cupti_activity.h>
+
+#define EXPORT  __attribute__((visibility("default")))
+#define BUFFERS 64
+#define BYTES   65536u
+
+EXPORT int cupti_user(const char *op, const char *argument);
+
+#ifdef LOOKED_UP
+static void *look_up(const char *name)
+{
+    static void *library;
+    if (!library)
+        library = dlopen(getenv("CUPTI_USER"), RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+#define CUPTI(name) ((__typeof__(name) *)look_up(#name))
+#else
+#define CUPTI(name) name
+#endif
+
+static struct {
+    pthread_mutex_t lock;
+    uint8_t *given[BUFFERS], *back[BUFFERS];
+    size_t n_valid[BUFFERS], n_given, n_back;
+    unsigned n_foreign; /* buffers that came back and are not its own */
+    uint64_t now;
+    CUpti_SubscriberHandle subscriber;
+} user = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void request(uint8_t **buffer, size_t *size, size_t *most)
+{
+    pthread_mutex_lock(&user.lock);
+    *buffer = user.n_given < BUFFERS ? calloc(1, BYTES) : NULL;
+    *size = *buffer ? BYTES : 0;
+    *most = 0;
+    if (*buffer)
+        user.given[user.n_given++] = *buffer;
+    pthread_mutex_unlock(&user.lock);
+}
+
+static bool is_own(const uint8_t *buffer)
+{
+    for (size_t i = 0; i < user.n_given; i++)
+        if (user.given[i] == buffer)
+            return true;
+    return false;
+}
+
+static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    (void)context, (void)stream, (void)size;
+    pthread_mutex_lock(&user.lock);
+    if (!is_own(buffer)) {
+        user.n_foreign++;
+    } else if (user.n_back < BUFFERS) {
+        user.back[user.n_back] = buffer;
+        user.n_valid[user.n_back++] = valid;
+    }
+    pthread_mutex_unlock(&user.lock);
+}
+
+static uint64_t tick(void)
+{
+    return __atomic_add_fetch(&user.now, 1000000, __ATOMIC_RELAXED);
+}
+
+static void called(void *data, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *info)
+{
+    (void)data, (void)domain, (void)id, (void)info;
+}
+
+static void print_record(const CUpti_Activity *at)
+{
+    const CUpti_ActivityKernel10 *kernel = (const void *)at;
+    if (at->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+        printf("record kernel %s %d\n", kernel->name, kernel->gridX);
+    else
+        printf("record of kind %d\n", (int)at->kind);
+}
+
+static int records(void)
+{
+    pthread_mutex_lock(&user.lock);
+    for (size_t i = 0; i < user.n_back; i++) {
+        CUpti_Activity *at = NULL;
+        while (!CUPTI(cuptiActivityGetNextRecord)(user.back[i], user.n_valid[i], &at))
+            print_record(at);
+    }
+    printf("record foreign %u\n", user.n_foreign);
+    user.n_back = 0;
+    pthread_mutex_unlock(&user.lock);
+    return 0;
+}
+
+static int call(const char *op, int n)
+{
+    if (!strcmp(op, "register"))
+        return CUPTI(cuptiActivityRegisterCallbacks)(request, complete);
+    if (!strcmp(op, "enable"))
+        return CUPTI(cuptiActivityEnable)((CUpti_ActivityKind)n);
+    if (!strcmp(op, "disable"))
+        return CUPTI(cuptiActivityDisable)((CUpti_ActivityKind)n);
+    if (!strcmp(op, "flush"))
+        return CUPTI(cuptiActivityFlushAll)((uint32_t)n);
+    if (!strcmp(op, "clock"))
+        return CUPTI(cuptiActivityRegisterTimestampCallback)(tick);
+    if (!strcmp(op, "subscribe"))
+        return CUPTI(cuptiSubscribe)(&user.subscriber, called, NULL);
+    if (!strcmp(op, "subscribe2"))
+        return CUPTI(cuptiSubscribe_v2)(&user.subscriber, called, NULL, NULL);
+    if (!strcmp(op, "unsubscribe"))
+        return CUPTI(cuptiUnsubscribe)(user.subscriber);
+    if (!strcmp(op, "finalize"))
+        return CUPTI(cuptiFinalize)();
+    if (!strcmp(op, "find"))
+        return dlsym(RTLD_DEFAULT, "cuptiActivityEnable") != NULL;
+    return !strcmp(op, "records") ? records() : -1;
+}
+
+int cupti_user(const char *op, const char *argument)
+{
+    int saved = errno;
+    int r = call(op, argument ? atoi(argument) : 0);
+    errno = saved;
+    return r;
+}
