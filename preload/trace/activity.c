@@ -44,9 +44,11 @@ static struct activity {
     struct ran_chunks records; /* of the tier full, and what is kept */
     struct ran_chunks summed;  /* of the tier kernels */
     struct recent recent;      /* of the tier kernels */
-    struct keep_window kept;   /* that was stored last: what comes late of it is stored, too */
-    uint32_t keep_rounds;      /* since the last step that is asked for has its number */
-    uint64_t n_numbers;        /* of steps that have one */
+    struct keep_window kept; /* that is or was stored last: what comes late of it is stored, too */
+    bool keeping;            /* it is not answered yet; so far: */
+    uint64_t kept_gone, kept_records, kept_failed;
+    uint32_t keep_rounds; /* since the last step that is asked for has its number */
+    uint64_t n_numbers;   /* of steps that have one */
     struct trace_clock clock;
     uint64_t flush_ns;
     bool second;        /* it is over, and what is of no step was not summed since */
@@ -216,6 +218,13 @@ static void look_at_others(activity_mark *mark)
 
 /* ------------------------------------------------------------------------- rounds */
 
+static void store_kept(void *ctx, const struct records_event *event, uint64_t number)
+{
+    (void)ctx;
+    activity.kept_records++;
+    ran_chunks_record(&activity.records, event, DMI_RAN_FIRST + number);
+}
+
 static bool is_kept(uint64_t step)
 {
     const struct keep_window *kept = &activity.kept;
@@ -225,7 +234,9 @@ static bool is_kept(uint64_t step)
 static void take_dealt(const struct records_event *event, uint64_t step)
 {
     sums_take(&activity.sums, event, step);
-    if (activity.tier == ACTIVITY_FULL || is_kept(step))
+    if (is_kept(step))
+        store_kept(NULL, event, step - DMI_RAN_FIRST);
+    else if (activity.tier == ACTIVITY_FULL)
         ran_chunks_record(&activity.records, event, step);
     else if (activity.recent.records && step >= DMI_RAN_FIRST)
         recent_add(&activity.recent, event, step - DMI_RAN_FIRST);
@@ -256,31 +267,25 @@ static void write_chunks(void)
     ran_chunks_write(&activity.summed);
 }
 
-static void store_kept(void *ctx, const struct records_event *event, uint64_t number)
-{
-    (void)ctx;
-    ran_chunks_record(&activity.records, event, DMI_RAN_FIRST + number);
-}
-
 static uint64_t most(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-static struct keep_answer store_window(const struct keep_window *asked)
+/* A question that is new: what is in memory now is stored, before it goes; the rest of these steps will be as it is dealt. */
+static void begin_keep(void)
 {
-    const struct ran_chunks *c = &activity.records;
-    uint64_t failed = c->refused + c->no_memory, stored = activity.recent.stored;
-    uint64_t first = most(asked->first, activity.recent.whole);
-    struct keep_answer answer = { .window = { first < asked->end ? first : asked->end,
-                                              asked->end } };
-    answer.gone = answer.window.first - asked->first;
-    recent_store(&activity.recent, answer.window.first, asked->end, store_kept, NULL);
-    write_sums(true);
-    write_chunks();
-    answer.records = activity.recent.stored - stored;
-    answer.state = c->refused + c->no_memory == failed ? KEEP_DONE : KEEP_REFUSED;
-    return answer;
+    struct keep_window asked;
+    if (activity.keeping || !keep_asked(&asked))
+        return;
+    uint64_t first = most(asked.first, activity.recent.whole);
+    activity.kept = (struct keep_window){ first < asked.end ? first : asked.end, asked.end };
+    activity.keeping = true;
+    activity.keep_rounds = 0;
+    activity.kept_gone = activity.kept.first - asked.first;
+    activity.kept_records = 0;
+    activity.kept_failed = activity.records.refused + activity.records.no_memory;
+    recent_store(&activity.recent, activity.kept.first, activity.kept.end, store_kept, NULL);
 }
 
 static void mark_window(enum dmi_mark_kind kind, uint64_t value, uint64_t first, uint64_t end,
@@ -292,26 +297,27 @@ static void mark_window(enum dmi_mark_kind kind, uint64_t value, uint64_t first,
 }
 
 /*
- * Stores the steps that a user asks for, once the records of these steps are there, or @last: none comes any more. Times and sums of the steps are in
- * the run, too, before the answer is given.
+ * Answers once the records of the steps that are asked for are there, or @last: none comes any more. Times and sums of the steps are in the
+ * run, too, before it does.
  */
-static void look_for_keep(bool last, activity_mark *mark, activity_write *write)
+static void end_keep(bool last, activity_mark *mark, activity_write *write)
 {
-    struct keep_window asked;
-    if (!keep_asked(&asked)) {
-        activity.keep_rounds = 0;
+    const struct ran_chunks *c = &activity.records;
+    struct keep_answer answer = { .window = activity.kept,
+                                  .gone = activity.kept_gone,
+                                  .records = activity.kept_records };
+    activity.keep_rounds += activity.n_numbers >= activity.kept.end;
+    if (!activity.keeping || (!last && (activity.keep_rounds < SETTLED ||
+                                        join_awaits(activity.join, activity.kept.end))))
         return;
-    }
-    activity.keep_rounds += activity.n_numbers >= asked.end;
-    if (!last && (activity.keep_rounds < SETTLED || join_awaits(activity.join, asked.end)))
-        return;
-    struct keep_answer answer = store_window(&asked);
-    if (answer.state == KEEP_DONE) {
-        activity.kept = answer.window;
+    write_sums(true);
+    write_chunks();
+    if (c->refused + c->no_memory != activity.kept_failed)
+        answer.state = KEEP_REFUSED;
+    else
         mark_window(DMI_MARK_KEPT, answer.gone, answer.window.first, answer.window.end, mark);
-    }
     write();
-    activity.keep_rounds = 0;
+    activity.keeping = false;
     keep_done(&answer);
 }
 
@@ -325,12 +331,13 @@ void activity_round(const struct trace_clock *clock, bool second, activity_mark 
     uint64_t now = clock_mono_ns();
     activity.second |= second;
     look_at_others(mark);
+    begin_keep();
     if (now - activity.flush_ns >= FLUSH_NS) {
         activity.flush_ns = now;
         tracer_flush(false);
         deal(false, mark);
         write_sums(false);
-        look_for_keep(false, mark, write);
+        end_keep(false, mark, write);
     }
     if (second)
         write_chunks();
@@ -393,10 +400,11 @@ void activity_finish(const struct trace_clock *clock, activity_mark *mark, activ
     if (!collects())
         return;
     lanes_use(false);
+    begin_keep();
     tracer_flush(true);
     deal(true, mark);
     write_sums(true);
-    look_for_keep(true, mark, write);
+    end_keep(true, mark, write);
     keep_use(false);
     write_chunks();
     tracer_stop();

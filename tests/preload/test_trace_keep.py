@@ -2,22 +2,29 @@
 """dmi-ctl trace keep: the steps that are asked for are stored record by record, these alone and each record once, as the tier full stores them."""
 import collections
 import json
+import random
 import subprocess
+import sys
+import time
 
 import pytest
 
 import harness
 from full_trace import FIRST, KERNEL
-from harness import BUILD, DMI_RUN
+from harness import BUILD, DMI_RUN, PRELOAD, ROOT
 from kit import CLIENT, START
 from test_trace import complete, step, traced
 from test_trace_full import CUPTI, DMI_TRACE, engine, forward, marks
 from test_trace_kernels import BUSY, FORWARD, RAN, SUMMED, tool
 
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+import format_reader  # noqa: E402
+
 CTL = BUILD / "tools" / "dmi-ctl"
+FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
 RECORD = 112  # bytes of memory that a record takes
 KEPT, RING = 12, 13
-pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CTL, CUPTI)
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CTL, CUPTI, FAIL_DISK)
 
 
 def ask(out, *words):
@@ -98,8 +105,8 @@ def test_what_was_kept_is_not_stored_again(bench):
 
 @pytest.mark.parametrize("room", [1, 17, 40])
 def test_what_left_the_ring_is_counted(bench, room):
-    """Steps have four kernels, and the three between some of them are of no step: only whole steps are kept."""
-    result, (answer,) = served(bench, lambda out: [*engine(30), ask(out, "keep", 12), "digest p 256"], DMI_TRACE_RING=RECORD * room)
+    """Steps have four kernels, and those between some of them are of no step: whole steps that are in memory when the question comes are kept, and no others."""
+    result, (answer,) = served(bench, lambda out: [*engine(30), "sleep 600", ask(out, "keep", 12), "digest p 256"], DMI_TRACE_RING=RECORD * room)
     first = max(18, 30 - room // 4)
     run = traced(result)
     bench.check(answer["kept"] == window(first, 30) and answer["gone"] == first - 18 and answer["records"] == 4 * (30 - first), "the answer", answer)
@@ -129,6 +136,54 @@ def test_what_cannot_be_kept_is_said(bench):
     bench.check(len(answers) == 6 and all("expected: trace keep, or trace keep N" in a["error"] for a in answers), "wrong words", answers)
     _, answers = served(bench, lambda out: [*engine(1), *(f"spawn {CTL} {out} {words} --json" for words in ("status", "sites off x", "overload {}", "edit list", "bank list"))])
     bench.check(len(answers) == 5 and all("there is no HookSpec" in a["error"] for a in answers), "commands for a HookSpec", answers)
+
+
+def test_a_disk_that_refuses_is_said(bench):
+    """What it does not take is in no window; the sums of it are lost with it, by name."""
+    rules = bench.folder / "rules"
+    rules.write_text("")
+    out = bench.folder / "refused"
+    script = [*START, *engine(4), "sleep 1200", "disk pwritev ENOSPC", ask(out, "keep", 2), "disk", *engine(2)]
+    result = bench.run(script, None, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, FAIL_DISK=rules, before=[FAIL_DISK])
+    answer, = (json.loads(line) for line in result.stdout.splitlines() if line.startswith("{"))
+    run = traced(result)
+    bench.check(answer == {**answer, "ok": False, "error": "the disk has not taken all of them"}, "the answer", answer)
+    bench.check(KEPT not in marks(run) and not run.ran and "cannot write the trace" in result.stderr, "no window is marked", (run.marks, result.stderr))
+    complete(bench, "refused", result)
+
+
+def test_no_memory_for_the_ring(bench):
+    result, (answer,) = served(bench, lambda out: [*engine(3), ask(out, "keep", 2)], DMI_TRACE_RING="1000000G")
+    bench.check("no kernels are in memory" in answer["error"] and "no memory for a ring" in result.stderr, "it is said", (answer, result.stderr))
+    run = traced(result)
+    bench.check(len(summed(run)) == 3 and RING not in marks(run), "sums go on", run.marks)
+    complete(bench, "no memory", result)
+
+
+def test_keep_while_the_engine_serves(bench, seeds):
+    """Random moments, delays and windows: no window that is answered lacks a record, and each record in it is there once."""
+    for seed in range(seeds(1, 12)):
+        draw, out = random.Random(seed), bench.folder / f"serves-{seed}"
+        (bench.folder / "script").write_text("\n".join([*START, *engine(400, draw.choice((1, 3))), "digest p 256"]) + "\n")
+        env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_TRACE_RING=RECORD * draw.choice((150, 100000)),
+                                  DMI_STANDIN_CACHE=BUILD / "standin-cache", DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=3000000)
+        answers = []
+        with subprocess.Popen([CLIENT, bench.folder / "script", "dlopen"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                time.sleep(draw.uniform(0, 0.4))
+                done = subprocess.run([CTL, out, "trace", "keep", str(draw.randint(1, 60)), "--json"], text=True, capture_output=True, check=False)
+                answers += [json.loads(line) for line in done.stdout.splitlines()]
+        folder, = harness.runs_of(out)
+        run = format_reader.Run(folder)
+        windows = [range(a["kept"]["first"], a["kept"]["end"]) for a in answers if a["ok"]]
+        got, sums = stored(run), collections.defaultdict(collections.Counter)
+        for s in run.sums:
+            sums[s.step].update({} if s.kind == BUSY else {s.name: s.n})
+        bench.check(process.returncode == 0 and sum(map(len, windows)) > 0, f"seed {seed}: some steps are kept", answers)
+        bench.check(set(got) == {FIRST + i for window in windows for i in window}, f"seed {seed}: these steps alone", windows)
+        bench.check(all({name: n for name, (n, _) in names.items()} == FORWARD == sums[at] for at, names in got.items()), f"seed {seed}: whole, and once", got)
+        said = json.loads(tool("check", "--json", folder))[0]
+        bench.check(said["holds"] and [(k["first"], k["end"]) for k in said["kept"]] == [(w.start, w.stop) for w in windows if len(w)], f"seed {seed}: dmi-trace check", said)
 
 
 def test_a_killed_process_leaves_what_was_kept(bench):
