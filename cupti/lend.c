@@ -26,7 +26,7 @@ static struct {
     struct tracer_user user;        /* that registered last; zeroed: none did */
     uint64_t kinds[MOST_KIND / 64]; /* that it has enabled */
     bool for_subscriber;            /* a subscriber needs CUPTI lent */
-    bool own_clock;                 /* records have the times of a clock of its own */
+    other_clock_read *clock;        /* that it gave CUPTI; atomic */
     uint64_t due_ns;                /* when CUPTI is to be taken back; 0: not at all; atomic */
     uint64_t n_lent;                /* atomic */
     uint64_t n_seen;                /* of these by the collector */
@@ -126,18 +126,23 @@ int lend_disable(int (*real)(int kind), int kind)
     return r;
 }
 
-int lend_clock(int (*real)(void *clock), void *clock)
+int lend_clock(int (*real)(other_clock_read *clock), other_clock_read *clock)
 {
     bool turn = begin_turn();
     begin_loan();
-    lend.own_clock = true;
     end_turn(turn);
     int r = real(clock);
     turn = begin_turn();
-    lend.own_clock = !r;
+    if (!r)
+        atomic_store_release(&lend.clock, clock); /* to lend_other_clock() */
     look_for_end();
     end_turn(turn);
     return r;
+}
+
+other_clock_read *lend_other_clock(void)
+{
+    return atomic_load_acquire(&lend.clock); /* of lend_clock() */
 }
 
 int lend_finalize(int (*real)(void))
@@ -150,7 +155,8 @@ int lend_finalize(int (*real)(void))
     tracer_route(&(struct tracer_user){ 0 });
     lend.user = (struct tracer_user){ 0 };
     memset(lend.kinds, 0, sizeof lend.kinds);
-    lend.for_subscriber = lend.own_clock = false;
+    lend.for_subscriber = false;
+    atomic_store_release(&lend.clock, (other_clock_read *)NULL); /* to lend_other_clock() */
     look_for_end();
     end_turn(turn);
     return r;
@@ -210,11 +216,6 @@ static enum lend_news take_back(struct err *err)
     if (!is_due())
         return LEND_NOTHING;
     atomic_store_relaxed(&lend.due_ns, (uint64_t)0);
-    if (lend.own_clock) {
-        err_set(err, -EBUSY,
-                "another profiler gave CUPTI a clock of its own, so its times mean something else");
-        return LEND_OVER;
-    }
     int r = tracer_take_back();
     if (r)
         err_set(err, -EBUSY, "CUPTI was lent, and cannot be had again (error %d)", r);

@@ -10,6 +10,7 @@
 
 #include "core/err.h"
 #include "cupti/library.h"
+#include "cupti/other_clock.h"
 
 #include <stdbool.h>
 
@@ -28,7 +29,7 @@
 int lend_register(library_register *real, library_request *request, library_complete *complete);
 int lend_enable(int (*real)(int kind), int kind);
 int lend_disable(int (*real)(int kind), int kind);
-int lend_clock(int (*real)(void *clock), void *clock);
+int lend_clock(int (*real)(other_clock_read *clock), other_clock_read *clock);
 int lend_finalize(int (*real)(void));
 
 /* A subscriber was refused, as there may be one user. Return: whether it is to be tried again, now that CUPTI is lent. */
@@ -36,6 +37,9 @@ bool lend_for_subscriber(void);
 
 /* A subscriber has ended. */
 void lend_subscriber_ended(void);
+
+/* The clock that another user gave CUPTI, by which records have their times; NULL: none. Thread: any. */
+other_clock_read *lend_other_clock(void);
 
 /* Is there another user that came before the tracer? Then @err has a sentence. Thread: the one that starts the tracer. */
 bool lend_came_first(struct err *err);

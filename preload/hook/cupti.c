@@ -27,7 +27,7 @@
 typedef library_register cuptiActivityRegisterCallbacks_fn;
 typedef int cuptiActivityEnable_fn(int kind);
 typedef int cuptiActivityDisable_fn(int kind);
-typedef int cuptiActivityRegisterTimestampCallback_fn(void *clock);
+typedef int cuptiActivityRegisterTimestampCallback_fn(other_clock_read *clock);
 typedef int cuptiSubscribe_fn(void **subscriber, void *callback, void *user);
 typedef int cuptiSubscribe_v2_fn(void **subscriber, void *callback, void *user, void *parameters);
 typedef int cuptiUnsubscribe_fn(void *subscriber);
@@ -169,7 +169,7 @@ int cuptiActivityDisable(int kind)
     return lends() ? lend_disable(fn, kind) : fn(kind);
 }
 
-int cuptiActivityRegisterTimestampCallback(void *clock)
+int cuptiActivityRegisterTimestampCallback(other_clock_read *clock)
 {
     cuptiActivityRegisterTimestampCallback_fn *fn = CUPTI(cuptiActivityRegisterTimestampCallback);
     return lends() ? lend_clock(fn, clock) : fn(clock);

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "cupti/lend.h"
+#include "cupti/other_clock.h"
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
@@ -24,12 +25,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIABLE   "DMI_CUPTI"
-#define RING       "DMI_TRACE_RING"
-#define FLUSH_NS   50000000u
-#define FEW        10000u /* records of which a share says nothing yet */
-#define RING_BYTES (64u << 20)
-#define SETTLED    4u /* rounds after which all launches of a step that has ended are known */
+#define VARIABLE    "DMI_CUPTI"
+#define RING        "DMI_TRACE_RING"
+#define MOST_AGO_NS 600000000000 /* a record is no older when it comes */
+#define FLUSH_NS    50000000u
+#define FEW         10000u /* records of which a share says nothing yet */
+#define RING_BYTES  (64u << 20)
+#define SETTLED     4u /* rounds after which all launches of a step that has ended are known */
 
 static struct activity {
     enum activity_tier tier;
@@ -51,10 +53,13 @@ static struct activity {
     uint64_t n_numbers;   /* of steps that have one */
     struct trace_clock clock;
     uint64_t flush_ns;
-    bool second;        /* it is over, and what is of no step was not summed since */
-    uint64_t no_memory; /* records that were never dealt */
-    uint64_t n_doubts;  /* runs and numbers of steps that were lost so far */
-    uint64_t n_lost;    /* all that was lost when it was last looked at */
+    bool second;              /* it is over, and what is of no step was not summed since */
+    uint64_t no_memory;       /* records that were never dealt */
+    struct other_clock other; /* by which records have their times since another user had CUPTI */
+    bool lent;                /* it had */
+    uint64_t n_other_times;   /* records whose times cannot be */
+    uint64_t n_doubts;        /* runs and numbers of steps that were lost so far */
+    uint64_t n_lost;          /* all that was lost when it was last looked at */
     char dearest[192];
 } activity = { .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
 
@@ -150,10 +155,30 @@ static void say_alone(activity_mark *mark)
 
 /* ------------------------------------------------------------------------- what comes */
 
+static uint64_t real_of(uint64_t ticks)
+{
+    return trace_clock_real(&activity.clock, other_clock_mono(&activity.other, ticks));
+}
+
+/* Times of a record that comes after another user had CUPTI, which may have left it a clock of its own. Return: false: they are none of these minutes. */
+static bool find_times(struct records_event *e)
+{
+    if (tracer_runs() && other_clock_knows(&activity.other)) {
+        e->begin_ns = real_of(e->begin_ns);
+        e->end_ns = real_of(e->end_ns);
+    }
+    int64_t ago_ns = (int64_t)(clock_real_ns() - e->end_ns);
+    return e->begin_ns <= e->end_ns && ago_ns > -MOST_AGO_NS && ago_ns < MOST_AGO_NS;
+}
+
 static void take_event(void *ctx, const struct records_event *event)
 {
     (void)ctx;
-    activity.no_memory += !join_add(activity.join, event);
+    struct records_event real = *event;
+    if (activity.lent && !find_times(&real))
+        activity.n_other_times++;
+    else
+        activity.no_memory += !join_add(activity.join, &real);
 }
 
 static void take_run(const struct join_run *run)
@@ -175,7 +200,7 @@ void activity_step(uint64_t deal, uint64_t number)
 static void look_for_doubts(const struct tracer_counts *c)
 {
     uint64_t n = c->dropped + c->walk.n_no_time + c->walk.n_unread + activity.no_memory +
-                 activity.n_doubts + lanes_lost();
+                 activity.n_doubts + activity.n_other_times + lanes_lost();
     if (n != activity.n_lost)
         join_doubt(activity.join);
     activity.n_lost = n;
@@ -196,7 +221,7 @@ static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark
         return;
     if (c->walk.n_strange)
         give_up("CUPTI's records have another layout than their version says", mark);
-    else if (c->walk.n >= FEW && c->walk.n_no_time * 100 >= c->walk.n)
+    else if (c->walk.n >= FEW && (c->walk.n_no_time + activity.n_other_times) * 100 >= c->walk.n)
         give_up("one in a hundred of CUPTI's records has no times", mark);
 }
 
@@ -205,8 +230,15 @@ static void look_at_others(activity_mark *mark)
 {
     struct err why = { 0 };
     enum lend_news news = lend_round(&why);
+    other_clock_look(&activity.other, lend_other_clock());
     if (news == LEND_OVER)
         give_up(why.msg, mark);
+    if (news == LEND_BACK && activity.other.read && !other_clock_knows(&activity.other))
+        give_up("the clock that another profiler gave CUPTI stands still", mark);
+    if (news == LEND_LENT) {
+        tracer_take(take_event, NULL); /* these have CUPTI's own times, if it had */
+        activity.lent = true;
+    }
     if (news != LEND_LENT && news != LEND_BACK)
         return;
     bool lent = news == LEND_LENT;
@@ -376,6 +408,7 @@ static void mark_account(activity_mark *mark)
         mark_window(DMI_MARK_RING, activity.recent.gone, activity.recent.whole, activity.n_numbers,
                     mark);
     mark_lost(mark, c.walk.n_no_time, "they have no times");
+    mark_lost(mark, activity.n_other_times, "they have times of no clock that is known");
     mark_lost(mark, c.walk.n_unread, "they are of other kinds");
     mark_lost(mark, no_memory, "no memory");
     mark_lost(mark, to->refused, "the disk refused them");

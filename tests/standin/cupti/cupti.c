@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cupti_result.h>
 /* after the result codes and cuda.h */
@@ -52,7 +53,8 @@ static struct {
     const struct layout *layout;
     uint64_t drop, no_time;
     bool late, taken, alone;
-    uint64_t (*clock)(void); /* NULL: CLOCK_REALTIME */
+    uint64_t (*clock)(void);          /* NULL: CLOCK_REALTIME */
+    uint64_t clock_ticks, clock_real; /* when it was given */
     int n_subscribers;
     uint64_t kinds; /* bit K: records of kind K are wanted */
     CUpti_BuffersCallbackRequestFunc request;
@@ -115,6 +117,14 @@ CUptiResult cuptiGetVersion(uint32_t *version)
     pthread_once(&once, read_environment);
     *version = cupti.layout->version;
     return CUPTI_SUCCESS;
+}
+
+static uint64_t real_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- records ---- */
@@ -216,6 +226,15 @@ static bool have_room(size_t n)
     return cupti.buffer && cupti.size >= n;
 }
 
+/* By the clock that was given, on the line from when it was to now. Lock held. */
+static uint64_t by_clock(uint64_t real)
+{
+    uint64_t now = real_now();
+    double rate = (double)(cupti.clock() - cupti.clock_ticks) / (double)(now - cupti.clock_real);
+
+    return cupti.clock_ticks + (uint64_t)((double)(int64_t)(real - cupti.clock_real) * rate);
+}
+
 static void observe(const struct activity *activity)
 {
     struct activity a = *activity;
@@ -226,8 +245,8 @@ static void observe(const struct activity *activity)
         uint64_t number = ++cupti.n_records;
 
         if (cupti.clock) {
-            a.end_ns = cupti.clock();
-            a.begin_ns = a.end_ns - (activity->end_ns - activity->begin_ns);
+            a.begin_ns = by_clock(activity->begin_ns);
+            a.end_ns = by_clock(activity->end_ns);
         }
         if (cupti.no_time && number % cupti.no_time == 0)
             a.begin_ns = a.end_ns = 0;
@@ -285,6 +304,8 @@ EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallb
 {
     pthread_mutex_lock(&cupti.lock);
     cupti.clock = clock;
+    cupti.clock_ticks = clock();
+    cupti.clock_real = real_now();
     pthread_mutex_unlock(&cupti.lock);
     return CUPTI_SUCCESS;
 }
