@@ -93,6 +93,8 @@ def test_what_tools_say_of_sums(bench):
     bench.check(said["kernels"] == one["kernels"] and said["busy"] == {"records": busy.n, "busy_ns": busy.sum, "span_ns": busy.n_bytes, "longest_ns": busy.most},
                 "as JSON", said)
     steps = json.loads(tool("steps", "--json", result.folders[0]))
+    each = json.loads(tool("steps", "--each", "--json", result.folders[0]))["steps"][1]
+    bench.check((each["busy_ns"], each["longest_idle_ns"]) == (busy.sum, busy.most) and "BUSY ms" in tool("steps", "--each", result.folders[0]), "of each step", each)
     bench.check(0 < steps["busy"] <= 1 and steps["own_share"] == 0 and "something runs for" in tool("steps", result.folders[0]), "dmi-trace steps", steps)
     copy = bench.folder / "recovered"
     subprocess.run([BUILD / "tools" / "dmi-dump", "recover", result.folders[0], "-o", copy], check=True, capture_output=True)
@@ -141,7 +143,8 @@ def test_records_that_are_lost_are_counted(bench, trouble):
     more = {at: names - wanted(60)[at] for at, names in counts(run).items() if at != UNKNOWN and names - wanted(60)[at]}
     bench.check(not more, "no step has more than it launched", more)
     agrees(bench, trouble, run)
-    complete(bench, trouble, result)
+    said = complete(bench, trouble, result)
+    bench.check(said["ran_lost_why"] == ({"they have no times": lost} if trouble == "no-time:11" else {}), "and dmi-trace check says why", said)
 
 
 def test_each_way_to_steps_alone_is_named(bench):

@@ -134,6 +134,21 @@ static void say_kept(struct report *report, const struct trace_run *t, const str
                     t->ring.first, t->ring.end, t->n_ring_gone);
 }
 
+static void say_lost(struct report *report, const struct trace_run *t)
+{
+    for (size_t i = 0; i < TRACE_LOSSES && t->lost[i].n; i++)
+        report_line(report, "  lost: %" PRIu64 ": %s", t->lost[i].n, t->lost[i].why);
+}
+
+/* {reason: records} */
+static json_t *lost_rows(const struct trace_run *t)
+{
+    json_t *rows = json_object();
+    for (size_t i = 0; i < TRACE_LOSSES && t->lost[i].n; i++)
+        json_object_set_new(rows, t->lost[i].why, value_u64(t->lost[i].n));
+    return rows;
+}
+
 static void say_ran(struct report *report, const struct trace_run *t, const struct ran_counts *n)
 {
     if (*t->alone)
@@ -198,13 +213,13 @@ static json_t *row_of(const struct trace_run *t, const struct numbers *n, uint64
                             t->has_ended ? value_u64(t->n_ended) : json_null(), "missing",
                             value_u64(n->missing), "out_of_order", value_u64(n->twice),
                             "contradict", value_u64(wrong), "traced", t->traced, "holds", good);
-    json_t *more =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored",
-                  value_u64(ran->stored), "ran_summed", value_u64(summed(t, ran)), "sums",
-                  value_u64(ran->busy), "ran_lost", value_u64(t->n_ran_lost), "ran",
-                  t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown",
-                  value_u64(ran->unknown), "ran_dropped", value_u64(t->n_ran_dropped), "ring_gone",
-                  t->has_ring ? value_u64(t->n_ring_gone) : json_null(), "kept", kept_rows(t, ran));
+    json_t *more = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored", value_u64(ran->stored),
+        "ran_summed", value_u64(summed(t, ran)), "sums", value_u64(ran->busy), "ran_lost",
+        value_u64(t->n_ran_lost), "ran_lost_why", lost_rows(t), "ran",
+        t->has_ran ? value_u64(t->n_ran) : json_null(), "ran_unknown", value_u64(ran->unknown),
+        "ran_dropped", value_u64(t->n_ran_dropped), "ring_gone",
+        t->has_ring ? value_u64(t->n_ring_gone) : json_null(), "kept", kept_rows(t, ran));
     if (json_object_update(row, more)) {
         json_decref(row);
         row = NULL;
@@ -236,6 +251,7 @@ static int check_run(const struct trace_run *t, void *ctx)
                 t->n_steps, n.before, t->n_lost, t->has_ended ? "=" : "of",
                 t->has_ended ? "all that ended" : "those that ended", n.missing, n.twice, wrong);
     say_ran(&c->report, t, &ran);
+    say_lost(&c->report, t);
     say_kept(&c->report, t, &ran);
     if (c->report.json)
         report_row(&c->report, row_of(t, &n, wrong, &ran, good));

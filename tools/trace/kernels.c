@@ -7,6 +7,7 @@
 #include "tools/common/say.h"
 #include "tools/trace/runs.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,27 +255,47 @@ int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t n
     return r;
 }
 
+/* The parts of a step's sums are added. */
+static void add_part(struct kernels_busy *to, const struct ran_sum *sum)
+{
+    to->records += sum->n;
+    to->busy_ns += sum->sum_ns;
+    to->span_ns += sum->bytes;
+    to->longest_ns = sum->most_ns > to->longest_ns ? sum->most_ns : to->longest_ns;
+}
+
 static void take_cost(void *ctx, const struct ran_sum *sum)
 {
     struct kernels_costs *c = ctx;
+    const struct trace_run *t = c->run;
     bool kernel = sum->shape.kind == DMI_RAN_KERNEL || sum->shape.kind == DMI_RAN_FURTHER;
     bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
+    size_t i;
     if (sum->step < DMI_RAN_FIRST)
         return;
     c->sum_ns += kernel ? sum->sum_ns : 0;
     c->own_ns += own ? sum->sum_ns : 0;
     if (sum->shape.kind != DMI_RAN_BUSY)
         return;
-    c->records += sum->n;
-    c->busy_ns += sum->sum_ns;
-    c->span_ns += sum->bytes;
+    add_part(&c->all, sum);
+    SEARCH(i, t->n_steps, t->steps[i].number < sum->step - DMI_RAN_FIRST);
+    if (i < t->n_steps && t->steps[i].number == sum->step - DMI_RAN_FIRST)
+        add_part(&c->each[i], sum);
 }
 
 int kernels_costs(const struct trace_run *t, struct kernels_costs *costs)
 {
     struct err err = { 0 };
-    *costs = (struct kernels_costs){ 0 };
-    return said(reader_each_sum(&err, t->reader, take_cost, costs), &err);
+    *costs =
+        (struct kernels_costs){ .run = t, .each = calloc(t->n_steps + 1, sizeof *costs->each) };
+    int r = costs->each ? reader_each_sum(&err, t->reader, take_cost, costs)
+                        : err_set_errno(&err, ENOMEM, "cannot read %s", t->run->path);
+    return said(r, &err);
+}
+
+void kernels_costs_forget(struct kernels_costs *costs)
+{
+    free(costs->each);
 }
 
 struct all_runs {

@@ -40,16 +40,24 @@ const char *kernels_word(const struct dmi_trace_shape *shape);
 /* enum dmi_ran_kind in a word. */
 const char *kernels_kind(uint32_t kind);
 
-/* What ran in the steps of a run, all together, as sums say it. */
-struct kernels_costs {
-    uint64_t records;
-    uint64_t busy_ns,
-        span_ns; /* in which something ran; from the first begin of each step to its last end */
-    uint64_t sum_ns, own_ns; /* of kernels; of those of DMI's */
+/* When something ran in a step. */
+struct kernels_busy {
+    uint64_t records;          /* 0: sums say nothing of the step */
+    uint64_t busy_ns, span_ns; /* in which something ran; from the first begin to the last end */
+    uint64_t longest_ns;       /* the longest time between in which nothing ran */
 };
 
-/* Return: 0; REPORT_IMPOSSIBLE, which is said. */
+/* What ran in the steps of a run, as sums say it. Accepts being zeroed. */
+struct kernels_costs {
+    const struct trace_run *run;
+    struct kernels_busy all;   /* all steps together */
+    struct kernels_busy *each; /* one for each step of the run, in its order */
+    uint64_t sum_ns, own_ns;   /* of kernels; of those of DMI's */
+};
+
+/* Return: 0; REPORT_IMPOSSIBLE, which is said. kernels_costs_forget() follows. */
 int kernels_costs(const struct trace_run *run, struct kernels_costs *costs);
+void kernels_costs_forget(struct kernels_costs *costs);
 
 /* What ran in step @number of the run, by name, as a part of @report: by its records or, where there are none, by sums; no table as text where nothing did. Return: 0; REPORT_IMPOSSIBLE, which is said. */
 int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t number);

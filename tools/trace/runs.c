@@ -49,6 +49,18 @@ static void take_hands(struct trace_run *t, bool lent, uint64_t at_ns)
     t->lent_since_ns = lent ? at_ns : 0;
 }
 
+static void take_lost(struct trace_run *t, const struct reader_mark *mark)
+{
+    char why[sizeof t->lost[0].why];
+    size_t i = 0;
+    snprintf(why, sizeof why, "%.*s", (int)mark->at.text_bytes, mark->text);
+    while (i + 1 < TRACE_LOSSES && t->lost[i].n && strcmp(t->lost[i].why, why))
+        i++;
+    memcpy(t->lost[i].why, why, sizeof why);
+    t->lost[i].n += (uint64_t)mark->at.value;
+    t->n_ran_lost += (uint64_t)mark->at.value;
+}
+
 static void take_mark(void *ctx, const struct reader_mark *mark)
 {
     struct trace_run *t = ctx;
@@ -71,7 +83,7 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
         t->has_ring = read_window(mark, &t->ring);
         break;
     case DMI_MARK_RAN_SUMMED: t->n_ran_summed += value; break;
-    case DMI_MARK_RAN_LOST: t->n_ran_lost += value; break;
+    case DMI_MARK_RAN_LOST: take_lost(t, mark); break;
     case DMI_MARK_RAN_DROPPED: t->n_ran_dropped += value; break;
     case DMI_MARK_STEPS_ALONE:
         snprintf(t->alone, sizeof t->alone, "%.*s", (int)mark->at.text_bytes, mark->text);

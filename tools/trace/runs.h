@@ -24,6 +24,14 @@ struct trace_kept {
     uint64_t gone; /* steps before them, which were asked for, too */
 };
 
+/* Why records are in no chunk. */
+struct trace_lost {
+    char why[64];
+    uint64_t n;
+};
+
+#define TRACE_LOSSES 8u /* reasons, each by itself; further ones come under the last one */
+
 /* Accepts being zeroed. */
 struct trace_run {
     struct reader *reader;        /* of it alone; borrowed */
@@ -37,11 +45,12 @@ struct trace_run {
     int64_t clock_set_ns; /* the sum of what marks say */
     unsigned n_clock_sets;
     /* of what ran on the device */
-    bool has_ran;           /* the tracer ended cleanly: its records are */
-    uint64_t n_ran;         /* so many, */
-    uint64_t n_ran_summed;  /* of which these are in sums alone, */
-    uint64_t n_ran_lost;    /* and these in no chunk; */
-    uint64_t n_ran_dropped; /* CUPTI delivered none of these */
+    bool has_ran;                         /* the tracer ended cleanly: its records are */
+    uint64_t n_ran;                       /* so many, */
+    uint64_t n_ran_summed;                /* of which these are in sums alone, */
+    uint64_t n_ran_lost;                  /* and these in no chunk; */
+    uint64_t n_ran_dropped;               /* CUPTI delivered none of these */
+    struct trace_lost lost[TRACE_LOSSES]; /* @n_ran_lost by reason; n 0: no more of them */
     struct trace_kept *kept;
     size_t n_kept, kept_room;
     bool has_ring;          /* the last steps were in memory when the trace ended: */

@@ -116,6 +116,8 @@ MS(wait_ns_p50)
 MS(device_ns)
 MS(host_ns)
 MS(gap_ns)
+MS(busy_ns)
+MS(longest_idle_ns)
 
 #define MEAN(key)                                                                                  \
     static void cell_##key(struct text *to, const json_t *row)                                     \
@@ -186,6 +188,8 @@ static const struct column each_columns[] = {
     { "PHASE", "phase", -8, NULL },
     { "ROWS", "rows", 6, NULL },
     { "DEVICE ms", "device_ns", 10, cell_device_ns },
+    { "BUSY ms", "busy_ns", 9, cell_busy_ns },
+    { "GAP WITHIN", "longest_idle_ns", 10, cell_longest_idle_ns },
     { "HOST ms", "host_ns", 10, cell_host_ns },
     { "GAP ms", "gap_ns", 9, cell_gap_ns },
     { "KERNELS", "launches", 8, NULL },
@@ -228,11 +232,25 @@ json_t *trace_step_row(const struct dmi_step_times *at)
     return row;
 }
 
-static void each_table(struct report *report, const struct trace_run *t)
+/* A step with what sums say of it. NULL: no memory. */
+static json_t *each_row(const struct dmi_step_times *at, const struct kernels_busy *busy)
+{
+    json_t *row = trace_step_row(at);
+    bool is = busy->records;
+    if (!row || json_object_set_new(row, "busy_ns", known(is, (json_int_t)busy->busy_ns)) ||
+        json_object_set_new(row, "longest_idle_ns", known(is, (json_int_t)busy->longest_ns))) {
+        json_decref(row);
+        return NULL;
+    }
+    return row;
+}
+
+static void each_table(struct report *report, const struct trace_run *t,
+                       const struct kernels_busy *busy)
 {
     report_table(report, "steps", each_columns, sizeof each_columns / sizeof *each_columns);
     for (size_t i = 0; i < t->n_steps; i++)
-        report_row(report, trace_step_row(&t->steps[i]));
+        report_row(report, each_row(&t->steps[i], &busy[i]));
     report_table_end(report);
 }
 
@@ -290,13 +308,13 @@ static double share(uint64_t part, uint64_t all)
 /* Of a run with sums. */
 static void say_costs(struct report *report, const struct kernels_costs *c)
 {
-    if (!c->records)
+    if (!c->all.records)
         return;
     report_line(report,
                 "busy   something runs for %.1f%% of a step's time on the device; %.2f%% of the "
                 "time of kernels is that of DMI's",
-                100 * share(c->busy_ns, c->span_ns), 100 * share(c->own_ns, c->sum_ns));
-    report_member(report, "busy", value_double(share(c->busy_ns, c->span_ns)));
+                100 * share(c->all.busy_ns, c->all.span_ns), 100 * share(c->own_ns, c->sum_ns));
+    report_member(report, "busy", value_double(share(c->all.busy_ns, c->all.span_ns)));
     report_member(report, "own_share", value_double(share(c->own_ns, c->sum_ns)));
 }
 
@@ -336,8 +354,10 @@ static int show_run(const struct trace_run *t, void *ctx)
         a->n_untraced++;
         return 0;
     }
-    if (kernels_costs(t, &costs))
+    if (kernels_costs(t, &costs)) {
+        kernels_costs_forget(&costs);
         return REPORT_IMPOSSIBLE;
+    }
     if (a->n_runs++)
         report_line(&report, "%s", "");
     head(&report, t, &sums);
@@ -346,10 +366,11 @@ static int show_run(const struct trace_run *t, void *ctx)
         report_line(&report, "No step came. DMI_TRACE_STEP names what begins one: graph, "
                              "kernel:PATTERN or range:PATTERN");
     if (a->each)
-        each_table(&report, t);
+        each_table(&report, t, costs.each);
     else
         report.failed |= !groups_table(&report, t);
     reasons(&report, t);
+    kernels_costs_forget(&costs);
     return report_end(&report, 0);
 }
 
