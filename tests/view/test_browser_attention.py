@@ -144,7 +144,7 @@ def test_a_head_by_its_thumbnail(check, page, tmp_path):
     there = {(h["layer"], h["head"]) for h in entry["patterns"]["heads"]}
     layer, head = next((k, h) for k in range(4) for h in range(8) if (k, h) not in there)
     page.open(tmp_path / "r.html", f"#attention/0/{layer}/{head}/20")
-    check(f"dmi-view --head {layer}.{head} puts it here at full resolution" in page.text("#of-head"), "it is said", page.text("#of-head")[:300])
+    check(f"dmi-view --head {layer}.{head} puts the head here at full resolution" in page.text("#of-head"), "it is said", page.text("#of-head")[:300])
     rows = page.run(ROWS, "What token 20 attends to")
     off = [abs(float(row[2].removeprefix("about ")) - one.weights[layer][head][20][int(row[0])]) for row in rows]
     check(all(row[2].startswith("about ") for row in rows) and max(off) < 0.008, "numbers are about right", rows)

@@ -217,7 +217,7 @@ function resolutionText(entry, head) {
     const {errors} = headsOf(entry), scale = ` Colours go from 0 to ${short(largeOf(entry, head).most)}, by the square root.`;
     const error = scale + (Number.isNaN(errors[head]) ? "" : ` A v = z is off by ${short(errors[head])} here.`);
     if (!isWhole(entry, head))
-        return `By its thumbnail of ${entry.rows} x ${entry.columns} cells, each the largest weight there, to 1 of 254; dmi-view --head ${headName(entry, head)} puts it here at full resolution.${error}`;
+        return `This is the head's thumbnail of ${entry.rows} x ${entry.columns} cells, each with the largest weight there, rounded to 1/254. dmi-view --head ${headName(entry, head)} puts the head here at full resolution.${error}`;
     return (entry.patterns.first_key ? `At full resolution: keys ${entry.patterns.first_key} to ${entry.keys - 1}.` : "At full resolution.") + error;
 }
 

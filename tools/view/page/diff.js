@@ -206,7 +206,7 @@ function diffShow() {
         make("p", {class: "faint", id: "diff-dropped", text: droppedOf(entry.site)}));
     main.append(diffMap("error", "How far rows are apart", entry, true), make("div", {id: "diff-norms"}),
         diffMap("run", "This run: norms", entry, normsOf(entry)[0]), diffMap("other", "The other run: norms", entry, normsOf(entry)[1]));
-    main.append(make("div", {id: "diff-column"}), make("h2", {text: "By layer"}), diffTensors(entry) || make("p", {class: "faint", text: "Numbers of tensors are left out."}), make("h2", {text: "By site"}), diffSites(toSite));
+    main.append(make("div", {id: "diff-column"}), make("h2", {text: "By layer"}), diffTensors(entry) || make("p", {class: "faint", text: "The numbers of each tensor did not fit into this report."}), make("h2", {text: "By site"}), diffSites(toSite));
     diffMoved();
 }
 

@@ -120,7 +120,7 @@ PAGES.map = {
             choice("Measure", Object.entries(MEASURES), map.measure, set("measure")), choice("Scale", Object.entries(SCALES), map.scale, set("scale")),
             make("label", {}, box, " leave the first token out of the scale")));
         const hover = make("div", {class: "readout faint", id: "hover"});
-        const canvas = make("canvas", {id: "heat", tabindex: 0, role: "img", "aria-label": `Heat map of ${entry.site}: layers down, positions across. Arrow keys move the cursor; the text below says what is there`,
+        const canvas = make("canvas", {id: "heat", tabindex: 0, role: "img", "aria-label": `Heat map of ${entry.site}: layers down, positions across. Arrow keys move the cursor; the text above says what is there`,
             onclick: (event) => { const at = cellAt(event, entry, map); if (at) { [map.layer, map.cell] = at; moved(); } },
             onmousemove: (event) => { const at = cellAt(event, entry, map); hover.textContent = at ? said(entry, ...at) : ""; },
             onmouseleave: () => { hover.textContent = ""; }});

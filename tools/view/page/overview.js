@@ -5,7 +5,7 @@ function facts(run) {
     const rows = [["state", ended[run.state] || run.state], ["model", run.model], ["host", run.host], ["process", run.pid], ["uuid", run.uuid],
         ["began", new Date(run.start_ns / 1e6).toISOString()], ["library", run.library], ["ranks", run.runs > 1 ? `${run.runs} runs, joined` : null],
         ["files", `${counted(run.segments, "segment")}, ${size(run.file_bytes)}`],
-        ["records", `${grouped(run.records)} of ${counted(run.forwards, "forward")}, ${counted(run.steps, "step")} that the engine named`]];
+        ["records", `${grouped(run.records)} of ${counted(run.forwards, "forward")}; the engine named ${counted(run.steps, "step")}`]];
     return make("table", {"aria-label": "The run"}, ...rows.filter(([, what]) => what !== null && what !== undefined).map(([name, what]) =>
         make("tr", {}, make("th", {scope: "row", text: name}), make("td", {class: "wide", text: String(what)}))));
 }
@@ -48,7 +48,7 @@ PAGES.overview = {
             ...section("Findings", DATA.findings, findingList),
             ...section("Problems that the run reports of itself", DATA.problems, (rows) => list(rows.map((p) =>
                 `${p.site === null ? "" : `${p.site}, `}${p.reason}: ${p.sentence} (${grouped(p.times)} times)`))),
-            ...section("Changes while it was written", DATA.changes, (rows) => list(rows.map((c) => `before launch ${c.launch}: ${c.what}`))),
+            ...section("Changes while the run was written", DATA.changes, (rows) => list(rows.map((c) => `before launch ${c.launch}: ${c.what}`))),
             make("h2", {text: "Records: captured + dropped + lost = expected"}),
             table([["site", "wide"], ["type"], ["rows", true], ["bytes", true], ...ACCOUNT, ["note", "wide"]], [...DATA.sites.map((s) =>
                 [s.name, s.dtype, grouped(s.account.rows), size(s.account.bytes), ...balance(s.account), s.note === null ? "" : s.note]),

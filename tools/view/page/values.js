@@ -78,7 +78,7 @@ PAGES.values = {
             choice("Tensor", tensors, values.at, (value) => set(Number(value), 0)),
             choice("Row", tensor.rows.map((r, i) => [i, rowText(r)]), values.row, (value) => set(values.at, Number(value)))),
         make("p", {class: "faint", text: `shape [${tensor.shape.join(", ")}]; dmi-view --values ${tensor.name} puts all of its rows here, with all elements`}));
-        main.append(tensor.rows.length ? valuesTable(tensor, tensor.rows[values.row], redraw) : make("p", {text: "None of its rows is in this report."}));
+        main.append(tensor.rows.length ? valuesTable(tensor, tensor.rows[values.row], redraw) : make("p", {text: "This report has no row of the tensor."}));
         go("values", tensor.request, tensor.name, values.row);
     },
     move(place) {
