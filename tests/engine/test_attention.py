@@ -5,7 +5,9 @@
   ioi        examples/ioi.py: the head that finds a name that comes twice, and the one that rests on the first token, as pages of a report
   bf16, f16  how far the proof is off, and what a wrong base does to it: the bounds of docs/attention.md
 
-The whole model's forwards take half a minute each, with --long. The example ioi is short: its model has the words of its sentence alone (few_words.py).
+  injection, rerank  examples/injection.py and rerank.py: which prompts are injected, which document answers
+
+The whole model's forwards take half a minute each, with --long. The examples are short too: their model has the words of their texts alone (few_words.py).
 """
 import json
 import os
@@ -23,7 +25,11 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 
+sys.path.insert(0, str(ROOT / "examples"))
 import few_words  # noqa: E402
+import injection  # noqa: E402
+import rerank  # noqa: E402
+from dmi.weights import Weights  # noqa: E402
 from report import VIEW, Report, floats  # noqa: E402
 from test_lens import CHAINED, GGUF, REFERENCE, attached  # noqa: E402
 
@@ -92,6 +98,7 @@ def example(tmp_path, name, capture, show, sites="q_rot,k_rot,v,z", model=GGUF):
     (tmp_path / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
     env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    env["OMP_NUM_THREADS"] = "1"  # PyTorch's threads wait for one another in loops
     program = ROOT / "examples" / name
     said = harness.run([BUILD / "tools" / "dmi-run", "--attach", sites, "--out", tmp_path / "RUN", "--", python, program, "capture", model, *capture], env=env, timeout=1500).stdout
     said += harness.run([sys.executable, program, "show", tmp_path / "RUN", *show], env=dict(env, PYTHONPATH=ROOT / "python", DMI_READ_LIBRARY=LIBRARY), timeout=300).stdout
@@ -118,12 +125,34 @@ def test_duplicate_and_sink_head_of_a_sentence(check, tmp_path):
     check(shown["texts"][str(words.index(wanted["tokens"][10]))] == " John", "texts of tokens", shown["texts"])
 
 
+def check_focus(check, said, n):
+    """What injection.py says of @n prompts that did not choose the heads."""
+    found = re.search(rf"{n} other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
+    check(found and float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
+
+
+def test_injected_prompts_lose_the_focus_with_few_words(check, tmp_path):
+    """examples/injection.py, as below, of four prompts of each kind, by the heads of 16 layers."""
+    texts = ["user", Weights(GGUF).config["tokenizer.chat_template"], *injection.INSTRUCTIONS, *injection.TEXTS, injection.INJECTION]
+    few_words.make(tmp_path / "model", GGUF, few_words.tokens_of(GGUF, *texts), layers=16)
+    said = example(tmp_path, "injection.py", [tmp_path / "places", "--prompts", "4"], [tmp_path / "places"], model=tmp_path / "model")
+    check_focus(check, said, 4)
+
+
+def test_documents_that_answer_come_first_with_few_words(check, tmp_path):
+    """examples/rerank.py, as below, with two questions, by the heads of 16 layers."""
+    folder = tmp_path / "model"
+    few_words.make(folder, GGUF, few_words.tokens_of(GGUF, "[1] 23456\nWhich document answers this? Query: N/A", *rerank.DOCUMENTS, *rerank.QUESTIONS), layers=16)
+    said = example(tmp_path, "rerank.py", [tmp_path / "places", "--questions", "2"], [tmp_path / "places"], model=folder)
+    check("\n2 of 2 questions have their document first" in said and "WRONG" not in said, "documents", said)
+    check([line[40:].strip() for line in said.splitlines()[:2]] == rerank.DOCUMENTS[:2], "each document beside its question", said)
+
+
 @pytest.mark.long
 def test_injected_prompts_lose_the_focus(check, tmp_path):
     """examples/injection.py: heads of half of the prompts tell the other half apart."""
     said = example(tmp_path, "injection.py", [tmp_path / "places", "--prompts", "8"], [tmp_path / "places"])
-    found = re.search(r"8 other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
-    check(float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
+    check_focus(check, said, 8)
 
 
 @pytest.mark.long

@@ -2,7 +2,8 @@
 """dmi-analyze stats and routing of models of Hugging Face's, attached.
 
   mixtral   a small random Mixtral: routing is what follows from the router logits that Hugging Face returns
-  smollm2   with --long: examples/outliers.sh finds the massive activation of SmolLM2-135M-Instruct, and what is left without its token
+  smollm2   examples/outliers.sh finds the massive activation of SmolLM2-135M-Instruct, and what is left without its token; with --long of the model
+            with all of its words
 """
 import itertools
 import json
@@ -21,6 +22,7 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("gguf")
 from safetensors.numpy import load_file  # noqa: E402
 
+import few_words  # noqa: E402
 from test_lens import CHAINED, GGUF, REFERENCE, attached  # noqa: E402
 
 ANALYZE = BUILD / "tools" / "dmi-analyze"
@@ -66,21 +68,34 @@ def test_mixtral_routing_is_what_hugging_faces_router_says(check, tmp_path):
         check(a.keys() == b.keys() and all(np.allclose(a[key], b[key], rtol=1e-5) for key in a), "choices from logits are those that were captured", (a, b))
 
 
-@pytest.mark.long
-def test_smollm2_has_a_massive_activation(check, tmp_path):
-    """Channel 507 of token 0: 23,338 from layer 12 on, where the other tokens' norms are about 140."""
-    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+def outliers(folder, model):
+    """What examples/outliers.sh prints of SmolLM2's forward over a sentence."""
+    (folder / "sitecustomize.py").write_text(CHAINED)
     python, env = torch_env.python_with_torch()
-    env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{tmp_path}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
-    done = harness.run([ROOT / "examples/outliers.sh", tmp_path / "RUN", python, ROOT / "examples/lens.py", "capture", GGUF, REFERENCE["ioi"]["text"]], env=env, timeout=1200)
-    first, second = done.stdout.split("without the first token")
+    env = dict(env, PATH=f"{BUILD / 'tools'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{folder}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    env["OMP_NUM_THREADS"] = "1"  # PyTorch's threads wait for one another in loops
+    return harness.run([ROOT / "examples/outliers.sh", folder / "RUN", python, ROOT / "examples/lens.py", "capture", model, REFERENCE["ioi"]["text"]], env=env, timeout=1200).stdout
+
+
+def check_outliers(check, folder, said):
+    """Channel 507 of token 0: 23,338 from layer 12 on, where the other tokens' norms are about 140."""
+    first, second = said.split("without the first token")
     line = next(line.split() for line in first.splitlines() if re.match(r"resid_pre +12 ", line))
     check(line[7:10] == ["2.334e+04", "507", "0"], "layer 12 with token 0", line)
     check("507" in first.split("OUTLIERS OF")[1], "channel 507 stands out", first)
     line = next(line.split() for line in second.splitlines() if re.match(r"resid_pre +12 ", line))
     check(line[2] == "14" and float(line[7]) < 500, "layer 12 without token 0", line)
-    layers = answer("stats", tmp_path / "RUN")["layers"]
+    layers = answer("stats", folder / "RUN")["layers"]
     check(all(abs(layers[i]["max"]["value"] - 23338) < 400 for i in range(12, 29)), "from layer 12 on", [row["max"] for row in layers])
     check(all((row["max"]["channel"], row["max"]["token"]) == (507, 0) for row in layers[12:]), "its place", [row["max"] for row in layers])
-    check(abs(answer("stats", tmp_path / "RUN", "--skip-first")["layers"][12]["norm"]["mean"] - 139) < 3, "norms of the other tokens")
+    check(abs(answer("stats", folder / "RUN", "--skip-first")["layers"][12]["norm"]["mean"] - 139) < 3, "norms of the other tokens")
 
+
+def test_a_massive_activation_with_few_words(check, tmp_path):
+    few_words.make(tmp_path / "model", GGUF, REFERENCE["ioi"]["tokens"])
+    check_outliers(check, tmp_path, outliers(tmp_path, tmp_path / "model"))
+
+
+@pytest.mark.long
+def test_smollm2_has_a_massive_activation(check, tmp_path):
+    check_outliers(check, tmp_path, outliers(tmp_path, GGUF))
