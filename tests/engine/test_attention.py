@@ -5,7 +5,7 @@
   ioi        examples/ioi.py: the head that finds a name that comes twice, and the one that rests on the first token, as pages of a report
   bf16, f16  how far the proof is off, and what a wrong base does to it: the bounds of docs/attention.md
 
-  injection, rerank  examples/injection.py and rerank.py: which prompts are injected, which document answers
+  injection, rerank  examples/injection.py and examples/rerank.py: which prompts are injected, which document answers
 
 The whole model's forwards take half a minute each, with --long. The examples are short too: their model has the words of their texts alone (few_words.py).
 """
