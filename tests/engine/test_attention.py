@@ -126,7 +126,7 @@ def test_duplicate_and_sink_head_of_a_sentence(check, tmp_path):
 
 
 def check_focus(check, said, n):
-    """What injection.py says of @n prompts that did not choose the heads."""
+    """What examples/injection.py says of @n prompts that did not choose the heads."""
     found = re.search(rf"{n} other prompts: focus ([\d.]+) without an injection, ([\d.]+) with one; area under the curve ([\d.]+)", said)
     check(found and float(found[1]) > 1.5 * float(found[2]) and float(found[3]) > 0.9, "focus", said)
 
