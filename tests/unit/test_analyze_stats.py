@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-analyze stats: every number against numpy, for each type of element; the same bits however rows were captured."""
+import fcntl
 import json
 import os
 import struct
@@ -343,3 +344,32 @@ def test_python_has_the_same_numbers(tmp_path, monkeypatch):
             dmi.stats.stats(run).rows("r/resid_pre.0")
         with pytest.raises(dmi.reading.ReadError, match="topk_ids"):
             dmi.stats.routing(run)
+
+
+def test_an_answer_whenever_the_run_has_grown(tmp_path):
+    """While this process locks its counters, the run is alive."""
+    x = elements("f32", (ROWS, WIDTH))
+    run, out = write(tmp_path / "run", [x], parts=(5, 3, 13)), tmp_path / "stats.safetensors"
+    first = (write(tmp_path / "first", [x[:8]], parts=(5, 3)) / "seg-000000.dmi").read_bytes()
+    segment = run / "seg-000000.dmi"
+    whole = segment.read_bytes()
+    assert whole.startswith(first)
+    segment.write_bytes(first)
+    with open(run / "counters", "r+b") as counters:
+        fcntl.lockf(counters, fcntl.LOCK_EX)
+        with subprocess.Popen([ANALYZE, "stats", run, "--follow", "-o", out], stdout=subprocess.PIPE, text=True) as tool:
+            said = [line_of_a_layer(tool.stdout)]
+            with open(segment, "ab") as file:
+                file.write(whole[len(first):])
+            said.append(line_of_a_layer(tool.stdout))
+            assert tool.poll() is None  # the run may grow still
+            fcntl.lockf(counters, fcntl.LOCK_UN)
+            rest = tool.stdout.read()
+    assert [line.split()[2] for line in said] == ["8", str(ROWS)] and "SITE" not in rest and tool.returncode == 0
+    once = stats(run)["layers"][0]
+    assert f"{once['max']['value']:.4g}" in said[1], said
+    assert json.loads(tensors_of(out)[0]["layers"])[0]["rows"] == ROWS
+
+
+def line_of_a_layer(stream):
+    return next(line for line in stream if line.split()[:2] == ["resid_pre", "0"])

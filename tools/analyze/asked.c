@@ -53,6 +53,12 @@ int asked_open(const struct options *o, struct asked *a)
     return select_run(o, NULL, a->run);
 }
 
+bool asked_goes_on(const struct asked *asked)
+{
+    struct dmi_read_run about = { .size = sizeof about };
+    return !dmi_read_run(asked->run, &about) && about.state == DMI_READ_RUNNING;
+}
+
 void asked_close(struct asked *a)
 {
     dmi_analyze_close(a->answer);

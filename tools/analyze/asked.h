@@ -52,6 +52,9 @@ static inline const struct vocabulary *asked_vocabulary(const struct asked *aske
  */
 int64_t *asked_ids(struct asked *asked, const char *request, uint64_t n_request, int64_t n_tokens);
 
+/* Whether the run may grow still. */
+bool asked_goes_on(const struct asked *asked);
+
 /* Accepts a zeroed struct. */
 void asked_close(struct asked *asked);
 

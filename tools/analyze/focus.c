@@ -193,17 +193,11 @@ static int look(struct looking *l, bool last)
     return ANALYZE_OK;
 }
 
-static bool goes_on(struct dmi_read *run)
-{
-    struct dmi_read_run about = { .size = sizeof about };
-    return !dmi_read_run(run, &about) && about.state == DMI_READ_RUNNING;
-}
-
 static int follow(struct looking *l)
 {
     struct dmi_read *run = l->focus->asked.run;
     int status = ANALYZE_OK;
-    bool on = l->focus->options->follow && goes_on(run);
+    bool on = l->focus->options->follow && asked_goes_on(&l->focus->asked);
     while (on && !status && !stop_asked()) {
         status = look(l, false);
         dmi_analyze_close(l->focus->asked.answer);
@@ -211,7 +205,7 @@ static int follow(struct looking *l)
         stop_sleep(LOOK_AGAIN_NS);
         if (!status && dmi_read_refresh(run))
             return usage(dmi_read_error(run));
-        on = goes_on(run);
+        on = asked_goes_on(&l->focus->asked);
     }
     return status ? status : look(l, true);
 }

@@ -75,7 +75,8 @@ static const char usage_text[] =
     "  --measure M         focus: sum_normalize (default), max_normalize, sum, max\n"
     "  --below X           focus: exit with status 3 if a request was below X\n"
     "  --follow            focus: a line for each request as it ends its prompt, until the run "
-    "ends\n"
+    "ends;\n"
+    "                      stats: an answer whenever the run has grown\n"
     "  --find              focus: the heads that tell requests apart, from --plain and --injected\n"
     "  --plain LIST        focus: ids of requests without an injection, separated by commas\n"
     "  --injected LIST     focus: ids of requests with one\n"
@@ -251,7 +252,7 @@ static const struct {
     { OPT_TOKENIZER, "focus rerank" },
     { OPT_MEASURE, "focus" },
     { OPT_BELOW, "focus" },
-    { OPT_FOLLOW, "focus" },
+    { OPT_FOLLOW, "focus stats" },
     { OPT_FIND, "focus" },
     { OPT_PLAIN, "focus" },
     { OPT_INJECTED, "focus" },

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/stats.h"
 
+#include "core/clock.h"
 #include "core/words.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
+#include "tools/common/stop.h"
 
 #include <dmi/dtype.h>
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+#define LEAST_PAUSE_NS 1000000000u /* between two answers about a growing run */
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
 
@@ -268,6 +272,55 @@ static int answer(const struct options *o, struct stats_answer *a)
     return print(o, a);
 }
 
+static uint64_t n_records(const struct asked *asked)
+{
+    struct dmi_read_run about = { .size = sizeof about };
+    return dmi_read_run(asked->run, &about) ? 0 : about.n_records;
+}
+
+/* Waits until the run has more than @n records, or has ended, or the user stops it. Return: whether it has more; -1: what is wrong is said. */
+static int wait_for_more(const struct asked *asked, uint64_t n, uint64_t pause_ns)
+{
+    while (n_records(asked) == n && asked_goes_on(asked) && !stop_asked()) {
+        stop_sleep(pause_ns);
+        if (dmi_read_refresh(asked->run)) {
+            complain("%s", dmi_read_error(asked->run));
+            return -1;
+        }
+    }
+    return n_records(asked) != n && !stop_asked();
+}
+
+/* One answer, whose time is at most a tenth of that to the next one. A file that we wrote is written again. */
+static int answer_once(const struct options *o, struct stats_answer *a, uint64_t *pause_ns)
+{
+    uint64_t began = clock_mono_ns();
+    int status = answer(o, a);
+    uint64_t took = clock_mono_ns() - began;
+    *pause_ns = 9 * took > LEAST_PAUSE_NS ? 9 * took : LEAST_PAUSE_NS;
+    dmi_stats_close(a->stats);
+    a->stats = NULL;
+    stats_rows_deinit(&a->rows);
+    fflush(stdout);
+    return status;
+}
+
+/* Until the run has ended, the user stops it, or the reader of what we print has gone. */
+static int follow(const struct options *options, const struct asked *asked, struct stats_answer *a)
+{
+    struct options o = *options;
+    uint64_t pause_ns = LEAST_PAUSE_NS;
+    stop_install();
+    int status = ANALYZE_OK, more = n_records(asked) ? 1 : wait_for_more(asked, 0, pause_ns);
+    while (more > 0 && status != ANALYZE_USAGE && !ferror(stdout)) {
+        uint64_t n = n_records(asked);
+        status = answer_once(&o, a, &pause_ns);
+        o.force = true;
+        more = wait_for_more(asked, n, pause_ns);
+    }
+    return more < 0 ? ANALYZE_USAGE : status;
+}
+
 int analyze_stats(const struct options *o)
 {
     struct asked asked;
@@ -275,7 +328,7 @@ int analyze_stats(const struct options *o)
     int status = asked_open(o, &asked);
     a.run = asked.run;
     if (!status)
-        status = answer(o, &a);
+        status = o->follow ? follow(o, &asked, &a) : answer(o, &a);
     dmi_stats_close(a.stats);
     stats_rows_deinit(&a.rows);
     asked_close(&asked);
