@@ -81,7 +81,8 @@ template <int R>
 static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows, int n_in,
                             int n_out, const mark &m)
 {
-    int column = 4 * (blockIdx.x * blockDim.x + threadIdx.x), first = blockIdx.y * R;
+    /* blocks that follow one another read the same weights, which lie in a cache then */
+    int column = 4 * (blockIdx.y * blockDim.x + threadIdx.x), first = blockIdx.x * R;
     if (column >= n_out)
         return;
     float4 sum[R];

@@ -96,7 +96,7 @@ class Builder:
             tile = 1 if n == 1 else 4
             function = self.m.function(f"gemm_{use}_r{tile}")
             block = 32
-            grid = (-(-n_out // (4 * block)), -(-n // tile), 1)
+            grid = (-(-n // tile), -(-n_out // (4 * block)), 1)
             return Launch(function, grid, (block, 1, 1), (out, x, weight, n, n_in, *(widths or (n_out,)), mark))
         self.pieces[-1].steps.append(Step(make, list(views), module=self.module))
 
