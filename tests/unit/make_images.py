@@ -5,6 +5,7 @@
     sm_75.cubin ...        machine code for each device that this nvcc knows
     text.ptx               PTX
     fat_none.fatbin ...    two devices and PTX, in each way of compression
+    usage/sm_75.cubin ...  of usage.cu, which stands beside SOURCE, for some devices; sm_75.txt ...: what ptxas says of it
 """
 import pathlib
 import re
@@ -31,6 +32,12 @@ def main():
     make("text.ptx", "-ptx", "-arch=compute_75")
     for mode, options in MODES.items():
         make(f"fat_{mode}.fatbin", "-fatbin", *FAT, *options)
+    (folder / "usage").mkdir(exist_ok=True)
+    for device in dict.fromkeys((devices[0], "80", "90", devices[-1])):
+        cubin = folder / "usage" / f"sm_{device}.cubin"
+        said = subprocess.run([nvcc, "-cubin", f"-arch=sm_{device}", "-Xptxas", "-v", "-o", str(cubin), str(pathlib.Path(source).with_name("usage.cu"))],
+                              check=True, text=True, stderr=subprocess.PIPE).stderr
+        cubin.with_suffix(".txt").write_text(said)
     stamp.write_text(" ".join(devices) + "\n")
 
 

@@ -947,6 +947,29 @@ def test_kernels_of_machine_code(tmp_path):
         assert len(found) == n and all(image == want for image in found), (path, n, found, want)
 
 
+def taken(words):
+    """{what: how much} of a line of `kernels` or of ptxas, zeros left out."""
+    patterns = {"registers": r"(\d+) registers", "shared": r"\bshared (\d+)|(\d+) bytes smem", "local": r"\blocal (\d+)|(\d+) bytes stack frame"}
+    found = {what: sum(int(n) for match in re.findall(pattern, words) for n in ([match] if isinstance(match, str) else match) if n)
+             for what, pattern in patterns.items()}
+    found |= {int(bank): int(n) for bank, n in re.findall(r"constant\[(\d+)\] (\d+)", words)}
+    return {what: n for what, n in (found | {int(bank): int(n) for n, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", words)}).items() if n}
+
+
+@pytest.mark.built(IMAGES / "text.ptx")
+def test_what_kernels_take_of_the_device():
+    """Registers, shared and local memory, constants: as ptxas says them of the same cubin."""
+    cubins = sorted((IMAGES / "usage").glob("*.cubin"))
+    assert len(cubins) == 4
+    for cubin in cubins:
+        want = {name: taken(words) for name, words in re.findall(r"Function properties for (\w+)\n(.*\n.*Used .*)", cubin.with_suffix(".txt").read_text())}
+        assert set(want) == {"plain", "shared", "local", "wide"} and want["shared"]["shared"] >= 1200 and want["local"]["local"] == 256 and want["wide"]["registers"] > 40, want
+        for line in run([SITES, "kernels", cubin], timeout=60).stdout.splitlines():
+            name, _, rest = line.partition(":")
+            assert {what: n for what, n in taken(rest).items() if what in want[name]} == want.pop(name) and "," not in rest[-2:], (cubin, line)
+        assert not want
+
+
 def test_kernels_of_a_recording(matched):
     engine, _ = matched
     text = run([SITES, "kernels", engine.folder / "rec"], timeout=60).stdout

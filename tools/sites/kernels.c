@@ -3,7 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
-#include "tools/sites/device_code.h"
+#include "cupti/cubin.h"
 #include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
 
@@ -15,12 +15,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static void put_params(const struct dmi_recording_param *params, uint32_t n)
+/* @more: they follow something else. */
+static void put_params(bool more, const struct dmi_recording_param *params, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct dmi_recording_param p;
         memcpy(&p, params + i, sizeof p);
-        printf("%s arg[%u] %u at %u", i ? "," : "", i, p.size, p.offset);
+        printf("%s arg[%u] %u at %u", i || more ? "," : "", i, p.size, p.offset);
     }
     putchar('\n');
 }
@@ -38,7 +39,7 @@ static void put_recording(const struct recording *rec)
         if (kernel->n_params == DMI_RECORDING_NO_LAYOUT)
             puts(" parameters not known");
         else
-            put_params(kernel->params, kernel->n_params);
+            put_params(false, kernel->params, kernel->n_params);
     }
 }
 
@@ -51,18 +52,33 @@ static void put_image(void *ctx, uint32_t arch)
         printf("sm_%u\n", arch);
 }
 
-static void put_kernel(void *ctx, const char *name, const struct dmi_recording_param *params,
-                       uint32_t n)
+static void put_usage(const struct cubin_kernel *k)
 {
-    _cleanup_(freep) char *own = printable_name(strdup(name));
-    (void)ctx;
-    printf("%s:", own ? own : "?");
-    put_params(params, n);
+    if (k->registers == CUBIN_UNKNOWN)
+        printf(" registers not known");
+    else
+        printf(" %u registers", k->registers);
+    if (k->shared)
+        printf(", shared %llu", (unsigned long long)k->shared);
+    if (k->local && k->local != CUBIN_UNKNOWN)
+        printf(", local %u", k->local);
+    for (uint32_t i = 0; i < CUBIN_BANKS; i++)
+        if (k->constant[i])
+            printf(", constant[%u] %llu", i, (unsigned long long)k->constant[i]);
 }
 
-static int put_device_code(struct err *err, const char *path)
+static void put_kernel(void *ctx, const struct cubin_kernel *k)
 {
-    static const struct device_code_sink sink = { .image = put_image, .kernel = put_kernel };
+    _cleanup_(freep) char *own = printable_name(strdup(k->name));
+    (void)ctx;
+    printf("%s:", own ? own : "?");
+    put_usage(k);
+    put_params(true, k->params, k->n_params);
+}
+
+static int put_machine_code(struct err *err, const char *path)
+{
+    static const struct cubin_sink sink = { .image = put_image, .kernel = put_kernel };
     struct stat st;
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st))
@@ -72,7 +88,7 @@ static int put_device_code(struct err *err, const char *path)
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
         return err_set_errno(err, errno, "cannot map it");
-    int r = device_code_read(err, map, (size_t)st.st_size, &sink);
+    int r = cubin_read(err, map, (size_t)st.st_size, &sink);
     munmap(map, (size_t)st.st_size);
     return r;
 }
@@ -88,7 +104,7 @@ int kernels(struct err *err, const char *path)
 {
     struct recording rec;
     if (!is_recording(path)) {
-        int r = put_device_code(err, path);
+        int r = put_machine_code(err, path);
         return r ? err_prefix(err, "%s", path) : 0;
     }
     int r = recording_open(err, path, &rec);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/sites/device_code.h"
+#include "cupti/cubin.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
+#include "core/sorted.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,11 +11,18 @@
 #include <libelf.h>
 #include <lz4.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 
 #define EM_CUDA_CODE 190
+#define ALL_INFO     ".nv.info"
 #define INFO         ".nv.info."
+#define SHARED       ".nv.shared."
+#define RESERVED                                                                                   \
+    ".nv.shared.reserved.0" /* then the sections before hold what CUDA keeps of each block, */
+#define N_RESERVED   1024u  /* so many bytes; seen from sm_90 on */
+#define CONSTANT     ".nv.constant" /* and the number of the bank, and ".KERNEL" */
 #define MAX_UNPACKED (256u << 20)
 
 /* A header, then entries with a header each. Source: docs/architecture.md, "Old drivers"; output of nvcc 13.0. */
@@ -45,7 +54,7 @@ static int damaged(struct err *err)
 
 /* What the attributes of one kernel say. */
 struct attributes {
-    struct dmi_recording_param params[DEVICE_CODE_MAX_PARAMS];
+    struct dmi_recording_param params[CUBIN_MAX_PARAMS];
     uint32_t n;
 };
 
@@ -62,7 +71,7 @@ static void take_attribute(struct attributes *a, uint8_t id, const uint8_t *p, s
     if ((id != 0x17 && id != 0x45) || n < 12)
         return;
     uint32_t number = word(p + 4, 2);
-    if (number >= DEVICE_CODE_MAX_PARAMS)
+    if (number >= CUBIN_MAX_PARAMS)
         return;
     a->params[number].offset = word(p + 6, 2);
     a->params[number].size = id == 0x45 ? word(p + 8, 2) : word(p + 8, 4) >> 18;
@@ -92,14 +101,153 @@ static void elf_endp(Elf **elf)
         elf_end(*elf);
 }
 
-static int read_cubin(struct err *err, Elf *elf, const struct device_code_sink *sink)
+/* Something that a cubin says of one of its kernels. */
+struct fact {
+    const char *kernel; /* in the cubin's strings */
+    enum { FACT_REGISTERS, FACT_LOCAL, FACT_SHARED, FACT_CONSTANT } what;
+    uint32_t bank;
+    uint64_t value;
+};
+
+struct facts {
+    struct fact *all;
+    size_t n, room;
+    bool reserves; /* there is RESERVED */
+    bool failed;   /* no memory */
+};
+
+static void facts_deinit(struct facts *f)
+{
+    free(f->all);
+}
+
+static void add_fact(struct facts *f, const struct fact *fact)
+{
+    if (!f->failed && !(f->failed = GROW(f->all, f->n, f->room)))
+        f->all[f->n++] = *fact;
+}
+
+static int by_kernel(const void *pa, const void *pb)
+{
+    const struct fact *a = pa, *b = pb;
+    return strcmp(a->kernel, b->kernel);
+}
+
+/* Sections that are one kernel's own. */
+static void take_section(struct facts *f, const char *name, uint64_t n_bytes)
+{
+    struct fact fact = { .value = n_bytes };
+    char *end;
+    if (!strncmp(name, SHARED, strlen(SHARED))) {
+        fact.what = FACT_SHARED;
+        fact.kernel = name + strlen(SHARED);
+    } else if (!strncmp(name, CONSTANT, strlen(CONSTANT))) {
+        unsigned long bank = strtoul(name + strlen(CONSTANT), &end, 10);
+        if (*end != '.' || bank >= CUBIN_BANKS)
+            return;
+        fact.what = FACT_CONSTANT;
+        fact.bank = (uint32_t)bank;
+        fact.kernel = end + 1;
+    } else {
+        return;
+    }
+    add_fact(f, &fact);
+}
+
+/* The symbols that attributes of the whole cubin name by number. */
+struct symbols {
+    Elf *elf;
+    Elf_Data *data; /* NULL: there are none */
+    size_t strings; /* section */
+};
+
+/* Attributes 0x2f and 0x11: a symbol's number, and its registers or its bytes of stack. */
+static void take_usage(struct facts *f, const struct symbols *s, uint8_t id, const uint8_t *p,
+                       size_t n)
+{
+    GElf_Sym symbol;
+    if ((id != 0x2f && id != 0x11) || n < 8 || !s->data ||
+        !gelf_getsym(s->data, (int)(word(p, 4) & INT32_MAX), &symbol))
+        return;
+    const struct fact fact = { .kernel = elf_strptr(s->elf, s->strings, symbol.st_name),
+                               .what = id == 0x2f ? FACT_REGISTERS : FACT_LOCAL,
+                               .value = word(p + 4, 4) };
+    if (fact.kernel)
+        add_fact(f, &fact);
+}
+
+static bool read_usage(struct facts *f, const struct symbols *s, const Elf_Data *info)
+{
+    const uint8_t *p = info->d_buf;
+    for (size_t n = info->d_size; n;) {
+        size_t more = n < 4 ? 0 : p[0] == 4 ? word(p + 2, 2) : 0;
+        if (n < 4 || more > n - 4)
+            return false;
+        take_usage(f, s, p[1], p + 4, more);
+        p += 4 + more;
+        n -= 4 + more;
+    }
+    return true;
+}
+
+/* What the cubin says of all its kernels, in the order of their names. */
+static int find_facts(struct err *err, Elf *elf, size_t names, struct facts *f)
+{
+    struct symbols symbols = { .elf = elf };
+    Elf_Data *info = NULL;
+    for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section));) {
+        GElf_Shdr head;
+        const char *name =
+            gelf_getshdr(section, &head) ? elf_strptr(elf, names, head.sh_name) : NULL;
+        if (!name)
+            return damaged(err);
+        f->reserves |= !strcmp(name, RESERVED);
+        take_section(f, name, head.sh_size);
+        if (!strcmp(name, ALL_INFO))
+            info = elf_getdata(section, NULL);
+        if (head.sh_type == SHT_SYMTAB) {
+            symbols.data = elf_getdata(section, NULL);
+            symbols.strings = head.sh_link;
+        }
+    }
+    if (info && !read_usage(f, &symbols, info))
+        return damaged(err);
+    SORT(f->all, f->n, by_kernel);
+    return f->failed ? err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+/* Of the bytes of a kernel's section those that are its own. */
+static uint64_t own_shared(const struct facts *f, uint64_t n_bytes)
+{
+    uint64_t n_reserved = f->reserves ? N_RESERVED : 0;
+    return n_bytes > n_reserved ? n_bytes - n_reserved : 0;
+}
+
+static void add_facts(const struct facts *f, struct cubin_kernel *k)
+{
+    size_t i;
+    SEARCH(i, f->n, strcmp(f->all[i].kernel, k->name) < 0);
+    for (; i < f->n && !strcmp(f->all[i].kernel, k->name); i++) {
+        const struct fact *fact = &f->all[i];
+        switch (fact->what) {
+        case FACT_REGISTERS: k->registers = (uint32_t)fact->value; break;
+        case FACT_LOCAL: k->local = (uint32_t)fact->value; break;
+        case FACT_SHARED: k->shared = own_shared(f, fact->value); break;
+        case FACT_CONSTANT: k->constant[fact->bank] = fact->value; break;
+        }
+    }
+}
+
+static int read_cubin(struct err *err, Elf *elf, const struct cubin_sink *sink)
 {
     size_t names;
     Elf_Scn *section = NULL;
+    _cleanup_(facts_deinit) struct facts facts = { 0 };
     _cleanup_(freep) struct attributes *a = malloc(sizeof *a);
     if (!a || elf_getshdrstrndx(elf, &names))
         return damaged(err);
-    while ((section = elf_nextscn(elf, section))) {
+    int r = find_facts(err, elf, names, &facts);
+    while (!r && (section = elf_nextscn(elf, section))) {
         GElf_Shdr head;
         if (!gelf_getshdr(section, &head))
             return damaged(err);
@@ -109,13 +257,19 @@ static int read_cubin(struct err *err, Elf *elf, const struct device_code_sink *
         Elf_Data *data = elf_getdata(section, NULL);
         if (!data || !read_attributes(data->d_buf, data->d_size, a))
             return damaged(err);
-        sink->kernel(sink->ctx, name + strlen(INFO), a->params, a->n);
+        struct cubin_kernel kernel = { .name = name + strlen(INFO),
+                                       .params = a->params,
+                                       .n_params = a->n,
+                                       .registers = CUBIN_UNKNOWN,
+                                       .local = CUBIN_UNKNOWN };
+        add_facts(&facts, &kernel);
+        sink->kernel(sink->ctx, &kernel);
     }
-    return 0;
+    return r;
 }
 
 static int read_cubin_bytes(struct err *err, const void *data, size_t n,
-                            const struct device_code_sink *sink)
+                            const struct cubin_sink *sink)
 {
     _cleanup_(freep) void *own = malloc(n + 1); /* libelf wants to write */
     if (!own)
@@ -128,7 +282,7 @@ static int read_cubin_bytes(struct err *err, const void *data, size_t n,
 /* ------------------------------------------------------------------------- a fatbin */
 
 static int read_packed(struct err *err, const struct fatbin_entry *e, const uint8_t *stored,
-                       const struct device_code_sink *sink)
+                       const struct cubin_sink *sink)
 {
     if (e->n_packed > e->n_stored || e->n_packed > INT32_MAX || e->n_unpacked > MAX_UNPACKED)
         return damaged(err);
@@ -148,7 +302,7 @@ static int read_packed(struct err *err, const struct fatbin_entry *e, const uint
 
 /* One fatbin at the front of @data. *@used: its bytes. */
 static int read_fatbin(struct err *err, const uint8_t *data, size_t n,
-                       const struct device_code_sink *sink, size_t *used)
+                       const struct cubin_sink *sink, size_t *used)
 {
     struct fatbin_header head;
     if (n < sizeof head)
@@ -180,7 +334,7 @@ static int read_fatbin(struct err *err, const uint8_t *data, size_t n,
 
 /* All fatbins of a section, which are aligned to 8 bytes. */
 static int read_fatbins(struct err *err, const uint8_t *data, size_t n,
-                        const struct device_code_sink *sink)
+                        const struct cubin_sink *sink)
 {
     for (size_t at = 0; n - at >= sizeof(struct fatbin_header);) {
         size_t used = 8;
@@ -198,7 +352,7 @@ static int read_fatbins(struct err *err, const uint8_t *data, size_t n,
 
 /* ------------------------------------------------------------------------- programs and libraries */
 
-static int read_program(struct err *err, Elf *elf, const struct device_code_sink *sink)
+static int read_program(struct err *err, Elf *elf, const struct cubin_sink *sink)
 {
     size_t names;
     bool any = false;
@@ -221,8 +375,7 @@ static int read_program(struct err *err, Elf *elf, const struct device_code_sink
     return any ? 0 : err_set(err, -ENOENT, "it holds no machine code of kernels");
 }
 
-int device_code_read(struct err *err, const void *data, size_t n,
-                     const struct device_code_sink *sink)
+int cubin_read(struct err *err, const void *data, size_t n, const struct cubin_sink *sink)
 {
     size_t used;
     GElf_Ehdr head;
