@@ -67,6 +67,15 @@ def test_each_has_its_own(bench, user, cupti):
         bench.check("CUPTI was lent to another profiler 2 times, for 0." in said, f"dmi-trace {command} says it", said)
 
 
+def test_a_buffer_that_is_out_comes_back_to_who_gave_it(bench):
+    """CUPTI gives back a buffer of the trace's when another user has registered, and one of that user's when the trace has CUPTI again."""
+    result = lent(bench, "held", [*engine(3), *WINDOW, *AFTER, *engine(4), *WINDOW, *AFTER, *engine(2)], cupti="13000,held")
+    run, own = traced(result), theirs(result)
+    bench.check(len([r for r in own if r[1] == "kernel"]) == 16 and [r for r in own if r[1] == "foreign"] == [["record", "foreign", "0"]] * 2, "the other user has its own", own)
+    bench.check(not wrong(run) and {1, 2, 3} <= set(grids(run)) and not {51, 52} & set(grids(run)), "and the trace, too", grids(run))
+    complete(bench, "held", result)
+
+
 def test_beside_the_tier_kernels(bench):
     result = lent(bench, "kernels", [*engine(3), *WINDOW, *AFTER, *engine(4)], DMI_TRACE="kernels")
     bench.check(hands(traced(result)) == [1, 0] and len(theirs(result)) == 10, "lent and back", (traced(result).marks, theirs(result)))

@@ -3,7 +3,9 @@
  * CUPTI's records as events. NVIDIA's own structs fill the buffers, one layout after the other. Two walkers read them: one of the test's,
  * which knows sizes from the headers, and cuptiActivityGetNextRecord of the pinned toolkit (CUPTI 13.0), which needs no driver.
  */
+#include "core/clock.h"
 #include "cupti/layouts.h"
+#include "cupti/other_clock.h"
 #include "cupti/records.h"
 
 #include <check.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cupti_result.h>
 /* after the result codes and cuda.h */
@@ -312,6 +315,43 @@ START_TEST(kinds_that_are_not_read_are_counted)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- another user's clock */
+
+/* Five ticks a nanosecond. */
+static uint64_t quick(void)
+{
+    return 5 * clock_mono_ns() + 12345;
+}
+
+static uint64_t still(void)
+{
+    return 7;
+}
+
+START_TEST(times_of_another_clock_are_those_of_the_systems)
+{
+    struct other_clock c = { 0 };
+    other_clock_look(&c, NULL);
+    ck_assert(!other_clock_knows(&c));
+    other_clock_look(&c, quick);
+    ck_assert(!other_clock_knows(&c)); /* one pair is no line */
+    nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
+    other_clock_look(&c, quick);
+    ck_assert(other_clock_knows(&c));
+    for (int i = 0; i < 20; i++) {
+        uint64_t before = clock_mono_ns(), ticks = quick(), after = clock_mono_ns();
+        uint64_t mono = other_clock_mono(&c, ticks), slack = 100000; /* a busy machine's */
+        ck_assert(mono + slack >= before && mono <= after + slack);
+        ck_assert(other_clock_mono(&c, ticks - 5000000) + 1000000 <= mono + 1000);
+    }
+    other_clock_look(&c, still); /* another one: nothing is known of it, nor ever will be */
+    ck_assert(!other_clock_knows(&c));
+    nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
+    other_clock_look(&c, still);
+    ck_assert(!other_clock_knows(&c));
+}
+END_TEST
+
 int main(void)
 {
     const char *path = getenv("TEST_CUPTI");
@@ -324,6 +364,7 @@ int main(void)
     tcase_add_test(c, times_that_cannot_be_are_counted_and_not_handed_on);
     tcase_add_test(c, kinds_that_are_not_read_are_counted);
     tcase_add_test(c, a_walker_that_stops_within_is_noticed);
+    tcase_add_test(c, times_of_another_clock_are_those_of_the_systems);
     if (real_next) {
         tcase_add_test(c, nvidias_walker_finds_the_same);
         tcase_add_test(c, places_are_the_walkers);

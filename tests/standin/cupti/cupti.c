@@ -5,7 +5,7 @@
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
- * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted. A new registration gets the buffer that
+ * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it. A new registration gets the buffer that
  * was out under the one before, as with CUPTI before 13.3. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
 #include "../activity.h"
@@ -52,13 +52,15 @@ static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
     uint64_t drop, no_time;
-    bool late, taken, alone;
+    bool late, taken, alone, hold;
     uint64_t (*clock)(void);          /* NULL: CLOCK_REALTIME */
     uint64_t clock_ticks, clock_real; /* when it was given */
     int n_subscribers;
     uint64_t kinds; /* bit K: records of kind K are wanted */
     CUpti_BuffersCallbackRequestFunc request;
     CUpti_BuffersCallbackCompleteFunc complete;
+    uint8_t *held; /* by a forced flush; NULL: none */
+    size_t held_size, held_used;
     uint8_t *buffer; /* being filled; NULL: none */
     size_t size, used, most, n;
     uint64_t n_records, n_dropped;
@@ -83,6 +85,7 @@ static void read_word(const char *word)
     cupti.late |= !strcmp(word, "late");
     cupti.taken |= !strcmp(word, "taken");
     cupti.alone |= !strcmp(word, "alone");
+    cupti.hold |= !strcmp(word, "held");
 }
 
 static void read_environment(void)
@@ -362,10 +365,30 @@ EXPORTED CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber)
     return r;
 }
 
+/* What was held comes back, and what is being filled is held. Lock held. */
+static void turn_over(bool hold)
+{
+    uint8_t *buffer = cupti.buffer;
+    size_t size = cupti.size, used = cupti.used;
+
+    cupti.buffer = cupti.held;
+    cupti.size = cupti.held_size;
+    cupti.used = cupti.held_used;
+    cupti.held = NULL;
+    if (cupti.buffer)
+        give_back();
+    cupti.buffer = hold ? NULL : buffer;
+    cupti.held = hold ? buffer : NULL;
+    cupti.size = cupti.held_size = size;
+    cupti.used = cupti.held_used = used;
+}
+
 EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
     pthread_mutex_lock(&cupti.lock);
-    if (cupti.used && (!cupti.late || flag))
+    if (cupti.hold)
+        turn_over(flag);
+    if (cupti.buffer && cupti.used && (!cupti.late || flag))
         give_back();
     pthread_mutex_unlock(&cupti.lock);
     return CUPTI_SUCCESS;
