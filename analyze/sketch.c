@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define KEY_SHIFT 16                    /* bits of a float that a key leaves out */
 #define N_KEYS    (SKETCH_BUCKETS / 2u) /* of one sign; the negative ones stand after the others */
-#define N_BYTES   (SKETCH_BUCKETS * sizeof(uint64_t))
-#define AT_ONCE   256u /* doubles that become keys together */
+#define AT_ONCE   256u                  /* doubles that become keys together */
 
 /* ------------------------------------------------------------------------- counting */
 
@@ -18,21 +18,37 @@
  * Memory that nothing touches costs nothing: a table with an index of pages takes twice the time a value. The system may
  * not join sketches into huge pages.
  */
-static int reserve(struct sketch *s)
+static int reserve(void **table, size_t size)
 {
-    if (s->counts)
+    if (*table)
         return 0;
-    void *map = mmap(NULL, N_BYTES, PROT_READ | PROT_WRITE,
+    void *map = mmap(NULL, SKETCH_BUCKETS * size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -ENOMEM;
-    madvise(map, N_BYTES, MADV_NOHUGEPAGE);
-    s->counts = map;
+    madvise(map, SKETCH_BUCKETS * size, MADV_NOHUGEPAGE);
+    *table = map;
+    return 0;
+}
+
+/* Recent counts are narrow, so that those of many sketches stay in the processor's caches. Before @n more could be too many for one, they move. */
+static int make_room(struct sketch *s, uint64_t n)
+{
+    if (s->n_recent + n <= UINT32_MAX)
+        return reserve((void **)&s->recent, sizeof *s->recent);
+    if (reserve((void **)&s->earlier, sizeof *s->earlier))
+        return -ENOMEM;
+    for (uint32_t key = 0; key < SKETCH_BUCKETS; key++)
+        if (s->recent[key]) {
+            s->earlier[key] += s->recent[key];
+            s->recent[key] = 0;
+        }
+    s->n_recent = 0;
     return 0;
 }
 
 /* Keys as they lie in memory: 16 bits, little-endian, @step bytes apart. A register takes each from there to its count. */
-static inline __attribute__((always_inline)) void count(uint64_t *counts, const uint8_t *keys,
+static inline __attribute__((always_inline)) void count(uint32_t *counts, const uint8_t *keys,
                                                         size_t step, size_t n)
 {
     _Pragma("GCC unroll 8") for (size_t i = 0; i < n; i++, keys += step)
@@ -41,12 +57,13 @@ static inline __attribute__((always_inline)) void count(uint64_t *counts, const 
 
 int sketch_add_keys(struct sketch *s, const void *keys, size_t step, size_t n)
 {
-    if (reserve(s))
+    if (make_room(s, n))
         return -ENOMEM;
     if (step == sizeof(float))
-        count(s->counts, keys, sizeof(float), n);
+        count(s->recent, keys, sizeof(float), n);
     else
-        count(s->counts, keys, step, n);
+        count(s->recent, keys, step, n);
+    s->n_recent += n;
     s->n += n;
     return 0;
 }
@@ -73,11 +90,16 @@ int sketch_merge(struct sketch *to, const struct sketch *from)
 {
     if (!from->n)
         return 0;
-    if (reserve(to))
+    if (make_room(to, from->n_recent) ||
+        (from->earlier && reserve((void **)&to->earlier, sizeof *to->earlier)))
         return -ENOMEM;
-    for (uint32_t key = 0; key < SKETCH_BUCKETS; key++)
-        if (from->counts[key])
-            to->counts[key] += from->counts[key];
+    for (uint32_t key = 0; key < SKETCH_BUCKETS; key++) {
+        if (from->recent[key])
+            to->recent[key] += from->recent[key];
+        if (from->earlier && from->earlier[key])
+            to->earlier[key] += from->earlier[key];
+    }
+    to->n_recent += from->n_recent;
     to->n += from->n;
     return 0;
 }
@@ -109,17 +131,24 @@ static uint64_t rank_of(const struct sketch *s, double q)
 #define PAGE        128u
 #define PAGE_OF_ONE 0x3f80u
 
-static uint64_t sum_of(const uint64_t *counts)
+static uint64_t count_of(const struct sketch *s, uint32_t key)
+{
+    return s->recent[key] + (s->earlier ? s->earlier[key] : 0);
+}
+
+static uint64_t sum_of(const struct sketch *s, uint32_t page)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < PAGE; i++)
-        sum += counts[i];
+    for (uint32_t key = page; key < page + PAGE; key++)
+        sum += s->recent[key];
+    for (uint32_t key = page; s->earlier && key < page + PAGE; key++)
+        sum += s->earlier[key];
     return sum;
 }
 
 static uint64_t sum_of_both(const struct sketch *s, uint32_t page)
 {
-    return sum_of(s->counts + page) + sum_of(s->counts + N_KEYS + page);
+    return sum_of(s, page) + sum_of(s, N_KEYS + page);
 }
 
 /* Where the counts are: in the first page, which has zero in it, and in those from @low to before @high. */
@@ -147,20 +176,28 @@ static uint32_t next_page(const struct span *span, uint32_t page)
     return page ? page + PAGE : span->low;
 }
 
-/* The key of the rank-th value among keys of one sign, or (@other) of both, from the lowest magnitude on. N_KEYS: there are fewer. */
-static uint32_t key_of(const struct span *span, const uint64_t *counts, const uint64_t *other,
+/* Keys of one sign, from @first on, or of both. */
+struct keys {
+    uint32_t first;
+    bool both;
+};
+
+/* The key of the rank-th value among @keys, without its sign, from the lowest magnitude on. N_KEYS: there are fewer. */
+static uint32_t key_of(const struct sketch *s, const struct span *span, struct keys keys,
                        uint64_t rank)
 {
     uint64_t before = 0;
     for (uint32_t page = 0; page < span->high; page = next_page(span, page)) {
-        uint64_t n = sum_of(counts + page) + (other ? sum_of(other + page) : 0);
+        uint64_t n = keys.both ? sum_of_both(s, page) : sum_of(s, keys.first + page);
         if (before + n <= rank) {
             before += n;
             continue;
         }
-        for (uint32_t key = page; key < page + PAGE; key++)
-            if ((before += counts[key] + (other ? other[key] : 0)) > rank)
+        for (uint32_t key = page; key < page + PAGE; key++) {
+            before += count_of(s, keys.first + key) + (keys.both ? count_of(s, N_KEYS + key) : 0);
+            if (before > rank)
                 return key;
+        }
     }
     return N_KEYS;
 }
@@ -169,7 +206,7 @@ static uint64_t n_negative(const struct sketch *s, const struct span *span)
 {
     uint64_t n = 0;
     for (uint32_t page = 0; page < span->high; page = next_page(span, page))
-        n += sum_of(s->counts + N_KEYS + page);
+        n += sum_of(s, N_KEYS + page);
     return n;
 }
 
@@ -179,8 +216,9 @@ double sketch_quantile(const struct sketch *s, double q)
         return NAN;
     struct span span = span_of(s);
     uint64_t rank = rank_of(s, q), negative = n_negative(s, &span);
-    return rank < negative ? -middle(key_of(&span, s->counts + N_KEYS, NULL, negative - 1 - rank))
-                           : middle(key_of(&span, s->counts, NULL, rank - negative));
+    return rank < negative
+               ? -middle(key_of(s, &span, (struct keys){ .first = N_KEYS }, negative - 1 - rank))
+               : middle(key_of(s, &span, (struct keys){ 0 }, rank - negative));
 }
 
 double sketch_magnitude(const struct sketch *s, double q)
@@ -188,12 +226,14 @@ double sketch_magnitude(const struct sketch *s, double q)
     if (!s->n)
         return NAN;
     struct span span = span_of(s);
-    return middle(key_of(&span, s->counts, s->counts + N_KEYS, rank_of(s, q)));
+    return middle(key_of(s, &span, (struct keys){ .both = true }, rank_of(s, q)));
 }
 
 void sketch_deinit(struct sketch *s)
 {
-    if (s->counts)
-        munmap(s->counts, N_BYTES);
+    if (s->recent)
+        munmap(s->recent, SKETCH_BUCKETS * sizeof *s->recent);
+    if (s->earlier)
+        munmap(s->earlier, SKETCH_BUCKETS * sizeof *s->earlier);
     *s = (struct sketch){ 0 };
 }

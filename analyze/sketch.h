@@ -2,8 +2,8 @@
 /*
  * Quantiles of a stream of values: counts in buckets of a known relative width, as DDSketch has them. A bucket is the
  * sign, the exponent and the upper seven bits of the mantissa of a float, so it needs no logarithm. Counts are
- * integers: merged sketches are equal to the bit whatever was added where, and in which order. A sketch takes 512 KiB of
- * address space, and 4 KiB of memory for four powers of two of one sign that occur. One thread at a time.
+ * integers: merged sketches are equal to the bit whatever was added where, and in which order. A sketch takes 256 KiB of
+ * address space, and 4 KiB of memory for eight powers of two of one sign that occur. One thread at a time.
  * Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
  * VLDB 2019; with buckets that divide a power of two into equal parts.
  */
@@ -19,8 +19,10 @@
 #define SKETCH_BUCKETS 65536
 
 struct sketch {
-    uint64_t *counts; /* private: mapped at the first value */
-    uint64_t n;       /* values */
+    uint32_t *recent;  /* private: counts of the last values, mapped at the first one */
+    uint64_t *earlier; /* private: of those before; NULL: there are none */
+    uint64_t n_recent; /* values */
+    uint64_t n;        /* values */
 };
 
 /**

@@ -258,7 +258,7 @@ START_TEST(merged_sketches_are_the_sketch_of_all)
     }
     ck_assert_int_eq(sketch_merge(&parts, &none), 0);
     ck_assert_uint_eq(all.n, parts.n);
-    ck_assert_mem_eq(all.counts, parts.counts, SKETCH_BUCKETS * sizeof *all.counts);
+    ck_assert_mem_eq(all.recent, parts.recent, SKETCH_BUCKETS * sizeof *all.recent);
 }
 END_TEST
 
@@ -278,8 +278,35 @@ START_TEST(keys_count_as_their_values_do)
     ck_assert_int_eq(sketch_add_keys(&narrow, wide + 3, 4, N), 0);
     ck_assert_int_eq(sketch_add_keys(&halves, upper + 1, 2, N), 0);
     ck_assert_uint_eq(narrow.n, N);
-    ck_assert_mem_eq(values.counts, narrow.counts, SKETCH_BUCKETS * sizeof *values.counts);
-    ck_assert_mem_eq(values.counts, halves.counts, SKETCH_BUCKETS * sizeof *values.counts);
+    ck_assert_mem_eq(values.recent, narrow.recent, SKETCH_BUCKETS * sizeof *values.recent);
+    ck_assert_mem_eq(values.recent, halves.recent, SKETCH_BUCKETS * sizeof *values.recent);
+}
+END_TEST
+
+/* Near the end of what a recent count holds, which takes four thousand million values to reach. */
+START_TEST(counts_go_on_beyond_32_bits)
+{
+    const double many[] = { 2 }, more[] = { -1, 2, 3, 3 };
+    _cleanup_(sketch_deinit) struct sketch s = { 0 }, other = { 0 };
+    ck_assert_int_eq(sketch_add(&s, many, 1), 0);
+    uint32_t *count = s.recent;
+    while (!*count)
+        count++;
+    *count = UINT32_MAX - 1;
+    s.n = s.n_recent = UINT32_MAX - 1;
+    ck_assert_int_eq(sketch_add(&s, more, 4), 0);
+    ck_assert_uint_eq(s.n, (uint64_t)UINT32_MAX + 3);
+    ck_assert_ptr_nonnull(s.earlier);
+    expect_within(sketch_quantile(&s, 0), -1);
+    expect_within(sketch_quantile(&s, 0.5), 2);
+    expect_within(sketch_quantile(&s, 1), 3);
+    expect_within(sketch_magnitude(&s, 0.5), 2);
+    ck_assert_int_eq(sketch_merge(&other, &s), 0);
+    ck_assert_int_eq(sketch_merge(&other, &s), 0);
+    ck_assert_uint_eq(other.n, 2 * s.n);
+    expect_within(sketch_quantile(&other, 0), -1);
+    expect_within(sketch_quantile(&other, 0.5), 2);
+    expect_within(sketch_quantile(&other, 1), 3);
 }
 END_TEST
 
@@ -420,6 +447,7 @@ int main(void)
     tcase_add_loop_test(tc, quantiles_are_within_the_error_that_is_said, 0, N_KINDS);
     tcase_add_loop_test(tc, merged_sketches_are_the_sketch_of_all, 0, N_KINDS);
     tcase_add_loop_test(tc, keys_count_as_their_values_do, 0, N_KINDS);
+    tcase_add_test(tc, counts_go_on_beyond_32_bits);
     tcase_add_test(tc, doubles_that_no_float_holds_are_the_largest);
     tcase_add_loop_test(tc, channels_are_those_of_long_doubles_in_whatever_parts, 0, 2 * N_KINDS);
     tcase_add_test(tc, a_channel_stands_out_by_robust_deviations);
