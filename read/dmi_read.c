@@ -49,7 +49,7 @@ void view_empty(struct view *v)
 
 void handle_forget(struct dmi_read *run)
 {
-    run->raw.record = SIZE_MAX;
+    run->raw[0].record = run->raw[1].record = SIZE_MAX;
     memset(&run->cursor, 0, sizeof run->cursor);
 }
 
@@ -95,7 +95,8 @@ void dmi_read_close(struct dmi_read *run)
         return;
     view_empty(&run->view);
     reader_close(run->view.reader);
-    free(run->raw.data);
+    free(run->raw[0].data);
+    free(run->raw[1].data);
     selection_deinit(&run->select);
     free(run);
 }
@@ -302,24 +303,27 @@ int64_t dmi_read_find(struct dmi_read *run, const char *key)
 
 /* ------------------------------------------------------------------------- rows */
 
-/* Decodes a record, unless it is the one decoded last. */
-static int load(struct dmi_read *run, size_t index)
+/* Decodes a record, unless it is one of the two decoded last. @out: its bytes, until two others are decoded */
+static int load(struct dmi_read *run, size_t index, const uint8_t **out)
 {
     const struct reader_record *rec = reader_record(run->view.reader, index);
-    if (run->raw.record == index)
+    unsigned slot = run->raw[!run->older].record == index ? !run->older : run->older;
+    *out = run->raw[slot].data;
+    run->older = !slot;
+    if (run->raw[slot].record == index)
         return 0;
-    run->raw.record = SIZE_MAX;
-    if (rec->at.n_bytes > run->raw.n_data) {
-        uint8_t *grown = realloc(run->raw.data, rec->at.n_bytes);
+    run->raw[slot].record = SIZE_MAX;
+    if (rec->at.n_bytes > run->raw[slot].n_data) {
+        uint8_t *grown = realloc(run->raw[slot].data, rec->at.n_bytes);
         if (!grown)
             return handle_fail(run, -ENOMEM, "no memory for a record");
-        run->raw.data = grown;
-        run->raw.n_data = rec->at.n_bytes;
+        *out = run->raw[slot].data = grown;
+        run->raw[slot].n_data = rec->at.n_bytes;
     }
     run->err = (struct err){ 0 };
-    int r = reader_decode(&run->err, run->view.reader, rec, run->raw.data);
+    int r = reader_decode(&run->err, run->view.reader, rec, run->raw[slot].data);
     if (!r)
-        run->raw.record = index;
+        run->raw[slot].record = index;
     return r;
 }
 
@@ -347,13 +351,14 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
     uint32_t n_row_dims = record_row_dims(rec);
     uint64_t from = w->first > at ? w->first - at : 0;
     uint64_t end = w->first + w->n - at < p->n_rows ? w->first + w->n - at : p->n_rows;
-    int r = w->data ? load(run, p->record) : 0;
+    const uint8_t *data = NULL;
+    int r = w->data ? load(run, p->record, &data) : 0;
     if (r == -ENOMEM)
         return r;
     uint8_t *to = w->data ? w->data + (at + from - w->first) * w->n_row : NULL;
     if (to && w->n_row)
         r ? memset(to, 0, (end - from) * w->n_row)
-          : memcpy(to, run->raw.data + (p->first_row + from) * w->n_row, (end - from) * w->n_row);
+          : memcpy(to, data + (p->first_row + from) * w->n_row, (end - from) * w->n_row);
     struct dmi_read_row row = {
         .launch = rec->at.launch,
         .forward = rec->at.forward,

@@ -27,12 +27,13 @@ struct dmi_read {
     bool failed;                   /* a refresh failed: nothing of the view is left */
     struct err err;
 
-    struct { /* the record decoded last */
+    struct { /* the records decoded last, of two tensors that are read in turn */
         size_t record;
         uint8_t *data;
         uint64_t n_data;
-    } raw;
-    struct { /* where the last rows were found: rows are mostly asked for in order */
+    } raw[2];
+    unsigned older; /* of both: the next record takes its place */
+    struct {        /* where the last rows were found: rows are mostly asked for in order */
         uint64_t tensor, stretch, first;
     } cursor;
 };
