@@ -5,6 +5,7 @@
  *
  *     register, enable KIND, disable KIND, flush FLAG, clock, subscribe, subscribe2, unsubscribe, finalize: CUPTI's calls
  *     records: all records that came back so far, a line each, then whether each buffer was its own
+ *     back: waits until somebody else, whom there is with DMI's library alone, has enabled kernels again
  *     find: whether a program that has no handle finds CUPTI
  */
 #include <dlfcn.h>
@@ -27,6 +28,7 @@
 #define BYTES   65536u
 
 EXPORT int cupti_user(const char *op, const char *argument);
+uint64_t standin_cupti_kinds(void); /* the stand-in's: a bit each kind that is enabled */
 
 #ifdef LOOKED_UP
 static void *look_up(const char *name)
@@ -117,6 +119,17 @@ static int records(void)
     return 0;
 }
 
+static int wait_for_others(void)
+{
+    const struct timespec pause = { .tv_nsec = 1000000 };
+    bool enabled = !dlsym(RTLD_DEFAULT, "dmi_step_end");
+    for (int i = 0; !enabled && i < 60000; i++) {
+        nanosleep(&pause, NULL);
+        enabled = CUPTI(standin_cupti_kinds)() & 1ull << CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    }
+    return 0;
+}
+
 static int call(const char *op, int n)
 {
     if (!strcmp(op, "register"))
@@ -137,6 +150,8 @@ static int call(const char *op, int n)
         return CUPTI(cuptiUnsubscribe)(user.subscriber);
     if (!strcmp(op, "finalize"))
         return CUPTI(cuptiFinalize)();
+    if (!strcmp(op, "back"))
+        return wait_for_others();
     if (!strcmp(op, "find"))
         return dlsym(RTLD_DEFAULT, "cuptiActivityEnable") != NULL;
     return !strcmp(op, "records") ? records() : -1;

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CUPTI, *USERS.values())
 LENT = 14
 WINDOW = ["sync", "cupti register", "cupti enable 10", "cupti enable 1", *forward(50), *forward(51), "sync", "digest p 256", "cupti flush 1", "cupti disable 10", "cupti disable 1", "cupti flush 0",
           "cupti records"]
-AFTER = ["sleep 600"]  # a few rounds of the collector
+AFTER = ["cupti back", "sleep 200"]  # and a few rounds of the collector
 
 
 def lent(bench, what, script, user="looked up", cupti="13000", init=START, **env):

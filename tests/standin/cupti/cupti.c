@@ -27,6 +27,7 @@
 #define MAX_NAMES    4096
 
 EXPORTED int standin_cupti(void);
+EXPORTED uint64_t standin_cupti_kinds(void);
 EXPORTED CUptiResult cuptiGetVersion(uint32_t *version);
 
 static const struct layout {
@@ -113,6 +114,15 @@ static void *driver(const char *name)
 int standin_cupti(void)
 {
     return 1;
+}
+
+/* For tests: a bit each kind that is enabled. */
+uint64_t standin_cupti_kinds(void)
+{
+    pthread_mutex_lock(&cupti.lock);
+    uint64_t kinds = cupti.kinds;
+    pthread_mutex_unlock(&cupti.lock);
+    return kinds;
 }
 
 CUptiResult cuptiGetVersion(uint32_t *version)
