@@ -666,6 +666,37 @@ static void write_wrong(const char *dir, const uint8_t *segment, size_t n, size_
 
 static const char *golden_target;
 
+/* Closes the run, which becomes the folder @name. Return: its only segment, *@n bytes. */
+static uint8_t *golden_segment(struct run *run, const char *name, size_t *n)
+{
+    char path[4096];
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/%s", golden_target, name);
+    ck_assert_int_eq(rename(made, path), 0);
+    return kit_load(path, "seg-000000.dmi", n);
+}
+
+/* The first chunk of @type in a segment. */
+static uint8_t *first_of(uint8_t *segment, uint32_t type)
+{
+    uint8_t *at = segment + sizeof(struct dmi_segment_header);
+    while (((struct dmi_chunk_header *)at)->type != type)
+        at += chunk_size(at);
+    return at;
+}
+
+/* The segment up to and with the chunk @at, whose metadata was changed. */
+static void store_changed(const char *name, const uint8_t *segment, uint8_t *at)
+{
+    struct dmi_chunk_header h;
+    memcpy(&h, at, sizeof h);
+    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(at, &h, sizeof h);
+    kit_store(golden_target, name, segment, (size_t)(at - segment) + chunk_size(at));
+}
+
 START_TEST(write_golden_files)
 {
     char path[4096];
@@ -676,12 +707,8 @@ START_TEST(write_golden_files)
     }
     struct run *run = kit_open(golden_target, 0);
     write_trace(run);
-    _cleanup_(freep) char *made = strdup(run_path(run));
-    ck_assert_int_eq(run_close(run), 0);
-    snprintf(path, sizeof path, "%s/trace", golden_target);
-    ck_assert_int_eq(rename(made, path), 0);
     size_t n;
-    _cleanup_(freep) uint8_t *intact = kit_load(path, "seg-000000.dmi", &n);
+    _cleanup_(freep) uint8_t *intact = golden_segment(run, "trace", &n);
     for (size_t i = 0; i < N_WRONGS; i++)
         write_wrong(golden_target, intact, n, i);
 }
@@ -690,77 +717,43 @@ END_TEST
 /* A run with ranges, and its segment with a name that lies outside of the strings. */
 START_TEST(write_golden_ranges)
 {
-    char path[4096];
+    size_t n;
     struct run *run = kit_open(golden_target, 0);
     append_ranges(run);
-    _cleanup_(freep) char *made = strdup(run_path(run));
-    ck_assert_int_eq(run_close(run), 0);
-    snprintf(path, sizeof path, "%s/ranges", golden_target);
-    ck_assert_int_eq(rename(made, path), 0);
-    size_t n;
-    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
-    uint8_t *at = data + sizeof(struct dmi_segment_header);
-    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_RANGES)
-        at += chunk_size(at);
+    _cleanup_(freep) uint8_t *data = golden_segment(run, "ranges", &n);
+    uint8_t *at = first_of(data, DMI_CHUNK_RANGES);
     ((struct dmi_range_entry *)(head_of(at) + 1))[1].name_bytes = 7;
-    struct dmi_chunk_header h;
-    memcpy(&h, at, sizeof h);
-    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
-    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
-    memcpy(at, &h, sizeof h);
-    kit_store(golden_target, "range_text.dmi", data, (size_t)(at - data) + chunk_size(at));
+    store_changed("range_text.dmi", data, at);
 }
 END_TEST
 
 /* A run with records of what ran, and its segment with one that names no shape. */
 START_TEST(write_golden_ran)
 {
-    char path[4096];
+    size_t n;
     struct run *run = kit_open(golden_target, 0);
     append_ran(run, 0, 6, false);
-    _cleanup_(freep) char *made = strdup(run_path(run));
-    ck_assert_int_eq(run_close(run), 0);
-    snprintf(path, sizeof path, "%s/ran", golden_target);
-    ck_assert_int_eq(rename(made, path), 0);
-    size_t n;
-    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
-    uint8_t *at = data + sizeof(struct dmi_segment_header);
-    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_TRACE)
-        at += chunk_size(at);
+    _cleanup_(freep) uint8_t *data = golden_segment(run, "ran", &n);
+    uint8_t *at = first_of(data, DMI_CHUNK_TRACE), *meta = at + sizeof(struct dmi_chunk_header);
     struct dmi_trace_head head;
-    struct dmi_chunk_header h;
-    memcpy(&h, at, sizeof h);
-    memcpy(&head, at + sizeof h, sizeof head);
-    at[sizeof h + sizeof head + 64 * head.n_shapes + head.n_string_bytes + 3] = 3;
-    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
-    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
-    memcpy(at, &h, sizeof h);
-    kit_store(golden_target, "ran_shape.dmi", data, (size_t)(at - data) + chunk_size(at));
+    memcpy(&head, meta, sizeof head);
+    meta[sizeof head + 64 * head.n_shapes + head.n_string_bytes + 3] = 3;
+    store_changed("ran_shape.dmi", data, at);
 }
 END_TEST
 
 /* A run with sums, and its segment with a column that ends before its last number. */
 START_TEST(write_golden_sums)
 {
-    char path[4096];
+    size_t n;
     struct run *run = kit_open(golden_target, 0);
     append_sums(run, 15);
-    _cleanup_(freep) char *made = strdup(run_path(run));
-    ck_assert_int_eq(run_close(run), 0);
-    snprintf(path, sizeof path, "%s/sums", golden_target);
-    ck_assert_int_eq(rename(made, path), 0);
-    size_t n;
-    _cleanup_(freep) uint8_t *data = kit_load(path, "seg-000000.dmi", &n);
-    uint8_t *at = data + sizeof(struct dmi_segment_header);
-    while (((struct dmi_chunk_header *)at)->type != DMI_CHUNK_SUMS)
-        at += chunk_size(at);
+    _cleanup_(freep) uint8_t *data = golden_segment(run, "sums", &n);
+    uint8_t *at = first_of(data, DMI_CHUNK_SUMS);
     struct dmi_chunk_header h;
     memcpy(&h, at, sizeof h);
     at[sizeof h + h.n_meta - 1] |= 0x80;
-    h.meta_hash = hash_bytes(at + sizeof h, h.n_meta);
-    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
-    memcpy(at, &h, sizeof h);
-    kit_store(golden_target, "sums_column.dmi", data, (size_t)(at - data) + chunk_size(at));
+    store_changed("sums_column.dmi", data, at);
 }
 END_TEST
 
