@@ -46,8 +46,8 @@ static void *bring(struct err *err, const char *path, int major)
     return handle;
 }
 
-/* All those without which there is no tracer. */
-static bool find_functions(void *handle, library_lookup *lookup, struct library *l)
+/* Return: NULL, or the name of one without which there is no tracer. */
+static const char *find_functions(void *handle, library_lookup *lookup, struct library *l)
 {
     const struct {
         void *to;
@@ -62,16 +62,16 @@ static bool find_functions(void *handle, library_lookup *lookup, struct library 
         { &l->next_record, "cuptiActivityGetNextRecord", false },
         { &l->get_stream_id, "cuptiGetStreamIdEx", false },
         { &l->get_context_id, "cuptiGetContextId", false },
-        { &l->dropped, "cuptiActivityGetNumDroppedRecords", true },
+        { &l->dropped, "cuptiActivityGetNumDroppedRecords", false },
         { &l->set_attribute, "cuptiActivitySetAttribute", true },
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = lookup(handle, functions[i].name);
         if (!function && !functions[i].optional)
-            return false;
+            return functions[i].name;
         memcpy(functions[i].to, &function, sizeof function);
     }
-    return true;
+    return NULL;
 }
 
 int library_find(struct err *err, struct library *library, library_lookup *lookup, const char *path,
@@ -85,8 +85,8 @@ int library_find(struct err *err, struct library *library, library_lookup *looku
         return -ENOENT;
     if (!dlinfo(handle, RTLD_DI_LINKMAP, &map))
         snprintf(library->path, sizeof library->path, "%s", map->l_name);
-    if (find_functions(handle, lookup, library))
+    const char *lacks = find_functions(handle, lookup, library);
+    if (!lacks)
         return 0; /* the handle stays: a library that calls back is never closed */
-    err_set(err, -ENOENT, "%s lacks functions of CUPTI's activity API", library->path);
-    return -ENOENT;
+    return err_set(err, -ENOENT, "%s lacks %s, a function of CUPTI's", library->path, lacks);
 }

@@ -35,10 +35,8 @@ struct library {
     int (*next_record)(uint8_t *buffer, size_t n_valid, uint8_t **record);
     int (*get_stream_id)(void *context, void *stream, uint8_t per_thread, uint32_t *id);
     int (*get_context_id)(void *context, uint32_t *id);
-
-    /* NULL: this version lacks it */
     int (*dropped)(void *context, uint32_t stream, size_t *n);
-    int (*set_attribute)(int attribute, size_t *n_bytes, void *value);
+    int (*set_attribute)(int attribute, size_t *n_bytes, void *value); /* NULL: it lacks it */
 
     char path[256]; /* where it was found */
     bool brought;   /* the process did not have it */

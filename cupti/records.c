@@ -112,6 +112,7 @@ int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n
         if (read_record(record, n_valid - at, walk, &e))
             fn(ctx, &e);
     }
-    walk->n_strange += r != RECORDS_END;
+    if (r && r != RECORDS_END)
+        walk->refused = r;
     return r;
 }

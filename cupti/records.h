@@ -40,8 +40,8 @@ struct records_walk {
     uint64_t n;         /* records that the walker found */
     uint64_t n_no_time; /* of those read, which have no times that can be: they are not handed on */
     uint64_t n_unread;  /* of kinds that were not asked for, or that reach beyond the buffer */
-    uint64_t n_strange; /* that end elsewhere than the table says, or after which the walker
-                           found no end: the layout is not what it was taken for */
+    uint64_t n_strange; /* that end elsewhere than the table says */
+    int refused;        /* CUPTI's error that kept the walker from going on last; 0: none */
 };
 
 /**

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <time.h>
 
 #define FORCED         1u           /* CUPTI_ACTIVITY_FLAG_FLUSH_FORCED */
@@ -19,6 +20,7 @@
 
 /* Kinds that are asked for. */
 static const int kinds[] = { LAYOUTS_KERNEL, LAYOUTS_COPY, LAYOUTS_SET, LAYOUTS_COPY_PEER };
+static const char *const words[] = { "kernels", "copies", "fills", "copies between devices" };
 #define N_KINDS (sizeof kinds / sizeof *kinds)
 
 static struct {
@@ -27,6 +29,7 @@ static struct {
     int state; /* enum state; atomic */
     int busy;  /* 1: a thread of ours is in a call of CUPTI's, for the tracer; atomic */
     struct tracer_counts counts;
+    char lacks[128]; /* kinds that it does not record */
 
     /* the other user's; atomic */
     library_request *asked; /* in the place of the pool; NULL: the pool is asked */
@@ -86,8 +89,13 @@ static void bound_device_memory(void)
 static int enable(void)
 {
     int r = tracer.library.enable(kinds[0]);
-    for (size_t i = 1; !r && i < N_KINDS; i++)
-        tracer.library.enable(kinds[i]);
+    size_t n = 0;
+    for (size_t i = 1; !r && i < N_KINDS; i++) {
+        int refused = tracer.library.enable(kinds[i]);
+        if (refused)
+            n += (size_t)snprintf(tracer.lacks + n, sizeof tracer.lacks - n, "%s%s (error %d)",
+                                  n ? ", " : "", words[i], refused);
+    }
     return r;
 }
 
@@ -145,6 +153,11 @@ const char *tracer_path(void)
     return tracer.library.path;
 }
 
+const char *tracer_lacks(void)
+{
+    return tracer.lacks;
+}
+
 bool tracer_knows_layouts(void)
 {
     return layouts_bytes(tracer.version, LAYOUTS_KERNEL);
@@ -177,12 +190,13 @@ static void leave(void)
     atomic_store_release(&tracer.busy, 0); /* to wait_for_call() */
 }
 
-void tracer_flush(bool forced)
+int tracer_flush(bool forced)
 {
     if (!enter())
-        return;
-    tracer.library.flush_all(forced ? FORCED : 0);
+        return LIBRARY_OK;
+    int r = tracer.library.flush_all(forced ? FORCED : 0);
     leave();
+    return r;
 }
 
 void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void *ctx)
@@ -196,8 +210,9 @@ void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void 
     }
     if (!enter())
         return;
-    if (tracer.library.dropped && !tracer.library.dropped(NULL, 0, &dropped))
-        tracer.counts.dropped += dropped;
+    tracer.counts.untold = tracer.library.dropped(NULL, 0, &dropped);
+    tracer.counts.n_untold += tracer.counts.untold != LIBRARY_OK;
+    tracer.counts.dropped += dropped;
     leave();
 }
 

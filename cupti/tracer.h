@@ -17,7 +17,9 @@
 /* What became of the records so far. */
 struct tracer_counts {
     struct records_walk walk; /* what CUPTI delivered */
-    uint64_t dropped;         /* that it did not */
+    uint64_t dropped;         /* that it did not, as far as it said */
+    uint64_t n_untold;        /* times that it did not say it */
+    int untold;               /* CUPTI's error when it was last asked; 0: it said it */
 };
 
 /**
@@ -45,12 +47,15 @@ const char *tracer_path(void);
 /* Does this library know the layouts of its records? Else what all versions have in common is read. */
 bool tracer_knows_layouts(void);
 
+/* Kinds that are asked for and that CUPTI does not record, but for kernels, each with its error; "". Thread: after tracer_start(). */
+const char *tracer_lacks(void);
+
 /* CUPTI's ids of a stream of the context, and of that. Return: false: it does not know them. Thread: any, with the context current. */
 bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
                        uint32_t *stream_id);
 
-/* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. */
-void tracer_flush(bool forced);
+/* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. Return: CUPTI's result. */
+int tracer_flush(bool forced);
 
 /* Hands the records that came back to @fn, buffer by buffer. Thread: one of ours. */
 void tracer_take(void (*fn)(void *ctx, const struct records_event *event), void *ctx);

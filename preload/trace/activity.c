@@ -38,7 +38,7 @@ static struct activity {
     int claimed;    /* 1: a thread starts it, or has; atomic */
     int started;    /* 1: it was tried. Released by activity_start(), acquired by collects() */
     struct err why; /* steps are alone; code 0: they are not. Written before @started, and stays */
-    bool marked;    /* that they are */
+    bool said;      /* what came of the start */
 
     /* the collector's */
     struct join *join;
@@ -120,6 +120,8 @@ void activity_start(void)
         keep_use(false);
     } else {
         log_line("what runs on the device is traced, by %s", tracer_path());
+        if (*tracer_lacks())
+            log_line("trace: CUPTI records no %s", tracer_lacks());
         if (!tracer_knows_layouts())
             log_line(
                 "trace: this CUPTI is newer than the layouts of records that are known here: what "
@@ -144,13 +146,23 @@ static void mark_alone(const char *why, activity_mark *mark)
     run_problem(session.run, NULL, "steps_alone", why);
 }
 
-static void say_alone(activity_mark *mark)
+static void say_lacks(void)
 {
-    bool alone =
-        atomic_load_acquire(&activity.started) && activity.why.code; /* of activity_start() */
-    if (alone && !activity.marked)
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "CUPTI records no %s", tracer_lacks());
+    run_problem(session.run, NULL, "kinds_missing", sentence);
+}
+
+/* What came of the start, once. */
+static void say_start(activity_mark *mark)
+{
+    if (activity.said || !atomic_load_acquire(&activity.started)) /* of activity_start() */
+        return;
+    activity.said = true;
+    if (activity.why.code)
         mark_alone(activity.why.msg, mark);
-    activity.marked = alone;
+    else if (*tracer_lacks())
+        say_lacks();
 }
 
 /* ------------------------------------------------------------------------- what comes */
@@ -200,7 +212,8 @@ void activity_step(uint64_t deal, uint64_t number)
 static void look_for_doubts(const struct tracer_counts *c)
 {
     uint64_t n = c->dropped + c->walk.n_no_time + c->walk.n_unread + activity.no_memory +
-                 activity.n_doubts + activity.n_other_times + lanes_lost();
+                 activity.n_doubts + activity.n_other_times + lanes_lost() + lanes_unknown() +
+                 c->n_untold + (c->walk.refused != 0);
     if (n != activity.n_lost)
         join_doubt(activity.join);
     activity.n_lost = n;
@@ -219,7 +232,12 @@ static void look_for_nonsense(const struct tracer_counts *c, activity_mark *mark
 {
     if (!tracer_runs())
         return;
-    if (c->walk.n_strange)
+    char why[80];
+    if (c->walk.refused) {
+        snprintf(why, sizeof why, "CUPTI does not read its own records (error %d)",
+                 c->walk.refused);
+        give_up(why, mark);
+    } else if (c->walk.n_strange)
         give_up("CUPTI's records have another layout than their version says", mark);
     else if (c->walk.n >= FEW && (c->walk.n_no_time + activity.n_other_times) * 100 >= c->walk.n)
         give_up("one in a hundred of CUPTI's records has no times", mark);
@@ -357,7 +375,7 @@ void activity_round(const struct trace_clock *clock, bool second, activity_mark 
                     activity_write *write)
 {
     activity.clock = *clock;
-    say_alone(mark);
+    say_start(mark);
     if (!collects())
         return;
     uint64_t now = clock_mono_ns();
@@ -381,12 +399,30 @@ static void mark_lost(activity_mark *mark, uint64_t n, const char *why)
         mark(DMI_MARK_RAN_LOST, (int64_t)n, why);
 }
 
+/* How many they are CUPTI does not say. */
+static void say_kept_back(int error, activity_mark *mark)
+{
+    char why[80];
+    if (!error)
+        return;
+    snprintf(why, sizeof why, "CUPTI does not give its last records back (error %d)", error);
+    log_line("trace: %s: what ran last is missing", why);
+    mark_alone(why, mark);
+}
+
 static void say_account(const struct join *join)
 {
     if (join_unplaced(join))
         log_line("trace: no records fit %llu launches: CUPTI lost some, or another user of it took "
                  "them; what they ran is of no known step",
                  (unsigned long long)join_unplaced(join));
+    if (lanes_unknown())
+        log_line(
+            "trace: what %llu launches ran is of no known step: CUPTI did not know their stream",
+            (unsigned long long)lanes_unknown());
+    if (tracer_counts().untold)
+        log_line("trace: CUPTI does not say how many records it dropped (error %d)",
+                 tracer_counts().untold);
     if (join_unnamed(join))
         log_line(
             "trace: %llu kernels have no name: there are too many names, or no memory for them",
@@ -429,12 +465,12 @@ static void forget(void)
 void activity_finish(const struct trace_clock *clock, activity_mark *mark, activity_write *write)
 {
     activity.clock = *clock;
-    say_alone(mark);
+    say_start(mark);
     if (!collects())
         return;
     lanes_use(false);
     begin_keep();
-    tracer_flush(true);
+    int kept_back = tracer_flush(true);
     deal(true, mark);
     write_sums(true);
     end_keep(true, mark, write);
@@ -442,6 +478,7 @@ void activity_finish(const struct trace_clock *clock, activity_mark *mark, activ
     write_chunks();
     tracer_stop();
     mark_account(mark);
+    say_kept_back(kept_back, mark);
     say_account(activity.join);
     sums_dearest(&activity.sums, activity.dearest, sizeof activity.dearest);
     forget();

@@ -44,8 +44,8 @@ static struct {
     uint32_t top; /* places that were ever in use */
     struct join_run runs[RUNS];
     uint32_t n_runs;
-    uint64_t lost;
-    uint64_t functions; /* rises when functions may have ended; atomic */
+    uint64_t lost, unknown; /* runs without room, launches whose stream CUPTI did not know */
+    uint64_t functions;     /* rises when functions may have ended; atomic */
 } lanes = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const char a_graph;
@@ -113,8 +113,10 @@ static void close_run(struct lane *l, uint64_t last)
                             .idle = l->idle,
                             .shared = l->shared };
     atomic_store_relaxed(&l->deal, (uint64_t)0);
-    if (!l->known) /* its records name a stream that is no lane's */
+    if (!l->known) { /* its records may name a stream that CUPTI knows by the next run */
+        lanes.unknown += run.kernels + run.graphs;
         return;
+    }
     if (lanes.n_runs < RUNS)
         lanes.runs[lanes.n_runs++] = run;
     else
@@ -354,6 +356,14 @@ uint64_t lanes_lost(void)
     return n;
 }
 
+uint64_t lanes_unknown(void)
+{
+    pthread_mutex_lock(&lanes.lock);
+    uint64_t n = lanes.unknown;
+    pthread_mutex_unlock(&lanes.lock);
+    return n;
+}
+
 uint64_t lanes_open(uint32_t context, uint32_t stream)
 {
     uint64_t lowest = UINT64_MAX;
@@ -376,6 +386,6 @@ void lanes_reset(void)
     for (uint32_t i = 0; i < lanes.top; i++)
         lanes.all[i] = (struct lane){ 0 };
     lanes.n_runs = lanes.top = 0;
-    lanes.lost = 0;
+    lanes.lost = lanes.unknown = 0;
     trace_by_stream = false;
 }

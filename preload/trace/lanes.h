@@ -21,6 +21,9 @@ void lanes_take(bool all, uint64_t engine_deal, void (*fn)(const struct join_run
 /* Runs that were lost for want of room. */
 uint64_t lanes_lost(void);
 
+/* Launches that are in no run, as CUPTI did not know their stream. */
+uint64_t lanes_unknown(void);
+
 /* As struct join_calls has it. */
 uint64_t lanes_open(uint32_t context, uint32_t stream);
 

@@ -148,7 +148,7 @@ def test_each_way_to_steps_alone_is_named(bench):
     missing = bench.folder / "libnone.so"
     no_cupti = BUILD / "tests" / "preload" / "libplugin.so"
     for what, env, words in (("missing", {"DMI_CUPTI": missing}, f"DMI_CUPTI={missing} cannot be loaded"),
-                             ("other", {"DMI_CUPTI": no_cupti}, "lacks functions of CUPTI's activity API"),
+                             ("other", {"DMI_CUPTI": no_cupti}, "lacks cuptiGetVersion"),
                              ("taken", {"DMI_STANDIN_CUPTI": "taken"}, "another profiler has CUPTI (error 39)")):
         result = alike(bench, what, script, None, **{"DMI_TRACE": "full", "DMI_CUPTI": CUPTI, **env})
         run = traced(result)

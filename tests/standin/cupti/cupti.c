@@ -6,7 +6,7 @@
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
  * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it. A new registration gets the buffer that
- * was out under the one before, as with CUPTI before 13.3. It never pretends to be NVIDIA's: standin_cupti() says so.
+ * was out under the one before, as with CUPTI before 13.3; fail:NAME:N:RESULT, call N of the function NAME (0: each) does nothing and has that result. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
 #include "../activity.h"
 
@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -54,6 +55,9 @@ static struct {
     const struct layout *layout;
     uint64_t drop, no_time;
     bool late, taken, alone, hold;
+    char fails[64]; /* the function that fails; "": none */
+    unsigned long fails_at, n_calls;
+    CUptiResult failure;
     uint64_t (*clock)(void);          /* NULL: CLOCK_REALTIME */
     uint64_t clock_ticks, clock_real; /* when it was given */
     int n_subscribers;
@@ -87,6 +91,8 @@ static void read_word(const char *word)
     cupti.taken |= !strcmp(word, "taken");
     cupti.alone |= !strcmp(word, "alone");
     cupti.hold |= !strcmp(word, "held");
+    if (!strncmp(word, "fail:", 5))
+        sscanf(word + 5, "%63[^:]:%lu:%d", cupti.fails, &cupti.fails_at, (int *)&cupti.failure);
 }
 
 static void read_environment(void)
@@ -100,6 +106,27 @@ static void read_environment(void)
         read_word(word);
     free(words);
 }
+
+/* Does this call of a function fail? Without the lock. Return: its result; CUPTI_SUCCESS: it goes on. */
+static CUptiResult failure_of(const char *function)
+{
+    unsigned long n;
+
+    pthread_once(&once, read_environment);
+    if (strcmp(function, cupti.fails))
+        return CUPTI_SUCCESS;
+    n = __atomic_add_fetch(&cupti.n_calls, 1, __ATOMIC_RELAXED);
+    return !cupti.fails_at || cupti.fails_at == n ? cupti.failure : CUPTI_SUCCESS;
+}
+
+/* The first line of a function that may fail. */
+#define MAY_FAIL()                                                                                 \
+    do {                                                                                           \
+        CUptiResult failure = failure_of(__func__);                                                \
+                                                                                                   \
+        if (failure)                                                                               \
+            return failure;                                                                        \
+    } while (0)
 
 static void *driver(const char *name)
 {
@@ -127,7 +154,7 @@ uint64_t standin_cupti_kinds(void)
 
 CUptiResult cuptiGetVersion(uint32_t *version)
 {
-    pthread_once(&once, read_environment);
+    MAY_FAIL();
     *version = cupti.layout->version;
     return CUPTI_SUCCESS;
 }
@@ -281,7 +308,7 @@ static void observe(const struct activity *activity)
 EXPORTED CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                     CUpti_BuffersCallbackCompleteFunc complete)
 {
-    pthread_once(&once, read_environment);
+    MAY_FAIL();
     if (cupti.taken)
         return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     pthread_mutex_lock(&cupti.lock);
@@ -295,6 +322,7 @@ EXPORTED CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
 {
     void (*start)(void (*fn)(const struct activity *activity));
 
+    MAY_FAIL();
     *(void **)&start = driver("standin_observe");
     if (!start)
         return CUPTI_ERROR_NOT_INITIALIZED;
@@ -307,6 +335,7 @@ EXPORTED CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
 
 EXPORTED CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
 {
+    MAY_FAIL();
     pthread_mutex_lock(&cupti.lock);
     cupti.kinds &= ~(1ull << kind);
     pthread_mutex_unlock(&cupti.lock);
@@ -395,6 +424,7 @@ static void turn_over(bool hold)
 
 EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
+    MAY_FAIL();
     pthread_mutex_lock(&cupti.lock);
     if (cupti.hold)
         turn_over(flag);
@@ -408,6 +438,7 @@ EXPORTED CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32
                                                        size_t *dropped)
 {
     (void)context, (void)stream;
+    MAY_FAIL();
     pthread_mutex_lock(&cupti.lock);
     *dropped = cupti.n_dropped;
     cupti.n_dropped = 0;
@@ -418,6 +449,7 @@ EXPORTED CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32
 EXPORTED CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size,
                                                void *value)
 {
+    MAY_FAIL();
     return attribute && size && value ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
@@ -434,6 +466,7 @@ static size_t record_bytes(const uint8_t *at)
 
 EXPORTED CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t n, CUpti_Activity **record)
 {
+    MAY_FAIL();
     uint8_t *before = (uint8_t *)*record;
     size_t next = before ? (size_t)(before - buffer) + record_bytes(before) : 0;
 
@@ -457,6 +490,7 @@ EXPORTED CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint
     uint32_t (*ask)(void *stream, int per_thread);
 
     (void)context;
+    MAY_FAIL();
     *(void **)&ask = driver("standin_stream_id");
     *id = ask ? ask(stream, per_thread) : 0;
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_STREAM;
@@ -466,6 +500,7 @@ EXPORTED CUptiResult cuptiGetContextId(CUcontext context, uint32_t *id)
 {
     uint32_t (*ask)(void *context);
 
+    MAY_FAIL();
     *(void **)&ask = driver("standin_context_id");
     *id = ask ? ask(context) : 0;
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_CONTEXT;
