@@ -8,6 +8,7 @@ them, and the driver's own dumps what the captured ones held.
 import bisect
 import collections
 import concurrent.futures
+import fcntl
 import os
 import shutil
 import subprocess
@@ -239,6 +240,19 @@ def make_venv(what, venv, listed, log):
     step(f"fetching {what} from the Python package index",
          [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps",
           "--only-binary=:all:", "-r", listed], log)
+
+
+def environment(what, listed):
+    """The interpreter of an environment that holds what the file @listed lists; made once, in build/NAME for NAME.txt."""
+    folder = harness.ROOT / "build" / listed.stem
+    stamp = folder / "made-from"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != listed.read_text():
+            make_venv(what, folder / "env", listed, folder / "install.log")
+            stamp.write_text(listed.read_text())
+    return folder / "env" / "bin" / "python"
 
 
 def toolkit():

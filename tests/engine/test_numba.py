@@ -7,7 +7,6 @@ what is checked: outcomes test by test without the library, with it, and with ev
 driver's log accounted for. The long run has a part of the files; DMI_TEST_NUMBA=all has all of them, which takes a night's
 hour. Skipped, by name, where the environment is not there nor to be had. The stand-in is strict about handles: no test of these gives a wrong one on purpose.
 """
-import fcntl
 import os
 import shutil
 
@@ -59,19 +58,6 @@ QUICK = ("cudadrv_array_attr", "cudadrv_streams", "cudadrv_events", "cudadrv_cud
          "cudapy_warp_ops", "cudapy_sm", "cudapy_constmem", "cudapy_laplace")
 
 
-def environment():
-    """Its interpreter; made once, of what tools/setup/numba.txt lists."""
-    venv = harness.ROOT / "build" / "numba"
-    stamp = venv / "made-from"
-    venv.mkdir(parents=True, exist_ok=True)
-    with open(venv / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not stamp.exists() or stamp.read_text() != LISTED.read_text():
-            columns.make_venv("numba-cuda", venv / "env", LISTED, venv / "install.log")
-            stamp.write_text(LISTED.read_text())
-    return venv / "env" / "bin" / "python"
-
-
 def write_suite(python, folder):
     """A file for each file of tests in the wheel: pytest would import those by a name that is not theirs."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +86,7 @@ def chosen(whole, suite):
 def test_numba(check, subtests, monkeypatch):
     monkeypatch.setattr(columns, "SITES", SITES)
     monkeypatch.setattr(columns, "ENDING", ENDING)
-    python = environment()
+    python = columns.environment("numba-cuda", LISTED)
     whole = os.environ.get("DMI_TEST_NUMBA") == "all"
     suite = WORK / "suite"
     write_suite(python, suite)

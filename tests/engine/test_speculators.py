@@ -3,7 +3,6 @@
 
 Its package is in an environment of its own (tools/setup/speculators.txt), beside PyTorch's (torch_env.py), whose packages it imports.
 """
-import fcntl
 import json
 import subprocess
 import sys
@@ -37,16 +36,8 @@ print(json.dumps({"lengths": data.approx_lengths, "dtypes": [str(item["hidden_st
 def environment():
     """(interpreter, environment) that has speculators; made once, of what the list says."""
     with_torch, env = torch_env.python_with_torch()
-    venv = harness.ROOT / "build" / "speculators"
-    stamp = venv / "made-from"
-    venv.mkdir(parents=True, exist_ok=True)
-    with open(venv / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not stamp.exists() or stamp.read_text() != LISTED.read_text():
-            columns.make_venv("speculators", venv / "env", LISTED, venv / "install.log")
-            stamp.write_text(LISTED.read_text())
     env["PYTHONPATH"] = str(next(with_torch.parents[1].glob("lib/python3*/site-packages")))
-    return venv / "env/bin/python", env
+    return columns.environment("speculators", LISTED), env
 
 
 @pytest.fixture(name="read")
