@@ -202,7 +202,7 @@ def happened(check, what, mode, served):
         check(any(item["drafts"] for item in items), f"{what}: there were drafts")
 
 
-SHORT = [("add", "graph"), ("project_out", "piecewise"), ("columns", "eager"), ("kept", "speculative")]
+SHORT = [("add", "graph"), ("project_out", "piecewise"), ("kept", "speculative")]
 
 
 @pytest.mark.parametrize("cell, mode", [

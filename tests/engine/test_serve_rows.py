@@ -162,7 +162,7 @@ def only(text, names):
 def test_whose(check, server, long, seed, site, mode):
     requests = serving.some(*MIXED, tokens=8)
     name, _, layer = site.partition(".")
-    options = ["--schedule", "random", "--seed", seed, "--steps-max", 1000 if long else 200, "--blocks", "14", "--chunk", "24", "--mode", mode,
+    options = ["--schedule", "random", "--seed", seed, "--steps-max", 1000 if long else 120, "--blocks", "14", "--chunk", "24", "--mode", mode,
                "--speculate", seed % 2 * 2, "--fingerprint", site]
     spec = only(serving.spec_text("float32"), {name})
     served = server.serve(f"whose-{seed}", requests, *options, spec=spec)
