@@ -251,7 +251,7 @@ static uint32_t number(const char *text)
 
 /* ---- lines ---- */
 
-enum { MAX_WORDS = 24, MAX_LINES = 2000 };
+enum { MAX_WORDS = 24, MAX_LINES = 10000 };
 
 static char *lines[MAX_LINES];
 static int n_lines;
@@ -874,7 +874,7 @@ static void run(int from, int to, struct where at)
 
 int main(int argc, char **argv)
 {
-    static char text[1 << 18];
+    static char text[1 << 20];
     FILE *f = argc > 1 ? fopen(argv[1], "r") : NULL;
     if (!f)
         return 2;
@@ -882,9 +882,14 @@ int main(int argc, char **argv)
     fclose(f);
     text[n] = 0;
     char *save = NULL;
-    for (char *l = strtok_r(text, "\n", &save); l && n_lines < MAX_LINES;
-         l = strtok_r(NULL, "\n", &save))
+    char *l = strtok_r(text, "\n", &save);
+    for (; l && n_lines < MAX_LINES; l = strtok_r(NULL, "\n", &save))
         lines[n_lines++] = l;
+    if (l || n == sizeof text - 1) {
+        fprintf(stderr, "driver_calls: %s is longer than %d lines or %zu bytes\n", argv[1],
+                MAX_LINES, sizeof text - 1);
+        return 2;
+    }
     if (argc > 2)
         way = argv[2];
     if (strcmp(way, "link")) {
