@@ -306,12 +306,13 @@ static uint32_t launches_there(const struct stream *s, uint64_t round, uint32_t 
 /* The first @n items are of @step. */
 static void hand_on(struct stream *s, size_t n, uint64_t step, const struct join_calls *calls)
 {
+    if (!n)
+        return;
     for (size_t i = 0; i < n; i++)
         calls->take(&s->items[i].event, step);
     s->n_items -= n;
     memmove(s->items, s->items + n, s->n_items * sizeof *s->items);
-    if (n)
-        s->last_step = step;
+    s->last_step = step;
 }
 
 /*
