@@ -15,7 +15,9 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,39 +56,53 @@ static const struct call {
 
 /* ------------------------------------------------------------------------- CUPTI's own */
 
+/* The path of the libcupti after the first @skip ones. */
 struct search {
-    const char *name;
-    void *found;
+    unsigned skip;
+    char path[PATH_MAX];
 };
 
-static int look_into(struct dl_phdr_info *object, size_t n_bytes, void *ctx)
+/* The loader holds a lock meanwhile that comes after dlopen()'s: nothing is opened here. */
+static int look_at(struct dl_phdr_info *object, size_t n_bytes, void *ctx)
 {
     struct search *s = ctx;
     const char *slash = strrchr(object->dlpi_name, '/');
     (void)n_bytes;
-    if (strncmp(slash ? slash + 1 : object->dlpi_name, LIBRARY, strlen(LIBRARY)))
+    if (strncmp(slash ? slash + 1 : object->dlpi_name, LIBRARY, strlen(LIBRARY)) || s->skip--)
         return 0;
-    void *handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    s->found = handle ? driver_real_dlsym(handle, s->name) : NULL;
-    return s->found != NULL; /* the reference stays: pointers must not dangle */
+    return snprintf(s->path, sizeof s->path, "%s", object->dlpi_name) > 0;
+}
+
+/* In a libcupti that the process has. The reference stays: pointers must not dangle. */
+static void *find_loaded(const char *name)
+{
+    void *found = NULL;
+    for (unsigned i = 0; !found; i++) {
+        struct search s = { .skip = i };
+        if (!dl_iterate_phdr(look_at, &s))
+            break;
+        void *handle = dlopen(s.path, RTLD_LAZY | RTLD_NOLOAD);
+        found = handle ? driver_real_dlsym(handle, name) : NULL;
+    }
+    return found;
 }
 
 /* In the scope after ours, else in a libcupti that the process has. NULL: there is none. errno stays. */
 static void *real_of(const struct call *call)
 {
-    struct search s = { call->name, atomic_load_relaxed(call->real) };
     int saved = errno;
-    if (s.found)
-        return s.found;
-    s.found = driver_real_dlsym(RTLD_NEXT, call->name);
-    if (!s.found)
-        dl_iterate_phdr(look_into, &s);
-    if (!s.found)
+    void *found = atomic_load_relaxed(call->real);
+    if (found)
+        return found;
+    found = driver_real_dlsym(RTLD_NEXT, call->name);
+    if (!found)
+        found = find_loaded(call->name);
+    if (!found)
         dlerror(); /* of ours */
     else
-        atomic_store_relaxed(call->real, s.found);
+        atomic_store_relaxed(call->real, found);
     errno = saved;
-    return s.found;
+    return found;
 }
 
 /* As real_of(), but for a program that sees no libcupti but what the tracer brought. */
