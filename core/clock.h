@@ -14,6 +14,13 @@ static inline uint64_t clock_ns(clockid_t id)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* A time or a duration as system calls take it. */
+static inline struct timespec clock_timespec(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                              .tv_nsec = (long)(ns % 1000000000u) };
+}
+
 /* CLOCK_MONOTONIC: for durations and deadlines. */
 static inline uint64_t clock_mono_ns(void)
 {

@@ -51,7 +51,7 @@ bool aggregate_add(struct aggregate *a, const struct records_event *event);
 /* All records of a sum of another aggregate, without their times. Return: likewise. */
 bool aggregate_merge(struct aggregate *a, const struct aggregate_sum *sum);
 
-/* Of what was added, one record at least. */
+/* When the records that were added ran. One at least was. */
 struct aggregate_busy aggregate_busy(struct aggregate *a);
 
 /* Orders sums, the most time first. Nothing is added before aggregate_clear(). */

@@ -78,21 +78,34 @@ static void take_attribute(struct attributes *a, uint8_t id, const uint8_t *p, s
     a->n = number + 1 > a->n ? number + 1 : a->n;
 }
 
-/* A list of u8 format, u8 attribute, u16 value; with format 4 so many bytes follow. */
-static bool read_attributes(const uint8_t *p, size_t n, struct attributes *a)
+/* The next of a list of u8 format, u8 attribute, u16 value; with format 4 so many bytes follow. */
+struct attribute {
+    uint8_t id;
+    const uint8_t *p; /* @n bytes */
+    size_t n;
+};
+
+/* Takes one from the front of @list. Return: false: there is none, or, with bytes left, the list is damaged. */
+static bool next_attribute(const uint8_t **list, size_t *n, struct attribute *out)
 {
-    memset(a, 0, sizeof *a);
-    while (n) {
-        if (n < 4)
-            return false;
-        size_t more = p[0] == 4 ? word(p + 2, 2) : 0;
-        if (more > n - 4)
-            return false;
-        take_attribute(a, p[1], p + 4, more);
-        p += 4 + more;
-        n -= 4 + more;
-    }
+    const uint8_t *p = *list;
+    size_t more = *n >= 4 && p[0] == 4 ? word(p + 2, 2) : 0;
+    if (*n < 4 || more > *n - 4)
+        return false;
+    *out = (struct attribute){ p[1], p + 4, more };
+    *list += 4 + more;
+    *n -= 4 + more;
     return true;
+}
+
+/* Return: false: damaged. */
+static bool read_attributes(const uint8_t *list, size_t n, struct attributes *a)
+{
+    struct attribute one;
+    memset(a, 0, sizeof *a);
+    while (next_attribute(&list, &n, &one))
+        take_attribute(a, one.id, one.p, one.n);
+    return !n;
 }
 
 static void elf_endp(Elf **elf)
@@ -176,18 +189,15 @@ static void take_usage(struct facts *f, const struct symbols *s, uint8_t id, con
         add_fact(f, &fact);
 }
 
+/* Return: false: damaged. */
 static bool read_usage(struct facts *f, const struct symbols *s, const Elf_Data *info)
 {
-    const uint8_t *p = info->d_buf;
-    for (size_t n = info->d_size; n;) {
-        size_t more = n < 4 ? 0 : p[0] == 4 ? word(p + 2, 2) : 0;
-        if (n < 4 || more > n - 4)
-            return false;
-        take_usage(f, s, p[1], p + 4, more);
-        p += 4 + more;
-        n -= 4 + more;
-    }
-    return true;
+    const uint8_t *list = info->d_buf;
+    size_t n = info->d_size;
+    struct attribute one;
+    while (next_attribute(&list, &n, &one))
+        take_usage(f, s, one.id, one.p, one.n);
+    return !n;
 }
 
 /* What the cubin says of all its kernels, in the order of their names. */
@@ -216,7 +226,7 @@ static int find_facts(struct err *err, Elf *elf, size_t names, struct facts *f)
     return f->failed ? err_set(err, -ENOMEM, "no memory") : 0;
 }
 
-/* Of the bytes of a kernel's section those that are its own. */
+/* The bytes of a kernel's section, less those that CUDA keeps there. */
 static uint64_t own_shared(const struct facts *f, uint64_t n_bytes)
 {
     uint64_t n_reserved = f->reserves ? N_RESERVED : 0;

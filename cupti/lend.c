@@ -37,10 +37,8 @@ static struct {
 /* Return: whether end_turn() has to follow. errno stays. */
 static bool begin_turn(void)
 {
-    uint64_t until = clock_mono_ns() + TURN_NS;
-    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
-                           .tv_nsec = (long)(until % 1000000000u) };
-    return !pthread_mutex_clocklock(&lend.turn, CLOCK_MONOTONIC, &at);
+    const struct timespec until = clock_timespec(clock_mono_ns() + TURN_NS);
+    return !pthread_mutex_clocklock(&lend.turn, CLOCK_MONOTONIC, &until);
 }
 
 static void end_turn(bool began)

@@ -40,7 +40,7 @@ enum state { TRACER_NEW = 0, TRACER_RUNS = 1, TRACER_OVER = 2, TRACER_LENT = 3 }
 
 static bool is_in(enum state state)
 {
-    return atomic_load_acquire(&tracer.state) == (int)state; /* of whoever changed it */
+    return atomic_load_acquire(&tracer.state) == (int)state; /* of the thread that changed it */
 }
 
 /* ------------------------------------------------------------------------- CUPTI's threads */

@@ -75,7 +75,7 @@ bool tracer_lend(void);
 /* Is CUPTI lent? Thread: any. */
 bool tracer_lent(void);
 
-/* CUPTI's buffers are @user's from here on, whoever registered; zeroed: nobody else's. Nothing changes while the tracer runs. Thread: lend.c's lock. */
+/* @user gives CUPTI its buffers from here on, also where the tracer's callbacks are registered; zeroed: the tracer does. Nothing changes while the tracer runs. Thread: lend.c's lock. */
 void tracer_route(const struct tracer_user *user);
 
 /* Registers the tracer's callbacks, which hand on, by CUPTI's @real. Thread: the other user's. Return: CUPTI's result. */

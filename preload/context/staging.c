@@ -107,9 +107,7 @@ void staging_give_full(struct staging *s, struct batch *b)
 
 struct batch *staging_take_full(struct staging *s, uint64_t timeout_ns, bool *ended)
 {
-    uint64_t end = clock_mono_ns() + timeout_ns;
-    struct timespec at = { .tv_sec = (time_t)(end / 1000000000u),
-                           .tv_nsec = (long)(end % 1000000000u) };
+    const struct timespec at = clock_timespec(clock_mono_ns() + timeout_ns);
     struct batch *b = NULL;
     int r = 0;
     pthread_mutex_lock(&s->lock);

@@ -59,8 +59,7 @@ static int start_encoders(struct context *c)
 /* Return: true if the thread has ended, or never ran. */
 static bool join(struct context_thread *thread, uint64_t end_mono_ns)
 {
-    struct timespec at = { .tv_sec = (time_t)(end_mono_ns / 1000000000u),
-                           .tv_nsec = (long)(end_mono_ns % 1000000000u) };
+    struct timespec at = clock_timespec(end_mono_ns);
     if (thread->runs && !pthread_clockjoin_np(thread->id, NULL, CLOCK_MONOTONIC, &at))
         thread->runs = false;
     return !thread->runs;

@@ -348,8 +348,7 @@ void server_start(void)
 
 bool server_stop(uint64_t end_ns)
 {
-    struct timespec at = { .tv_sec = (time_t)(end_ns / 1000000000u),
-                           .tv_nsec = (long)(end_ns % 1000000000u) };
+    struct timespec at = clock_timespec(end_ns);
     if (!server.runs)
         return true;
     atomic_store_release(&server.stops, 1);

@@ -220,16 +220,10 @@ static void take_range(const struct range_entry *e)
 
 /* ------------------------------------------------------------------------- rounds */
 
-static struct timespec mono_at(uint64_t ns)
-{
-    return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
-                              .tv_nsec = (long)(ns % 1000000000u) };
-}
-
 /* Until the next round is due, or somebody asks for it. @seen: what the last one saw. Return: what the next one sees. */
 static uint64_t nap(uint64_t seen)
 {
-    struct timespec until = mono_at(clock_mono_ns() + ROUND_NS);
+    struct timespec until = clock_timespec(clock_mono_ns() + ROUND_NS);
     pthread_mutex_lock(&lock);
     looked = seen;
     pthread_cond_broadcast(&changed);
@@ -242,7 +236,7 @@ static uint64_t nap(uint64_t seen)
 
 void collector_catch_up(void)
 {
-    struct timespec until = mono_at(clock_mono_ns() + CATCH_UP_NS);
+    struct timespec until = clock_timespec(clock_mono_ns() + CATCH_UP_NS);
     if (!stepring_oldest())
         return;
     pthread_mutex_lock(&lock);
@@ -316,7 +310,7 @@ static void say_summary(void)
 bool collector_stop(uint64_t end_ns)
 {
     uint64_t until = end_ns + GRACE_NS;
-    struct timespec at = mono_at(until);
+    struct timespec at = clock_timespec(until);
     if (!collector.runs)
         return true;
     atomic_store_release(&collector.stop_ns, end_ns ? end_ns : 1); /* to round_of() */

@@ -45,9 +45,7 @@ static bool wait(const struct timespec *until)
 /* Under the lock. */
 static struct keep_answer ask(uint64_t n_steps)
 {
-    uint64_t until = clock_mono_ns() + PATIENCE_NS;
-    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
-                           .tv_nsec = (long)(until % 1000000000u) };
+    const struct timespec until = clock_timespec(clock_mono_ns() + PATIENCE_NS);
     uint64_t end = stepring_numbered();
     if (keep.expected)
         return (struct keep_answer){ .window = { end, end } };
@@ -56,7 +54,7 @@ static struct keep_answer ask(uint64_t n_steps)
     keep.window = (struct keep_window){ n_steps && n_steps < end ? end - n_steps : 0, end };
     keep.asked = true;
     keep.answered = false;
-    if (!wait(&at)) /* the collector may still come to it */
+    if (!wait(&until)) /* the collector may still come to it */
         return (struct keep_answer){ .state = keep.on ? KEEP_LATE : KEEP_OFF };
     return keep.answer;
 }

@@ -12,11 +12,9 @@
 /* Return: whether it is to end. */
 static bool wait_for_stop(struct keeper *k)
 {
-    uint64_t end = clock_mono_ns() + k->every_ns;
-    struct timespec at = { .tv_sec = (time_t)(end / 1000000000u),
-                           .tv_nsec = (long)(end % 1000000000u) };
+    const struct timespec end = clock_timespec(clock_mono_ns() + k->every_ns);
     pthread_mutex_lock(&k->lock);
-    while (!k->stop && !pthread_cond_timedwait(&k->stopped, &k->lock, &at))
+    while (!k->stop && !pthread_cond_timedwait(&k->stopped, &k->lock, &end))
         ;
     bool stop = k->stop;
     pthread_mutex_unlock(&k->lock);

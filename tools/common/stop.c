@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/stop.h"
 
+#include "core/clock.h"
+
 #include <signal.h>
 #include <time.h>
 
@@ -28,7 +30,7 @@ bool stop_asked(void)
 
 void stop_sleep(uint64_t ns)
 {
-    struct timespec ts = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+    const struct timespec ts = clock_timespec(ns);
     if (!asked)
         nanosleep(&ts, NULL);
 }

@@ -67,9 +67,7 @@ static void hide(void)
 
 static struct timespec after(uint64_t ns)
 {
-    uint64_t at = clock_mono_ns() + ns;
-    return (struct timespec){ .tv_sec = (time_t)(at / 1000000000u),
-                              .tv_nsec = (long)(at % 1000000000u) };
+    return clock_timespec(clock_mono_ns() + ns);
 }
 
 static void *tick(void *arg)

@@ -305,7 +305,7 @@ static double share(uint64_t part, uint64_t all)
     return all ? (double)part / (double)all : 0;
 }
 
-/* Of a run with sums. */
+/* For which share of the time something ran. Says nothing of a run without sums. */
 static void say_costs(struct report *report, const struct kernels_costs *c)
 {
     if (!c->all.records)

@@ -352,7 +352,7 @@ EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallb
     return CUPTI_SUCCESS;
 }
 
-/* What is in a buffer is lost, and nobody is registered. */
+/* CUPTI loses what is in a buffer, and forgets who registered. */
 EXPORTED CUptiResult cuptiFinalize(void)
 {
     pthread_mutex_lock(&cupti.lock);
