@@ -31,8 +31,7 @@ static bool exists(enum context_state state)
 struct context *context_find(CUcontext handle)
 {
     for (int i = 0; i < CONTEXT_MAX; i++)
-        if (exists(context_state(&contexts[i])) &&
-            atomic_load_relaxed(&contexts[i].handle) == handle)
+        if (exists(context_state(&contexts[i])) && context_handle(&contexts[i]) == handle)
             return &contexts[i];
     return NULL;
 }

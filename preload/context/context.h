@@ -125,9 +125,9 @@ struct context_bank {
 
 struct context {
     /* these outlive a capture context: a thread that comes late finds out by them */
-    int state;      /* enum context_state; written by context.c alone */
-    uint32_t users; /* context_use(); atomic */
-    CUcontext handle;
+    int state;                  /* enum context_state; written by context.c alone */
+    uint32_t users;             /* context_use(); atomic */
+    CUcontext handle;           /* atomic: context_handle() */
     struct context_calls calls; /* of a primary context they are counted by its device */
     bool stuck;                 /* our threads did not end in time; under the owner's lock */
     pthread_mutex_t lock; /* of launching threads and drain; never held across a driver call */
@@ -219,6 +219,12 @@ enum context_state {
 static inline enum context_state context_state(const struct context *c)
 {
     return (enum context_state)atomic_load_acquire(&c->state); /* of move() in context.c */
+}
+
+/* The CUDA context; NULL: it is known to be gone, which another thread may say at any moment. Thread: any. */
+static inline CUcontext context_handle(const struct context *context)
+{
+    return atomic_load_relaxed(&context->handle);
 }
 
 /* The capture context of @handle, NULL: none was created. It may end, unless the caller uses it. Thread: any. */

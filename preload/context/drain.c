@@ -430,7 +430,7 @@ void *drain_main(void *arg)
     struct drain drain = { .context = c, .healthy_ns = clock_mono_ns() };
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     session_attach();
-    drain.r = driver_table.cuCtxSetCurrent(c->handle);
+    drain.r = driver_table.cuCtxSetCurrent(context_handle(c));
     if (driver_table.cuThreadExchangeStreamCaptureMode)
         driver_table.cuThreadExchangeStreamCaptureMode(&mode);
     while (drain_round(&drain))

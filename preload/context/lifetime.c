@@ -90,7 +90,8 @@ static int start(struct err *err, struct context *c)
 /* The driver's number of the current context; it is given to no other, as handles are. */
 static void identify(struct context *c)
 {
-    if (!driver_table.cuCtxGetId || driver_table.cuCtxGetId(c->handle, &c->id) != CUDA_SUCCESS)
+    if (!driver_table.cuCtxGetId ||
+        driver_table.cuCtxGetId(context_handle(c), &c->id) != CUDA_SUCCESS)
         c->id = 0;
 }
 
@@ -173,7 +174,7 @@ void context_close(struct context *c)
 void context_release(struct context *c)
 {
     context_close(c);
-    if (context_state(c) != CONTEXT_STOPPED || !current_push(c->handle))
+    if (context_state(c) != CONTEXT_STOPPED || !current_push(context_handle(c)))
         return;
     let_reserving_end(c);
     staging_unpin(c->staging);
@@ -187,8 +188,7 @@ bool context_is_same(const struct context *c)
     unsigned long long id;
     CUdeviceptr base = 0;
     size_t n;
-    CUcontext handle =
-        atomic_load_relaxed(&c->handle); /* NULL: somebody has said that it is gone */
+    CUcontext handle = context_handle(c);
     if (handle && c->id)
         return driver_table.cuCtxGetId(handle, &id) == CUDA_SUCCESS && id == c->id;
     if (!handle || !c->payload || !current_push(handle))

@@ -151,7 +151,8 @@ void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE
         functions_give_up(func, "came into a graph exec that cannot be followed");
         return;
     }
-    struct current_visit visit = current_visit(x->plan.context ? x->plan.context->handle : k->ctx);
+    struct current_visit visit =
+        current_visit(x->plan.context ? context_handle(x->plan.context) : k->ctx);
     /* the first site of an exec decides where its launches are counted; NULL: where it is launched */
     if (!x->plan.context)
         x->plan.context = context_current();

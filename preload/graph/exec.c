@@ -336,7 +336,7 @@ static bool created(struct exec **exec, CUgraphExec handle)
 bool exec_created(struct exec **exec, CUgraphExec handle)
 {
     const struct context *c = (*exec)->plan.context;
-    struct current_visit visit = current_visit(c ? c->handle : NULL);
+    struct current_visit visit = current_visit(c ? context_handle(c) : NULL);
     bool again = created(exec, handle);
     current_leave(&visit);
     return again;

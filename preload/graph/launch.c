@@ -188,7 +188,7 @@ static struct context *context_of(struct exec *x, struct stream stream, struct g
         return NULL;
     if (!x->plan.context)
         graph_plan_count_in(&x->plan, c);
-    job->guest_in = is_guest ? c->handle : NULL;
+    job->guest_in = is_guest ? context_handle(c) : NULL;
     return c;
 }
 

@@ -234,7 +234,7 @@ static struct context *context_of(CUcontext handle)
 static struct context *context_counting(const struct graph_plan *plan, CUcontext handle,
                                         const struct func *func)
 {
-    if (!handle || !plan->context || handle == plan->context->handle)
+    if (!handle || !plan->context || handle == context_handle(plan->context))
         return plan->context;
     for (uint32_t s = 0; s < func->match.n_sites; s++)
         session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,

@@ -310,7 +310,7 @@ static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const str
     u->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
     u->complete = !range->within;
     struct current_visit visit =
-        current_visit(x->plan.context ? x->plan.context->handle : graph_plan_home(graph));
+        current_visit(x->plan.context ? context_handle(x->plan.context) : graph_plan_home(graph));
     struct stream_relaxed relaxed = stream_relax();
     int r = build(&err, u, x, graph, range);
     stream_unrelax(&relaxed);

@@ -141,8 +141,7 @@ static bool primary_is_gone(const struct context *c, CUdevice device)
         if (primary_state(device) != PRIMARY_ACTIVE)
             return true;
         if (none && context_retain_stamp(device, &after) && before == after)
-            return context_primary(device) != atomic_load_relaxed(&c->handle) ||
-                   !context_is_same(c);
+            return context_primary(device) != context_handle(c) || !context_is_same(c);
         sched_yield();
     } while (clock_mono_ns() < end);
     return true;
