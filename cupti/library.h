@@ -36,7 +36,9 @@ struct library {
     int (*get_stream_id)(void *context, void *stream, uint8_t per_thread, uint32_t *id);
     int (*get_context_id)(void *context, uint32_t *id);
     int (*dropped)(void *context, uint32_t stream, size_t *n);
-    int (*set_attribute)(int attribute, size_t *n_bytes, void *value); /* NULL: it lacks it */
+    /* NULL: it lacks it */
+    int (*set_attribute)(int attribute, size_t *n_bytes, void *value);
+    int (*get_exec_id)(void *exec, uint32_t *id);
 
     char path[256]; /* where it was found */
     bool brought;   /* the process did not have it */

@@ -171,6 +171,14 @@ bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *c
            !l->get_stream_id(context, stream, per_thread, stream_id);
 }
 
+bool tracer_graph_id(void *exec, uint32_t *id)
+{
+    const struct library *l = &tracer.library;
+    if (!tracer_runs() || !l->get_exec_id || l->get_exec_id(exec, id))
+        *id = 0;
+    return *id;
+}
+
 /* ------------------------------------------------------------------------- records */
 
 /* A thread of ours is about to call CUPTI for the tracer. Return: false: it may not. leave() follows a true. */

@@ -54,6 +54,9 @@ const char *tracer_lacks(void);
 bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *context_id,
                        uint32_t *stream_id);
 
+/* CUPTI's id of a graph that was instantiated. Return: false: it does not know one, or has none. Thread: any. */
+bool tracer_graph_id(void *exec, uint32_t *id);
+
 /* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. Return: CUPTI's result. */
 int tracer_flush(bool forced);
 

@@ -12,6 +12,7 @@
 #include "preload/graph/update.h"
 #include "preload/hook/wrapper.h"
 #include "preload/recording/nodes.h"
+#include "preload/trace/graphs.h"
 #include "preload/trace/steps.h"
 
 #include <stddef.h>
@@ -42,9 +43,22 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
     return again;
 }
 
+/* CUPTI may know it by another id from here on. */
+static void trace_made(CUresult r, CUgraphExec handle)
+{
+    struct session_call call;
+    if (r != CUDA_SUCCESS || !session_does(SESSION_TRACE))
+        return;
+    if (session_enter_for(&call, SESSION_TRACE))
+        graphs_made(handle);
+    session_leave(&call);
+}
+
 /* While everything is recorded, what is instantiated is the application's own graph. */
 static void note_created(CUresult r, const CUgraphExec *handle, CUgraph graph)
 {
+    if (r == CUDA_SUCCESS)
+        trace_made(r, *handle);
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_created(*handle, graph));
 }
@@ -97,6 +111,7 @@ EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph
             r = real(handle, exec_graph(x, graph), &given);                                        \
         } while (refused(&x, r, handle));                                                          \
         *params = given;                                                                           \
+        note_created(r, handle, graph);                                                            \
         return r;                                                                                  \
     }
 INSTANTIATE_PARAMS(cuGraphInstantiateWithParams)
@@ -109,6 +124,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(CUDA_SUCCESS, nodes_destroyed(handle));
     session_enter(&call);
+    graphs_ends(handle);
     /* also when disarmed: an exec of ours must not be found again under a reused handle */
     struct exec *x = exec_take(handle);
     session_pause(&call);
@@ -151,6 +167,12 @@ static uint64_t own_kernels(const struct graph_plan *plan)
     return plan->n_nodes ? (uint64_t)plan->n_nodes + plan->n_tickets + 1 : 0;
 }
 
+/* CUPTI's id of what is launched, where launches are counted by it. */
+static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
+{
+    return traced && atomic_load_relaxed(&trace_by_stream) ? graphs_id(handle) : 0;
+}
+
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
     static inline CUresult name##_captured(__typeof__(name) *real, CUgraphExec handle,             \
                                            CUstream cu_stream)                                     \
@@ -166,7 +188,7 @@ static uint64_t own_kernels(const struct graph_plan *plan)
                 return r;                                                                          \
             bool embedded = plain_is_embedded(stream);                                             \
             r = real(handle, cu_stream);                                                           \
-            trace_graph_launched(traced, stream, r, 0);                                            \
+            trace_graph_launched(traced, stream, r, graph_id(traced, handle), 0);                  \
             if (embedded)                                                                          \
                 AFTER_SUCCESS(r, strip_embedded(NULL, stream));                                    \
             return r;                                                                              \
@@ -179,7 +201,7 @@ static uint64_t own_kernels(const struct graph_plan *plan)
         CUresult r = real(handle, cu_stream);                                                      \
         session_resume(&call);                                                                     \
         graph_after(x, &job, r);                                                                   \
-        trace_graph_launched(traced, stream, r, own_kernels(&x->plan));                            \
+        trace_graph_launched(traced, stream, r, graph_id(traced, handle), own_kernels(&x->plan));  \
         session_leave(&call);                                                                      \
         return r;                                                                                  \
     }                                                                                              \
@@ -239,6 +261,7 @@ static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
     struct session_call call;
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_lost(handle, "it was updated from another graph"));
+    trace_made(r, handle);
     if (!update)
         return;
     session_enter(&call);

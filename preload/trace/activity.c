@@ -9,6 +9,7 @@
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/session/session.h"
+#include "preload/trace/graphs.h"
 #include "preload/trace/join.h"
 #include "preload/trace/keep.h"
 #include "preload/trace/lanes.h"
@@ -294,7 +295,9 @@ static void take_dealt(const struct records_event *event, uint64_t step)
 
 static void deal(bool last, activity_mark *mark)
 {
-    static const struct join_calls calls = { .open = lanes_open, .take = take_dealt };
+    static const struct join_calls calls = { .open = lanes_open,
+                                             .is_exec = graphs_had,
+                                             .take = take_dealt };
     lanes_take(last, steps_deal(), take_run);
     tracer_take(take_event, NULL);
     struct tracer_counts counts = tracer_counts();
@@ -416,6 +419,13 @@ static void say_account(const struct join *join)
         log_line("trace: no records fit %llu launches: CUPTI lost some, or another user of it took "
                  "them; what they ran is of no known step",
                  (unsigned long long)join_unplaced(join));
+    if (join_misnamed(join))
+        log_line("trace: what %llu launches ran is of no known step: by the ids of graphs the "
+                 "records are of others",
+                 (unsigned long long)join_misnamed(join));
+    if (join_ids_differ(join))
+        log_line("trace: CUPTI's records name graphs by other ids than it gives for them: "
+                 "they are not compared");
     if (lanes_unknown())
         log_line(
             "trace: what %llu launches ran is of no known step: CUPTI did not know their stream",

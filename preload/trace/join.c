@@ -16,6 +16,7 @@
 #define MOST_ITEMS   (1u << 18) /* records of a stream that wait; beyond, no step is known */
 #define CLOCKS_NS    1000000u   /* by which both clocks may differ */
 #define NAMES        16384u     /* places; a power of two */
+#define MOST_OTHERS  16u        /* times that ids of graphs do not fit, where they never did */
 
 /* A record. */
 struct item {
@@ -28,6 +29,7 @@ struct item {
 struct group {
     struct join_run run;
     bool over;      /* its number is known, or there is none */
+    bool misnamed;  /* but for the ids of graphs, records fit it */
     uint64_t step;  /* as a record's */
     uint64_t round; /* in which it was over */
 };
@@ -55,7 +57,12 @@ struct join {
     struct number *numbers; /* of steps that have ended, by deal; those that no run waits for go */
     size_t n_numbers, numbers_room;
     uint64_t round;
-    uint64_t unplaced; /* launches of groups that found no place */
+    uint64_t unplaced;              /* launches of groups that found no place */
+    uint64_t misnamed;              /* launches of those that found others' graphs there */
+    bool ids_differ;                /* records name graphs by ids that are none of execs */
+    bool ids_fit;                   /* some did */
+    uint32_t n_others;              /* groups that others' graphs were at, before */
+    const struct join_calls *calls; /* during join_deal() */
     char *names[NAMES];
     size_t n_names;
     uint64_t unnamed; /* records whose name found no place there */
@@ -171,6 +178,7 @@ static void add_to_group(struct group *g, const struct join_run *run)
     g->run.kernels += run->kernels;
     g->run.graphs += run->graphs;
     g->run.first = g->run.last = JOIN_NO_NAME;
+    g->run.graph_ids = 0;
     g->run.begin_ns = run->begin_ns < g->run.begin_ns ? run->begin_ns : g->run.begin_ns;
     g->run.shared |= run->shared;
 }
@@ -272,15 +280,40 @@ static bool fits_name(uint64_t wanted, uint64_t name)
     return wanted == JOIN_NO_NAME || wanted == name;
 }
 
+/* Do items @from to before @end name only graphs that were instantiated? */
+static bool names_execs(const struct join *j, const struct stream *s, size_t from, size_t end)
+{
+    for (size_t i = from; i < end; i++)
+        if (s->items[i].name == JOIN_GRAPH && !j->calls->is_exec(s->items[i].event.graph))
+            return false;
+    return true;
+}
+
+/* Are the graphs that items @from to before @end name, together @ids, those of the group? */
+static bool fits_graphs(struct join *j, const struct stream *s, size_t from, size_t end,
+                        struct group *g, uint64_t ids)
+{
+    bool alike = g->run.graph_ids == ids;
+    j->ids_fit |= alike && g->run.graphs;
+    if (j->ids_differ || !g->run.graph_ids || alike)
+        return true;
+    j->ids_differ = !names_execs(j, s, from, end) || (!j->ids_fit && ++j->n_others == MOST_OTHERS);
+    g->misnamed = !j->ids_differ;
+    return j->ids_differ;
+}
+
 /* Are the launches from item @from on those of the group? *@end: the item after them. */
-static bool fits(const struct stream *s, size_t from, const struct group *g, size_t *end)
+static bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, size_t *end)
 {
     struct unit u = { .end = from };
     uint32_t kernels = 0, graphs = 0, n = launches_of(g);
+    uint64_t ids = JOIN_NO_GRAPHS;
     for (uint32_t i = 0; i < n; i++) {
         if (!next_unit(s, u.end, &u))
             return false;
         *(u.name == JOIN_GRAPH ? &graphs : &kernels) += 1;
+        if (u.name == JOIN_GRAPH)
+            ids = join_graph(ids, s->items[u.begin].event.graph);
         if (!i && (!fits_name(g->run.first, u.name) ||
                    s->items[u.begin].event.begin_ns + CLOCKS_NS < g->run.begin_ns))
             return false;
@@ -288,7 +321,8 @@ static bool fits(const struct stream *s, size_t from, const struct group *g, siz
             return false;
     }
     *end = u.end;
-    return kernels == g->run.kernels && graphs == g->run.graphs;
+    return kernels == g->run.kernels && graphs == g->run.graphs &&
+           fits_graphs(j, s, from, u.end, g, ids);
 }
 
 /* Launches whose records have all been there for a round, up to @most. */
@@ -304,12 +338,12 @@ static uint32_t launches_there(const struct stream *s, uint64_t round, uint32_t 
 /* ------------------------------------------------------------------------- dealing */
 
 /* The first @n items are of @step. */
-static void hand_on(struct stream *s, size_t n, uint64_t step, const struct join_calls *calls)
+static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t step)
 {
     if (!n)
         return;
     for (size_t i = 0; i < n; i++)
-        calls->take(&s->items[i].event, step);
+        j->calls->take(&s->items[i].event, step);
     s->n_items -= n;
     memmove(s->items, s->items + n, s->n_items * sizeof *s->items);
     s->last_step = step;
@@ -319,13 +353,12 @@ static void hand_on(struct stream *s, size_t n, uint64_t step, const struct join
  * Copies, and kernels of DMI's, that come before the next launch go with the one before them; where count was lost, that may be missing. @all:
  * also those that are not older than a round.
  */
-static void hand_on_uncounted(const struct join *j, struct stream *s, bool all,
-                              const struct join_calls *calls)
+static void hand_on_uncounted(const struct join *j, struct stream *s, bool all)
 {
     size_t n = 0;
     while (n < s->n_items && !s->items[n].name && (all || s->items[n].round < j->round))
         n++;
-    hand_on(s, n, s->unsure ? DMI_RAN_UNKNOWN : s->last_step, calls);
+    hand_on(j, s, n, s->unsure ? DMI_RAN_UNKNOWN : s->last_step);
 }
 
 /* The next group after the first one before which the stream was waited for; their number: there is none. */
@@ -341,7 +374,8 @@ static size_t next_idle(const struct stream *s)
  * A stream that lost count: steps are alike, so places must be proved. Before the first launch of the first group, and before that of group @m, at @until,
  * the stream had been waited for. So what began between the two is of the groups before @m, and nothing else is. Return: whether it fits.
  */
-static bool is_proved(const struct stream *s, size_t m, uint64_t until, size_t *from)
+static bool is_proved(struct join *j, const struct stream *s, size_t m, uint64_t until,
+                      size_t *from)
 {
     struct unit u = { 0 };
     size_t end;
@@ -349,7 +383,7 @@ static bool is_proved(const struct stream *s, size_t m, uint64_t until, size_t *
         ;
     *from = end = u.begin;
     for (size_t i = 0; i < m; i++)
-        if (!fits(s, end, &s->groups[i], &end))
+        if (!fits(j, s, end, &s->groups[i], &end))
             return false;
     return s->items[end - 1].event.begin_ns < until &&
            (!next_unit(s, end, &u) || s->items[u.begin].event.begin_ns >= until);
@@ -370,39 +404,39 @@ static void drop_groups(struct stream *s, size_t n)
 }
 
 /* Deals the first group, and those up to the next one that begins in an idle stream. Return: false: it has to wait. */
-static bool deal_proved(struct join *j, struct stream *s, const struct join_calls *calls, bool last)
+static bool deal_proved(struct join *j, struct stream *s, bool last)
 {
     size_t m = next_idle(s), from, end;
     uint64_t until = m < s->n_groups ? s->groups[m].run.begin_ns : UINT64_MAX;
     bool idle = s->groups[0].run.idle;
     if (idle && m == s->n_groups && !last)
         return false;
-    if (!idle || !is_proved(s, m, until, &from)) {
-        j->unplaced += launches_of(&s->groups[0]);
+    if (!idle || !is_proved(j, s, m, until, &from)) {
+        const struct group *g = &s->groups[0];
+        *(g->misnamed ? &j->misnamed : &j->unplaced) += launches_of(g);
         drop_groups(s, 1);
         return true;
     }
     s->unsure = s->items[from].round <= s->doubt + DOUBT_ROUNDS;
-    hand_on(s, from, DMI_RAN_UNKNOWN, calls);
+    hand_on(j, s, from, DMI_RAN_UNKNOWN);
     for (size_t i = 0; i < m; i++) {
-        const struct group *g = &s->groups[i];
-        if (fits(s, 0, g, &end))
-            hand_on(s, after_copies(s, end, until), g->over ? g->step : DMI_RAN_UNKNOWN, calls);
+        struct group *g = &s->groups[i];
+        if (fits(j, s, 0, g, &end))
+            hand_on(j, s, after_copies(s, end, until), g->over ? g->step : DMI_RAN_UNKNOWN);
     }
     drop_groups(s, m);
     return true;
 }
 
 /* Copies after the last launch go with it. */
-static bool deal_next(const struct join *j, struct stream *s, const struct group *g,
-                      const struct join_calls *calls)
+static bool deal_next(struct join *j, struct stream *s, struct group *g)
 {
     size_t end, before = s->n_items;
-    if (!fits(s, 0, g, &end))
+    if (!fits(j, s, 0, g, &end))
         return false;
-    hand_on_uncounted(j, s, true, calls);
+    hand_on_uncounted(j, s, true);
     end -= before - s->n_items;
-    hand_on(s, after_copies(s, end, UINT64_MAX), g->over ? g->step : DMI_RAN_UNKNOWN, calls);
+    hand_on(j, s, after_copies(s, end, UINT64_MAX), g->over ? g->step : DMI_RAN_UNKNOWN);
     return true;
 }
 
@@ -410,46 +444,55 @@ static bool deal_next(const struct join *j, struct stream *s, const struct group
  * Are all records of the group there, or will they not come? Those of one graph may come in parts. They are all there when a later launch's are, as
  * a stream's records come in turn.
  */
-static bool is_ready(const struct join *j, const struct stream *s, const struct group *g,
-                     const struct join_calls *calls)
+static bool is_ready(const struct join *j, const struct stream *s, const struct group *g)
 {
     uint32_t n = launches_of(g);
-    return g->over && calls->open(s->context, s->stream) > g->run.deal &&
+    return g->over && j->calls->open(s->context, s->stream) > g->run.deal &&
            (j->round - g->round > WAIT_ROUNDS || launches_there(s, j->round, n + 1) > n);
 }
 
 /* Deals the first group. Return: false: it has to wait. */
-static bool deal_group(struct join *j, struct stream *s, const struct join_calls *calls, bool last)
+static bool deal_group(struct join *j, struct stream *s, bool last)
 {
-    if (!last && !is_ready(j, s, &s->groups[0], calls))
+    if (!last && !is_ready(j, s, &s->groups[0]))
         return false;
-    s->unsure = s->unsure || !deal_next(j, s, &s->groups[0], calls);
+    s->unsure = s->unsure || !deal_next(j, s, &s->groups[0]);
     if (s->unsure)
-        return deal_proved(j, s, calls, last);
+        return deal_proved(j, s, last);
     drop_groups(s, 1);
     return true;
 }
 
-static void deal_stream(struct join *j, struct stream *s, const struct join_calls *calls, bool last)
+static void deal_stream(struct join *j, struct stream *s, bool last)
 {
     if (s->unsorted)
         SORT(s->items, s->n_items, by_correlation);
     s->unsorted = false;
     if (s->shared || s->n_items > MOST_ITEMS) {
-        hand_on(s, s->n_items, DMI_RAN_UNKNOWN, calls);
+        hand_on(j, s, s->n_items, DMI_RAN_UNKNOWN);
         s->n_groups = 0;
     }
-    while (s->n_groups && deal_group(j, s, calls, last))
+    while (s->n_groups && deal_group(j, s, last))
         ;
-    if (!s->n_groups && (last || calls->open(s->context, s->stream) == UINT64_MAX))
-        hand_on_uncounted(j, s, last, calls);
+    if (!s->n_groups && (last || j->calls->open(s->context, s->stream) == UINT64_MAX))
+        hand_on_uncounted(j, s, last);
     if (last)
-        hand_on(s, s->n_items, DMI_RAN_UNKNOWN, calls);
+        hand_on(j, s, s->n_items, DMI_RAN_UNKNOWN);
 }
 
 uint64_t join_unplaced(const struct join *j)
 {
     return j->unplaced;
+}
+
+uint64_t join_misnamed(const struct join *j)
+{
+    return j->misnamed;
+}
+
+bool join_ids_differ(const struct join *j)
+{
+    return j->ids_differ;
 }
 
 uint64_t join_unnamed(const struct join *j)
@@ -487,8 +530,9 @@ static void forget_numbers(struct join *j)
 
 void join_deal(struct join *j, const struct join_calls *calls, bool last)
 {
+    j->calls = calls;
     for (size_t i = 0; i < j->n_streams; i++)
-        deal_stream(j, &j->streams[i], calls, last);
+        deal_stream(j, &j->streams[i], last);
     forget_numbers(j);
     j->round++;
 }

@@ -2,7 +2,7 @@
 /*
  * Which step each thing that ran on a device is of. CUPTI does not say which launch a record belongs to. So launches are counted: a run is
  * what one thread launched in one stream for one step, and the records of a stream, in the order of their correlation ids, are dealt to runs
- * by these counts. Kinds, and the names of the first and the last kernel, must fit: else nothing of the run is known, and
+ * by these counts. Kinds, the names of the first and the last kernel, and the ids of graphs must fit: else nothing of the run is known, and
  * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. Copies go with the kernel before them. Pure: the collector's thread.
  */
 #ifndef PRELOAD_TRACE_JOIN_H
@@ -18,11 +18,15 @@
 #define JOIN_NO_NAME 0u
 #define JOIN_GRAPH   2u
 
+/* The ids of no graph, as struct join_run has them. */
+#define JOIN_NO_GRAPHS 1u
+
 /* What one thread launched in one stream, for one step or between two. */
 struct join_run {
     uint64_t deal; /* number of the step or of what lies between; they rise in each stream */
     uint32_t context, stream; /* CUPTI's ids */
     uint32_t kernels, graphs; /* launches that the driver took, DMI's own kernels not counted */
+    uint64_t graph_ids;       /* of these, in turn: join_graph(); 0: not known */
     uint64_t first, last;     /* join_name() of these, JOIN_GRAPH, JOIN_NO_NAME: not known */
     uint64_t begin_ns;        /* CLOCK_REALTIME: no later than just before its first launch */
     bool in_step;             /* join_step() says its number */
@@ -40,6 +44,12 @@ void join_free(struct join *join);
 /* The hash of a kernel's raw name. Thread: any. */
 uint64_t join_name(const char *name);
 
+/* @ids, and then that of one more graph, CUPTI's; 0: it is not known, and neither are all together. Thread: any. */
+static inline uint64_t join_graph(uint64_t ids, uint32_t graph)
+{
+    return ids && graph ? (ids ^ graph) * 0x9E3779B97F4A7C15u | 1 : 0;
+}
+
 /* A record, in any order. A kernel's name is copied, or counted by join_unnamed(). Return: false without memory. */
 bool join_add(struct join *join, const struct records_event *event);
 
@@ -55,6 +65,12 @@ void join_doubt(struct join *join);
 /* Launches so far for which no records fit: their step has fewer kernels than it ran. */
 uint64_t join_unplaced(const struct join *join);
 
+/* Launches so far whose records are of other graphs, by their ids: likewise. */
+uint64_t join_misnamed(const struct join *join);
+
+/* Do records name graphs by ids that no exec has, or that never fit? Then ids are not compared. */
+bool join_ids_differ(const struct join *join);
+
 /* Records so far whose kernel's name found no place, for want of memory or as there are too many names: they are handed on without it. */
 uint64_t join_unnamed(const struct join *join);
 
@@ -67,6 +83,7 @@ struct join_calls {
         uint32_t context,
         uint32_t
             stream); /* the lowest deal of a run in the stream that is not over; UINT64_MAX: none */
+    bool (*is_exec)(uint32_t graph); /* did an exec ever have this id? */
     void (*take)(const struct records_event *event,
                  uint64_t step); /* DMI_RAN_UNKNOWN and so on; borrowed during the call */
 };

@@ -29,6 +29,7 @@ struct lane {
     /* the run under way */
     uint64_t deal;                   /* 0: none; atomic. The collector may set it to 0 */
     uint32_t kernels, graphs;        /* relaxed */
+    uint64_t graph_ids;              /* as in struct join_run; relaxed */
     const void *last;                /* function, or &a_graph; relaxed */
     uint64_t first;                  /* as in struct join_run */
     uint64_t begin_ns;               /* of CLOCK_MONOTONIC */
@@ -106,6 +107,7 @@ static void close_run(struct lane *l, uint64_t last)
                             .stream = l->id,
                             .kernels = atomic_load_relaxed(&l->kernels),
                             .graphs = atomic_load_relaxed(&l->graphs),
+                            .graph_ids = atomic_load_relaxed(&l->graph_ids),
                             .first = l->first,
                             .last = same ? last : JOIN_NO_NAME,
                             .begin_ns = l->begin_ns,
@@ -191,6 +193,7 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
     }
     atomic_store_relaxed(&l->kernels, 0u);
     atomic_store_relaxed(&l->graphs, 0u);
+    atomic_store_relaxed(&l->graph_ids, (uint64_t)JOIN_NO_GRAPHS);
     l->first = o->first;
     l->begin_ns = t->entered_ns;
     l->functions = atomic_load_relaxed(&lanes.functions);
@@ -255,21 +258,36 @@ static struct lane *enter(struct trace_thread *t, const void *function, struct s
     return l;
 }
 
-void lanes_count(struct trace_thread *t, const void *function, struct stream stream)
+/* The lane of a launch that the driver took, NULL: there is no room for it. */
+static struct lane *launched(struct trace_thread *t, const void *function, struct stream stream)
 {
     struct lane *l = t->lane;
-    function = function ? function : &a_graph;
     if (!l || !is_in(l, stream) || !is_open(l, t)) {
         int saved = errno;
         l = enter(t, function, stream);
         errno = saved;
     }
+    if (l) {
+        atomic_store_relaxed(&l->last, function);
+        l->drained = false;
+    }
+    return l;
+}
+
+void lanes_count(struct trace_thread *t, const void *function, struct stream stream)
+{
+    struct lane *l = launched(t, function, stream);
+    if (l)
+        atomic_store_relaxed(&l->kernels, atomic_load_relaxed(&l->kernels) + 1);
+}
+
+void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream stream)
+{
+    struct lane *l = launched(t, &a_graph, stream);
     if (!l)
         return;
-    uint32_t *n = function == &a_graph ? &l->graphs : &l->kernels;
-    atomic_store_relaxed(n, atomic_load_relaxed(n) + 1);
-    atomic_store_relaxed(&l->last, function);
-    l->drained = false;
+    atomic_store_relaxed(&l->graphs, atomic_load_relaxed(&l->graphs) + 1);
+    atomic_store_relaxed(&l->graph_ids, join_graph(atomic_load_relaxed(&l->graph_ids), graph));
 }
 
 static struct lane *own_lanes(void)

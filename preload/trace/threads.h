@@ -74,8 +74,17 @@ static inline struct trace_thread *trace_launch_begins(const void *function, str
 /* Are launches counted by stream, too? By lanes.c; atomic. */
 extern bool trace_by_stream __attribute__((visibility("hidden")));
 
-/* The driver has taken a launch of @function (NULL: of a graph) in @stream. Keeps errno. */
+/* The driver has taken a launch of @function in @stream, or of a graph that CUPTI knows as @graph (0: by no id). Keeps errno. */
 void lanes_count(struct trace_thread *t, const void *function, struct stream stream);
+void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream stream);
+
+/* The thread's last launch was in @stream. */
+static inline void trace_launched_in(struct trace_thread *t, struct stream stream)
+{
+    atomic_store_relaxed(&t->last, stream.handle);
+    atomic_store_relaxed(&t->last_per_thread, stream.per_thread);
+    atomic_store_relaxed(&t->last_gone, false);
+}
 
 /* The driver has taken the launch of @function. @t: of trace_launch_begins(). */
 static inline void trace_launched(struct trace_thread *t, const void *function,
@@ -84,23 +93,22 @@ static inline void trace_launched(struct trace_thread *t, const void *function,
     if (!t || r != CUDA_SUCCESS)
         return;
     atomic_store_relaxed(&t->now.launches, t->now.launches + 1);
-    atomic_store_relaxed(&t->last, stream.handle);
-    atomic_store_relaxed(&t->last_per_thread, stream.per_thread);
-    atomic_store_relaxed(&t->last_gone, false);
+    trace_launched_in(t, stream);
     if (__builtin_expect(atomic_load_relaxed(&trace_by_stream), 0))
         lanes_count(t, function, stream);
 }
 
-/* The same of a graph, which holds @own kernels of DMI's. */
+/* The same of a graph, which CUPTI knows as @graph and which holds @own kernels of DMI's. */
 static inline void trace_graph_launched(struct trace_thread *t, struct stream stream, CUresult r,
-                                        uint64_t own)
+                                        uint32_t graph, uint64_t own)
 {
     if (!t || r != CUDA_SUCCESS)
         return;
-    trace_launched(t, NULL, stream, r);
-    atomic_store_relaxed(&t->now.launches, t->now.launches - 1);
     atomic_store_relaxed(&t->now.graphs, t->now.graphs + 1);
     atomic_store_relaxed(&t->now.own, t->now.own + own);
+    trace_launched_in(t, stream);
+    if (__builtin_expect(atomic_load_relaxed(&trace_by_stream), 0))
+        lanes_count_graph(t, graph, stream);
 }
 
 /* A graph is about to be launched: as trace_launch_begins(). */

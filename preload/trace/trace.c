@@ -6,6 +6,7 @@
 #include "preload/trace/activity.h"
 #include "preload/trace/collector.h"
 #include "preload/trace/events.h"
+#include "preload/trace/graphs.h"
 #include "preload/trace/named.h"
 #include "preload/trace/nvtx_ranges.h"
 #include "preload/trace/range_ring.h"
@@ -95,6 +96,7 @@ void trace_reset(void)
     range_ring_reset();
     steps_reset();
     events_reset();
+    graphs_reset();
     named_reset();
     activity_reset();
     collector_reset();

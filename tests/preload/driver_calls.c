@@ -93,6 +93,7 @@ struct entry {
 #pragma weak cuLibraryEnumerateKernels
 #pragma weak cuModuleEnumerateFunctions
 #pragma weak cuFuncLoad
+#pragma weak cuGraphExecUpdate_v2
 #pragma weak cuLibraryGetKernel
 #pragma weak cuLibraryGetModule
 #pragma weak cuLibraryUnload
@@ -147,6 +148,10 @@ static struct entry entries[] = {
     E(cuStreamSynchronize, cuStreamSynchronize, 2000),
     E(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010),
     E(cuStreamEndCapture, cuStreamEndCapture, 10000),
+    E(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040),
+    E(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000),
+    E(cuGraphExecDestroy, cuGraphExecDestroy, 10000),
+    E(cuGraphLaunch, cuGraphLaunch, 10000),
     E(cuLaunchKernel, cuLaunchKernel, 4000),
     E(cuLaunchKernelEx, cuLaunchKernelEx, 11060),
     E(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000),
@@ -800,6 +805,15 @@ static int driver_line(const char *op, char **w)
         return CALL(cuStreamBeginCapture_v2, handle(w[1]), CU_STREAM_CAPTURE_MODE_GLOBAL);
     if (!strcmp(op, "endcapture"))
         return CALL(cuStreamEndCapture, handle(w[2]), OUT(CUgraph));
+    if (!strcmp(op, "graphexec"))
+        return CALL(cuGraphInstantiateWithFlags, OUT(CUgraphExec), handle(w[2]), 0);
+    if (!strcmp(op, "graphupdate"))
+        return CALL(cuGraphExecUpdate_v2, handle(w[1]), handle(w[2]),
+                    &(CUgraphExecUpdateResultInfo){ 0 });
+    if (!strcmp(op, "graphdestroy"))
+        return CALL(cuGraphExecDestroy, handle(w[1]));
+    if (!strcmp(op, "graphlaunch"))
+        return CALL(cuGraphLaunch, handle(w[1]), w[2] ? handle(w[2]) : NULL);
     if (!strncmp(op, "launch", 6))
         return launch(op, w);
     return -1;

@@ -132,6 +132,31 @@ def test_records_that_are_lost_make_no_step_wrong(bench, trouble, every):
     complete(bench, trouble, result)
 
 
+GRAPHS = ["stream s", *(line for name in "ab" for line in ["capture s", "launch block s 1 64 p 64 1", f"endcapture g{name} s", f"graphexec {name} g{name}"])]
+
+
+def in_turn(n, every):
+    """@n steps of one launch each, of two graphs of the same kernel in turn; the program waits after each @every."""
+    return [line for i in range(n) for line in [*step(i, f"graphlaunch {'ab'[i % 2]} s"), *(["ssync s"] if i % every == every - 1 else [])]]
+
+
+def test_a_graph_is_told_by_its_id(bench):
+    """Two graphs of the same kernel launched in turn: where records are lost and CUPTI does not say so, the id alone says whose a record is."""
+    script = [*START, *GRAPHS, *in_turn(60, 10), "graphupdate a gb", "graphdestroy b", *step(60, "graphlaunch a s"), "digest p 256"]
+    _, run, log = full(bench, "none lost", script)
+    ids = {r.graph for r in run.ran if r.graph}
+    bench.check(len(ids) == 2 and not differences(log, run), "each is under its step", (ids, differences(log, run)[:2]))
+    for what, cupti, words in (("lost", "13000,lose:7", "by the ids of graphs the records are of others"),
+                               ("other ids", "13000,other-graphs", "name graphs by other ids than it gives for them"),
+                               ("not told", "13000,fail:cuptiGetGraphExecId:0:1", None)):
+        result, run, log = full(bench, what, script, cupti=cupti)
+        of = {t["number"] + FIRST: run.steps[t["step"]].step % 2 for t in run.step_times}
+        by_step = {(of[r.step], r.graph) for r in run.ran if r.kind == KERNEL and r.step >= FIRST}
+        bench.check(what != "lost" or len(by_step) == 2, f"{what}: no kernel is under a step of the other graph", sorted(by_step))
+        bench.check(what == "lost" or not differences(log, run), f"{what}: without ids all goes on by counts and names", differences(log, run)[:2])
+        bench.check((" ids " in result.stderr) == bool(words) and (words or "") in result.stderr, f"{what}: the log says what was found", result.stderr)
+
+
 def test_random_delays(bench, seeds):
     script = [*START, *engine(12, 2), "digest p 256"]
     digests = bench.run(script, preload=False).stdout.splitlines()[-2:]

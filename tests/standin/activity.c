@@ -4,6 +4,8 @@
  */
 #include "activity.h"
 #include "driver.h"
+#include "graph.h"
+#include "graph_exec.h"
 #include "image.h"
 
 #include <time.h>
@@ -98,4 +100,18 @@ EXPORTED uint32_t standin_context_id(void *handle)
     DRIVER_LOCKED;
 
     return context_resolve(handle, &ctx) == CUDA_SUCCESS ? (uint32_t)ctx->id : 0;
+}
+
+EXPORTED uint32_t standin_exec_id(void *handle)
+{
+    DRIVER_LOCKED;
+
+    return object_is(handle, OBJECT_EXEC) ? (uint32_t)((struct graph_exec *)handle)->id : 0;
+}
+
+EXPORTED uint64_t standin_node_id(void *handle)
+{
+    DRIVER_LOCKED;
+
+    return object_is(handle, OBJECT_NODE) ? ((struct graph_node *)handle)->uid : 0;
 }

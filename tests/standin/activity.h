@@ -32,5 +32,9 @@ void standin_observe(void (*fn)(const struct activity *activity));
 uint32_t standin_stream_id(void *stream, int per_thread);
 /** standin_context_id() - @context NULL: the current one; 0: there is none */
 uint32_t standin_context_id(void *context);
+/** standin_exec_id() - the number that activities of a graph have; 0: @exec is none */
+uint32_t standin_exec_id(void *exec);
+/** standin_node_id() - the number that activities of its execs have; 0: @node is none */
+uint64_t standin_node_id(void *node);
 
 #endif

@@ -202,7 +202,7 @@ static void launch_graph(unsigned stream, uint64_t own)
 {
     struct trace_thread *t = trace_graph_begins(STREAM(stream));
     device.now_us += 100;
-    trace_graph_launched(t, STREAM(stream), CUDA_SUCCESS, own);
+    trace_graph_launched(t, STREAM(stream), CUDA_SUCCESS, 5, own);
 }
 
 static void step_begins(uint64_t sequence)
@@ -735,6 +735,7 @@ START_TEST(launches_are_counted_by_stream_and_step)
     const struct join_run *run = run_of(2, deal);
     ck_assert(run->kernels == 1 && run->graphs == 1 && run->in_step && !run->shared);
     ck_assert(run->first == 1007 && run->last == JOIN_GRAPH && run->context == 1);
+    ck_assert_uint_eq(run->graph_ids, join_graph(JOIN_NO_GRAPHS, 5));
     step_begins(6);
     launch(1, CUDA_SUCCESS);
     take_runs(true);

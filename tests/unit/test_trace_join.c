@@ -53,7 +53,13 @@ static void take(const struct records_event *e, uint64_t step)
         n_wrong++;
 }
 
-static const struct join_calls calls = { .open = open_of, .take = take };
+/* Graphs of the model are these. */
+static bool is_exec(uint32_t graph)
+{
+    return graph == 5 || graph == 6;
+}
+
+static const struct join_calls calls = { .open = open_of, .is_exec = is_exec, .take = take };
 
 static void set_up(void)
 {
@@ -96,6 +102,7 @@ struct plan {
     uint32_t n_kernels; /* first, middle ones alike, last */
     uint32_t n_graphs;  /* after the kernels */
     bool copies;
+    uint32_t graph; /* the id of the graphs; 0: 5 and 6 in turn */
 };
 
 static const char *kernel_name(const struct plan *p, uint32_t i)
@@ -119,8 +126,12 @@ static struct join_run launch(const struct plan *p, uint32_t stream, uint64_t de
         if (p->copies && !draw(3))
             runs(draw(2) ? LAYOUTS_COPY : LAYOUTS_KERNEL, stream, "dmi_copy_eager", 0, step, false);
     }
-    for (uint32_t i = 0; i < p->n_graphs; i++)
-        runs(LAYOUTS_KERNEL, stream, "in_graph", 5, step, true);
+    run.graph_ids = JOIN_NO_GRAPHS;
+    for (uint32_t i = 0; i < p->n_graphs; i++) {
+        uint32_t graph = p->graph ? p->graph : 5 + i % 2;
+        run.graph_ids = join_graph(run.graph_ids, graph);
+        runs(LAYOUTS_KERNEL, stream, "in_graph", graph, step, true);
+    }
     run.first = p->n_kernels ? join_name("first") : JOIN_GRAPH;
     run.last = p->n_graphs ? JOIN_GRAPH : p->n_kernels > 1 ? join_name("last") : join_name("first");
     return run;
@@ -322,6 +333,103 @@ START_TEST(kernels_beyond_the_room_for_names_are_counted)
 }
 END_TEST
 
+/* Two graphs of the same kernels in turn, of which one launch's record is missing, and CUPTI does not say so. @tell: what is said of a graph's id. */
+static void play_graphs(bool idle, uint32_t (*tell)(uint32_t graph), bool known)
+{
+    for (uint64_t i = 0; i < 8; i++) {
+        const struct plan plan = { 0, 1, false, 5 + (uint32_t)i % 2 };
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        run.graph_ids = known ? run.graph_ids : 0;
+        join_add_run(join, &run);
+        join_step(join, i + 1, i);
+        if (idle && i == 4)
+            now = busy[1] + 1000;
+    }
+    for (uint32_t i = 0; i < n_made; i++) {
+        struct records_event e = made[i].event;
+        e.graph = tell(e.graph);
+        if (i != 2)
+            join_add(join, &e);
+    }
+    for (int i = 0; i < 400; i++)
+        round_of(false);
+    round_of(true);
+    ck_assert_uint_eq(n_given, n_made - 1);
+}
+
+static uint32_t right_id(uint32_t graph)
+{
+    return graph;
+}
+
+static uint32_t other_id(uint32_t graph)
+{
+    return graph + 100;
+}
+
+/* As many kernels of the same names: the ids alone tell that a record is of the next step. */
+START_TEST(a_record_of_another_graph_is_not_the_steps)
+{
+    play_graphs(_i, right_id, true);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(n_right, _i ? 2 + 3 : 2);
+    ck_assert_uint_ge(join_misnamed(join), 1); /* the step that lacks it */
+    ck_assert(!join_ids_differ(join));
+}
+END_TEST
+
+START_TEST(ids_that_no_graph_has_are_not_compared)
+{
+    play_graphs(true, other_id, true);
+    ck_assert(join_ids_differ(join));
+    ck_assert_uint_eq(join_misnamed(join), 0);
+    ck_assert_uint_ge(n_right, 2);
+}
+END_TEST
+
+/* By the numbers of other graphs, each time: CUPTI may number its records otherwise. */
+START_TEST(ids_that_never_fit_are_not_compared)
+{
+    const uint64_t n = 40;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct plan plan = { 0, 1, false, 5 + (uint32_t)i % 2 };
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        join_add_run(join, &run);
+        join_step(join, i + 1, i);
+        now = busy[1] + 1000000;
+        struct records_event e = made[i].event;
+        e.graph = e.graph == 5 ? 6 : 5;
+        join_add(join, &e);
+    }
+    for (uint64_t i = 0; i < n + 3; i++)
+        wait_long();
+    round_of(true);
+    ck_assert(join_ids_differ(join));
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_ge(n_right, n - 16);
+}
+END_TEST
+
+START_TEST(a_run_whose_ids_are_not_known_is_not_compared)
+{
+    play_graphs(true, right_id, false);
+    ck_assert(!join_ids_differ(join));
+    ck_assert_uint_eq(join_misnamed(join), 0);
+    ck_assert_uint_ge(n_right, 2);
+}
+END_TEST
+
+/* Ids of several graphs count in their order; one that is not known makes all of them so. */
+START_TEST(ids_of_graphs_together)
+{
+    uint64_t both = join_graph(join_graph(JOIN_NO_GRAPHS, 5), 6);
+    ck_assert_uint_ne(both, join_graph(join_graph(JOIN_NO_GRAPHS, 6), 5));
+    ck_assert_uint_ne(both, join_graph(JOIN_NO_GRAPHS, 6));
+    ck_assert_uint_eq(join_graph(both, 0), 0);
+    ck_assert_uint_eq(join_graph(0, 5), 0);
+}
+END_TEST
+
 /* Random steps, streams, waits, orders and losses. @lossy: records are dropped, which CUPTI says. */
 static void play(uint64_t seed, bool lossy)
 {
@@ -399,6 +507,11 @@ int main(int argc, char **argv)
     tcase_add_test(c, threads_of_one_step_are_counted_together);
     tcase_add_test(c, a_run_without_launches_is_none);
     tcase_add_test(c, kernels_beyond_the_room_for_names_are_counted);
+    tcase_add_loop_test(c, a_record_of_another_graph_is_not_the_steps, 0, 2);
+    tcase_add_test(c, ids_that_no_graph_has_are_not_compared);
+    tcase_add_test(c, ids_that_never_fit_are_not_compared);
+    tcase_add_test(c, a_run_whose_ids_are_not_known_is_not_compared);
+    tcase_add_test(c, ids_of_graphs_together);
     tcase_add_loop_test(c, whatever_is_said_is_right, 0, seeds);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

@@ -3,7 +3,7 @@
  * By which numbers tools name the kernels of a graph that runs as a clone. CUPTI's records hold a node's id; programs that annotate
  * their graphs ask for the ids of the nodes that they made. CUPTI is loaded where there is one; no header of it is needed.
  *
- * Source: cupti_activity.h, CUpti_ActivityKernel5 to 10: kind at 0, graphNodeId at 144
+ * Source: cupti_activity.h, CUpti_ActivityKernel5 to 13: kind at 0, graphNodeId at 144, graphId at 156; from CUDA 13.5 on sourceGraphNodeId at 240
  */
 #include "facts.h"
 
@@ -16,6 +16,9 @@
 #define KIND_KERNEL     3u
 #define KIND_CONCURRENT 10u /* CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL */
 #define NODE_ID_OFFSET  144
+#define GRAPH_ID_OFFSET 156
+#define SOURCE_OFFSET   240
+#define HAS_SOURCE      130500u /* as cuptiGetVersion() says it */
 #define BUFFER_BYTES    (1u << 20)
 #define FLUSH_FORCED    1u
 
@@ -25,6 +28,7 @@ typedef void complete_fn(CUcontext context, uint32_t stream, uint8_t *buffer, si
 
 static struct cupti {
     void *library;
+    int (*get_version)(uint32_t *version);
     int (*activity_enable)(unsigned kind);
     int (*register_callbacks)(request_fn *request, complete_fn *complete);
     int (*next_record)(uint8_t *buffer, size_t valid, void **record);
@@ -34,7 +38,8 @@ static struct cupti {
     int (*exec_id)(CUgraphExec exec, uint32_t *id);
 } cupti;
 
-static uint64_t printed[NODES];
+static uint64_t printed[NODES], sources[NODES];
+static uint32_t graphs[NODES], version;
 static unsigned n_printed;
 
 static bool open_cupti(void)
@@ -45,6 +50,7 @@ static bool open_cupti(void)
         const char *name;
         void *to;
     } calls[] = {
+        { "cuptiGetVersion", &cupti.get_version },
         { "cuptiActivityEnable", &cupti.activity_enable },
         { "cuptiActivityRegisterCallbacks", &cupti.register_callbacks },
         { "cuptiActivityGetNextRecord", &cupti.next_record },
@@ -82,8 +88,13 @@ static void complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t
     (void)size;
     while (!cupti.next_record(buffer, valid, &record)) {
         memcpy(&kind, record, sizeof kind);
-        if ((kind == KIND_KERNEL || kind == KIND_CONCURRENT) && n_printed < NODES)
-            memcpy(&printed[n_printed++], (char *)record + NODE_ID_OFFSET, sizeof *printed);
+        if ((kind != KIND_KERNEL && kind != KIND_CONCURRENT) || n_printed == NODES)
+            continue;
+        memcpy(&printed[n_printed], (char *)record + NODE_ID_OFFSET, sizeof *printed);
+        memcpy(&graphs[n_printed], (char *)record + GRAPH_ID_OFFSET, sizeof *graphs);
+        if (version >= HAS_SOURCE)
+            memcpy(&sources[n_printed], (char *)record + SOURCE_OFFSET, sizeof *sources);
+        n_printed++;
     }
     free(buffer);
 }
@@ -130,15 +141,41 @@ static void tell_ids(const struct cloned *c)
                                                                      : "another");
 }
 
-static unsigned count_printed(const CUgraphNode *nodes)
+static unsigned count_ids(const uint64_t *ids, const CUgraphNode *nodes, uint64_t mask)
 {
     unsigned n = 0;
     uint64_t id = 0;
 
     for (unsigned i = 0; i < n_printed; i++)
         for (int k = 0; k < NODES; k++)
-            n += !cupti.node_id(nodes[k], &id) && id == printed[i];
+            n += !cupti.node_id(nodes[k], &id) && (id & mask) == (ids[i] & mask);
     return n;
+}
+
+static unsigned count_graphs(uint32_t id)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < n_printed; i++)
+        n += graphs[i] == id;
+    return n;
+}
+
+static void tell_records(const struct cloned *c)
+{
+    uint32_t exec = 0, clone = 0;
+
+    says("kernels that CUPTI recorded", "%u of %d", n_printed, NODES);
+    says("recorded by the ids of the clone's nodes", "%u",
+         count_ids(printed, c->twins, UINT64_MAX));
+    says("recorded by the ids of the originals", "%u", count_ids(printed, c->nodes, UINT64_MAX));
+    says("whose lower halves are those of the clone's nodes", "%u",
+         count_ids(printed, c->twins, UINT32_MAX));
+    if (!cupti.exec_id(c->exec, &exec) && !cupti.graph_id(c->clone, &clone))
+        says("recorded by the id of the exec, and of the clone", "%u, %u", count_graphs(exec),
+             count_graphs(clone));
+    if (version >= HAS_SOURCE)
+        says("whose source is a node of the clone", "%u", count_ids(sources, c->twins, UINT64_MAX));
 }
 
 void ask_graph_ids(void)
@@ -160,12 +197,11 @@ void ask_graph_ids(void)
         return;
     }
     TRY(driver_setup());
+    cupti.get_version(&version);
     TRY(make_cloned(&c));
     tell_ids(&c);
     TRY(CU(cuGraphLaunch, c.exec, c.stream));
     TRY(CU(cuStreamSynchronize, c.stream));
     cupti.flush_all(FLUSH_FORCED);
-    says("kernels that CUPTI recorded", "%u of %d", n_printed, NODES);
-    says("recorded by the ids of the clone's nodes", "%u", count_printed(c.twins));
-    says("recorded by the ids of the originals", "%u", count_printed(c.nodes));
+    tell_records(&c);
 }

@@ -4,8 +4,9 @@
  *
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
- * Nth record is dropped, and counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
- * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it. A new registration gets the buffer that
+ * Nth record is dropped, and counted; lose:N, the same, not counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
+ * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it;
+ * other-graphs, records name graphs by ids that cuptiGetGraphExecId() does not give. A new registration gets the buffer that
  * was out under the one before, as with CUPTI before 13.3; fail:NAME:N:RESULT, call N of the function NAME (0: each) does nothing and has that result. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
 #include "../activity.h"
@@ -53,8 +54,8 @@ static const struct layout {
 static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
-    uint64_t drop, no_time;
-    bool late, taken, alone, hold;
+    uint64_t drop, lose, no_time;
+    bool late, taken, alone, hold, other_graphs;
     char fails[64]; /* the function that fails; "": none */
     unsigned long fails_at, n_calls;
     CUptiResult failure;
@@ -85,12 +86,15 @@ static void read_word(const char *word)
     }
     if (!strncmp(word, "drop:", 5))
         cupti.drop = strtoull(word + 5, NULL, 10);
+    if (!strncmp(word, "lose:", 5))
+        cupti.lose = strtoull(word + 5, NULL, 10);
     if (!strncmp(word, "no-time:", 8))
         cupti.no_time = strtoull(word + 8, NULL, 10);
     cupti.late |= !strcmp(word, "late");
     cupti.taken |= !strcmp(word, "taken");
     cupti.alone |= !strcmp(word, "alone");
     cupti.hold |= !strcmp(word, "held");
+    cupti.other_graphs |= !strcmp(word, "other-graphs");
     if (!strncmp(word, "fail:", 5))
         sscanf(word + 5, "%63[^:]:%lu:%d", cupti.fails, &cupti.fails_at, (int *)&cupti.failure);
 }
@@ -284,6 +288,8 @@ static void observe(const struct activity *activity)
     if (cupti.kinds & 1ull << a.kind) {
         uint64_t number = ++cupti.n_records;
 
+        if (cupti.other_graphs && a.graph)
+            a.graph += 1u << 19;
         if (cupti.clock) {
             a.begin_ns = by_clock(activity->begin_ns);
             a.end_ns = by_clock(activity->end_ns);
@@ -294,7 +300,7 @@ static void observe(const struct activity *activity)
 
         if ((cupti.drop && number % cupti.drop == 0) || !have_room(n)) {
             cupti.n_dropped++;
-        } else {
+        } else if (!cupti.lose || number % cupti.lose) {
             memcpy(cupti.buffer + cupti.used, record, n);
             cupti.used += n;
             cupti.n++;
@@ -504,4 +510,24 @@ EXPORTED CUptiResult cuptiGetContextId(CUcontext context, uint32_t *id)
     *(void **)&ask = driver("standin_context_id");
     *id = ask ? ask(context) : 0;
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_CONTEXT;
+}
+
+EXPORTED CUptiResult cuptiGetGraphExecId(CUgraphExec exec, uint32_t *id)
+{
+    uint32_t (*ask)(void *exec);
+
+    MAY_FAIL();
+    *(void **)&ask = driver("standin_exec_id");
+    *id = ask ? ask(exec) : 0;
+    return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+EXPORTED CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id)
+{
+    uint64_t (*ask)(void *node);
+
+    MAY_FAIL();
+    *(void **)&ask = driver("standin_node_id");
+    *id = ask ? ask(node) : 0;
+    return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
