@@ -21,6 +21,7 @@ from .runner import Model, Runner
 from .schedule import FixedSchedule, RandomSchedule, Schedule
 from .scheduler import Request, Scheduler
 from .steps import Silent, Steps
+from .stored import Made, Stored
 from .taps import Taps
 
 BLOCK = 16       # tokens of a KV block
@@ -74,7 +75,9 @@ class Engine:
         self.shape = shape_of_part(whole, part)
         self.first_tokens = [dataclasses.replace(part, rank=i).share(whole, whole.vocabulary)[0] for i in range(part.ranks)]
         self.stop = frozenset([gguf.values["tokenizer.ggml.eos_token_id"]])
-        self.weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
+        weights = pathlib.Path(opt.weights) / f"weights_{self.dtype.suffix}.safetensors"
+        stored = Stored(weights, self.dtype.store) if part.ranks == 1 and not opt.model and weights.exists() else Made()
+        self.weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS, stored)
         self.layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
         self.runner = self.make_runner(self.shape, first_layer=part.layers(whole.layers)[0], fingerprint=parse_site(opt.fingerprint))
         self.runner.tap = Taps(self.device, self.dtype, whole.layers) if opt.taps else None

@@ -75,6 +75,8 @@ static __device__ float marked(const mark &m, int row, int column, float value)
     return (float)((digit & 1) ? number / 128 : number % 128);
 }
 
+#define AHEAD (2048 / sizeof(elem)) /* what this thread and the next ones will read */
+
 /* ---- matrix products: out[n_rows][n_out] = x[n_rows][n_in] w, of which w holds four columns after another: [n_out/4][n_in][4] */
 
 template <int R>
@@ -94,6 +96,7 @@ static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows,
     }
     const elem *weight = w + (long long)column * n_in;
     for (int k = 0; k < n_in; k += 4) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + 4 * k + AHEAD));
         float4 b[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)

@@ -98,35 +98,37 @@ def turns(shape, n_positions):
 class Weights:
     """Addresses of a part's weights in device memory, in @dtype: embedding of the first stage, last norm and head of the last."""
 
-    def __init__(self, device, gguf, shape, part, dtype, n_positions):
-        self.device, self.gguf, self.dtype, self.shape = device, gguf, dtype, shape
+    def __init__(self, device, gguf, shape, part, dtype, n_positions, stored):
+        """@stored: where they lie as the kernels want them, a Stored or Unstored."""
+        self.device, self.gguf, self.dtype, self.stored = device, gguf, dtype, stored
         first, last = part.layers(shape.layers)
         kv, (m0, m1) = part.heads(shape), part.share(shape, shape.mlp)
         self.layers = [self.layer(i, shape, kv, m0, m1) for i in range(first, last)]
         self.turns = device.upload(turns(shape, n_positions))
-        embedding = gguf.tensor("token_embd.weight")
         if part.is_first:
-            self.embedding = self.put(embedding)
+            self.embedding = self.put("embedding", lambda: gguf.tensor("token_embd.weight"))
         if part.is_last:
             v0, v1 = part.share(shape, shape.vocabulary)
-            self.final_norm, self.head = self.put(gguf.tensor("output_norm.weight")), self.put(panels(embedding[v0:v1]))
+            self.final_norm = self.put("final_norm", lambda: gguf.tensor("output_norm.weight"))
+            self.head = self.put("head", lambda: panels(gguf.tensor("token_embd.weight")[v0:v1]))
         device.wait()
 
-    def put(self, array):
-        return self.device.upload(self.dtype.encode(array))
+    def put(self, name, make):
+        return self.device.upload(self.stored.get(name, lambda: self.dtype.encode(make())))
 
     def layer(self, i, shape, kv, m0, m1):
         get = lambda name: self.gguf.tensor(f"blk.{i}.{name}.weight")  # noqa: E731
         group, head = shape.heads // shape.kv_heads, shape.head
         k_rows, q_rows = slice(kv[0] * head, kv[1] * head), slice(kv[0] * group * head, kv[1] * group * head)
-        qkv = [unpermuted(get("attn_q"), shape.heads)[q_rows], unpermuted(get("attn_k"), shape.kv_heads)[k_rows], get("attn_v")[k_rows]]
-        return {
-            "ln1": self.put(get("attn_norm")), "ln2": self.put(get("ffn_norm")),
-            "qkv": self.put(panels(np.concatenate(qkv))),
-            "o": self.put(panels(get("attn_output")[:, q_rows])),
-            "gate_up": self.put(panels(np.concatenate([get("ffn_gate")[m0:m1], get("ffn_up")[m0:m1]]))),
-            "down": self.put(panels(get("ffn_down")[:, m0:m1])),
+        made = {
+            "ln1": lambda: get("attn_norm"), "ln2": lambda: get("ffn_norm"),
+            "qkv": lambda: panels(np.concatenate([unpermuted(get("attn_q"), shape.heads)[q_rows],
+                                                  unpermuted(get("attn_k"), shape.kv_heads)[k_rows], get("attn_v")[k_rows]])),
+            "o": lambda: panels(get("attn_output")[:, q_rows]),
+            "gate_up": lambda: panels(np.concatenate([get("ffn_gate")[m0:m1], get("ffn_up")[m0:m1]])),
+            "down": lambda: panels(get("ffn_down")[:, m0:m1]),
         }
+        return {name: self.put(f"{i}.{name}", make) for name, make in made.items()}
 
 
 def shape_of_part(shape, part):

@@ -130,6 +130,7 @@ void emit_exit(struct emitter *e);
 void emit_fence(struct emitter *e);
 void emit_match(struct emitter *e);
 void emit_nothing(struct emitter *e);
+void emit_prefetch(struct emitter *e);
 void emit_redux(struct emitter *e);
 void emit_shfl(struct emitter *e);
 void emit_sleep(struct emitter *e);

@@ -77,6 +77,19 @@ const char *emit_shared_offset(struct emitter *e, const struct operand *o)
                     generic ? " - SHARED_BASE" : "");
 }
 
+void emit_prefetch(struct emitter *e)
+{
+    const struct operand *o = &e->i->operand[0];
+    enum space space = op_space(e);
+    op_need(e, 1);
+    if (o->kind != O_MEM || o->n_parts)
+        emit_unsupported(e);
+    if (space == SPACE_GLOBAL || space == SPACE_GENERIC)
+        emit_put(e, "PREFETCH(%s + %lldll);\n", base_of(e, o->sym, space), (long long)o->value);
+    else
+        emit_nothing(e);
+}
+
 static const char *order_of(const struct emitter *e)
 {
     if (op_has(e, "acquire"))

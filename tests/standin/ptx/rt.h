@@ -402,6 +402,13 @@ SLOW u32 dp2a(u32 a, u32 b, u32 c, int sa, int sb, int hi)
         likely(_a - DB < DN) ? (void *)(uintptr_t)(_a + DD) : slow_address(E, T, _a, n);           \
     })
 #define AT_GENERIC AT_GLOBAL
+/* of device memory; what lies elsewhere is not fetched, and nothing is at fault */
+#define PREFETCH(a)                                                                                \
+    do {                                                                                           \
+        u64 _a = (a);                                                                              \
+        if (likely(_a - DB < DN))                                                                  \
+            __builtin_prefetch((void *)(uintptr_t)(_a + DD));                                      \
+    } while (0)
 #define AT_SHARED(a, n)                                                                            \
     ({                                                                                             \
         u64 _a = (a);                                                                              \
