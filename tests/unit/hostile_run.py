@@ -69,6 +69,28 @@ def records(rows):
     return struct.pack("<IIII", len(rows), len(rows), n_planes, 0) + table + groups + planes, payload
 
 
+def number(value):
+    """As the columns of a trace have it."""
+    out = bytearray()
+    while value > 0x7f:
+        out.append(value & 0x7f | 0x80)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def ran(names):
+    """Metadata of a chunk of the type TRACE: a kernel of 5 ns for each name, one a stream."""
+    shapes, strings = bytearray(), bytearray()
+    for i, name in enumerate(names):
+        shapes += struct.pack("<16I", 1, len(strings), len(name), 0, 1, i, 1, 1, 1, 32, 1, 1, 0, 0, 16, 0)
+        strings += name
+    n, once = len(names), range(len(names))
+    columns = [[number(i) for i in once], [number(20)] * n, [number(2)] * n, [number(0)] * n, [number(0)] * n, [number(4 * (i == 0)) for i in once],
+               [number(5)] * n, [number(0)] * n]  # shape, begin, correlation, graph, node, step (0: 2), duration, bytes
+    data = b"".join(b"".join(column) for column in columns)
+    return struct.pack("<4IQ", n, n, 64, len(strings), len(data)) + shapes + strings + data
+
+
 def write(folder, sites, data, problems=(), expected=None, about=None, **more):
     """A run whose process was killed: manifest, counters, spec, and one segment of these bytes.
     @expected: by site: (records, rows, bytes)"""
@@ -96,5 +118,5 @@ def sites_chunk(sites, **more):
     return chunk(0, SITES, json.dumps(dictionary(sites, **more)).encode())
 
 
-__all__ = ["F32", "NONE", "OUTCOMES", "RECORDS", "SITES", "STEPS", "chunk", "dictionary", "hole", "records", "segment", "site", "sites_chunk",
+__all__ = ["F32", "NONE", "OUTCOMES", "RECORDS", "SITES", "STEPS", "chunk", "dictionary", "hole", "ran", "records", "segment", "site", "sites_chunk",
            "step", "write", "xxh3"]

@@ -2,6 +2,7 @@
 """dmi-trace export: a file that Perfetto's own classes read with no field unknown to them, and that holds each step, each range and each kernel once."""
 import collections
 import importlib.util
+import json
 import pathlib
 import re
 import shutil
@@ -172,6 +173,29 @@ def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
     names = [s[2] for s in Read(tmp_path / "x").slices["thread 7"]]
     check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))
+
+
+HOSTILE = [b"<script>alert(1)</script>", b"two\nlines\r\n", b"a\0b", b"a\0c", b"a\xff\xfe\xe2\x82", b"\x1b[2J\x1b]0;x\x07", "\u202egnp.\u200b".encode(), b"_Z1kI" + b"1AI" * 21840, b""]
+
+
+def test_names_of_kernels_are_text_whatever_a_run_holds(check, tmp_path):
+    """Each tool: a line a name, no control in it, names that differ by what follows a zero byte apart, and JSON that holds the name's characters."""
+    kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
+    names = [name for i, name in enumerate(HOSTILE) for _ in range(i + 1)]  # so that each has another sum
+    (tmp_path / "seg-000000.dmi").write_bytes(kit.segment(kit.sites_chunk([]), kit.chunk(1, 7, kit.ran(names))))
+    said = {word: subprocess.run([DMI_TRACE, *word.split(), tmp_path / "seg-000000.dmi"], stdout=subprocess.PIPE, check=True).stdout for word in ("kernels", "kernels --json")}
+    lines = said["kernels"].decode().splitlines()
+    check(len(lines) == 2 + len(HOSTILE) and all(line.isprintable() for line in lines), "a line each, for a terminal", lines)
+    told = json.loads(said["kernels --json"])["kernels"]
+    want = [("a" + 4 * "\ufffd" if name == b"a\xff\xfe\xe2\x82" else name.decode(), i + 1) for i, name in enumerate(HOSTILE)]
+    check([(k["name"], k["n"]) for k in told] == want[::-1], "each name has its characters and its own count", [(k["name"][:20], k["n"]) for k in told])
+    done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    read = Read(tmp_path / "x")
+    shown = [s[2] for slices in read.slices.values() for s in slices]
+    check(done.returncode == 0 and len(shown) == len(names) and not read.unknown and not read.wrong and all(name.isprintable() for name in shown), "on a time line", done.stderr)
+    check("<script>alert(1)</script>" in shown and "a?b" in shown and max(map(len, shown)) == len(HOSTILE[7]), "whole", {name[:30] for name in shown})
+    same = subprocess.run([DMI_TRACE, "diff", "--json", *[tmp_path / "seg-000000.dmi"] * 2], stdout=subprocess.PIPE, check=True).stdout
+    check(json.loads(same)["both"] == len(HOSTILE), "both sides of dmi-trace diff have each", same[:200])
 
 
 # What the trace processor complains of; slices and nanoseconds of each track.

@@ -55,7 +55,7 @@ static enum state state_of(const struct pair *p)
         return DIFF_NEW;
     if (!p->of[1])
         return DIFF_GONE;
-    return strcmp(p->of[0]->name, p->of[1]->name) ? DIFF_CHANGED : DIFF_BOTH;
+    return kernels_by_name(p->of[0], p->of[1]) ? DIFF_CHANGED : DIFF_BOTH;
 }
 
 /* ------------------------------------------------------------------------- what ran */
@@ -89,19 +89,12 @@ static int read_side(struct side *side)
 
 /* ------------------------------------------------------------------------- pairs by name */
 
-static int by_name(const void *pa, const void *pb)
-{
-    const struct kernels_line *a = pa, *b = pb;
-    ORDER(a, b, kind);
-    return strcmp(a->name, b->name);
-}
-
 /* Which of the two comes first, by name; 0: both. */
 static int order_of(const struct kernels_sums *a, size_t i, const struct kernels_sums *b, size_t j)
 {
     if (i == a->n || j == b->n)
         return i == a->n ? 1 : -1;
-    return by_name(&a->all[i], &b->all[j]);
+    return kernels_by_name(&a->all[i], &b->all[j]);
 }
 
 static void pair_names(struct diff *d)
@@ -109,8 +102,8 @@ static void pair_names(struct diff *d)
     struct kernels_sums *a = &d->sides[0].sums, *b = &d->sides[1].sums;
     d->all = calloc(a->n + b->n, sizeof *d->all);
     d->failed |= !d->all;
-    SORT(a->all, a->n, by_name);
-    SORT(b->all, b->n, by_name);
+    SORT(a->all, a->n, kernels_by_name);
+    SORT(b->all, b->n, kernels_by_name);
     for (size_t i = 0, j = 0; d->all && i + j < a->n + b->n;) {
         int order = order_of(a, i, b, j);
         struct pair *p = &d->all[d->n++];
@@ -177,7 +170,7 @@ static int by_state(const void *pa, const void *pb)
     }
     if (ns[0] != ns[1])
         return ns[0] > ns[1] ? -1 : 1;
-    return strcmp(a->of[!a->of[0]]->name, b->of[!b->of[0]]->name);
+    return kernels_by_name(a->of[!a->of[0]], b->of[!b->of[0]]);
 }
 
 /* A kernel that is gone and a new one of its function become one that changed, those with the most time first. */
@@ -296,16 +289,21 @@ static json_t *sums_of(const struct kernels_line *l)
              : json_null();
 }
 
+static json_t *name_of(const struct kernels_line *l)
+{
+    return value_bytes(l->name, l->n_name);
+}
+
 static json_t *row_of(const struct pair *p)
 {
     unsigned i = !p->of[0];
     enum state state = state_of(p);
     json_t *row =
         json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "state", state_words[state], "kind",
-                  kernels_kind(p->of[i]->kind), "name", value_text(p->of[i]->name), "demangled",
+                  kernels_kind(p->of[i]->kind), "name", name_of(p->of[i]), "demangled",
                   value_text(p->demangled[i]), "a", sums_of(p->of[0]), "b", sums_of(p->of[1]));
     if (row && state == DIFF_CHANGED &&
-        (json_object_set_new(row, "name_b", value_text(p->of[1]->name)) ||
+        (json_object_set_new(row, "name_b", name_of(p->of[1])) ||
          json_object_set_new(row, "demangled_b", value_text(p->demangled[1])) ||
          json_object_set_new(row, "function",
                              value_bytes(p->name[0].function, p->name[0].n_function)) ||

@@ -2,6 +2,7 @@
 #include "tools/trace/kernels.h"
 
 #include "core/grow.h"
+#include "storage/codec/hash.h"
 #include "core/sorted.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
@@ -39,7 +40,34 @@ const char *kernels_kind(uint32_t kind)
 
 static bool is_of(const struct kernels_line *line, uint32_t kind, const char *name, size_t n)
 {
-    return line->kind == kind && strlen(line->name) == n && !memcmp(line->name, name, n);
+    return line->kind == kind && line->n_name == n && !memcmp(line->name, name, n);
+}
+
+/* The place of a line: free, or its own. */
+static size_t *place_of(const struct kernels_sums *a, uint32_t kind, const char *name, size_t n)
+{
+    size_t i = (hash_bytes(name, n) + kind) % a->n_places;
+    while (a->places[i] && !is_of(&a->all[a->places[i] - 1], kind, name, n))
+        i = (i + 1) % a->n_places;
+    return &a->places[i];
+}
+
+/* For one more line: never more than half of the places are taken. */
+static bool make_room(struct kernels_sums *a)
+{
+    if (GROW(a->all, a->n, a->room))
+        return false;
+    if (2 * a->room == a->n_places)
+        return true;
+    size_t *places = calloc(2 * a->room, sizeof *places);
+    if (!places)
+        return false;
+    free(a->places);
+    a->places = places;
+    a->n_places = 2 * a->room;
+    for (size_t i = 0; i < a->n; i++)
+        *place_of(a, a->all[i].kind, a->all[i].name, a->all[i].n_name) = i + 1;
+    return true;
 }
 
 /* The line of the name. NULL: no memory. */
@@ -49,16 +77,17 @@ static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_tra
     bool kernel = shape->kind == DMI_RAN_KERNEL;
     name = kernel ? name : kernels_word(shape);
     size_t n = kernel ? shape->name_bytes : strlen(name);
-    for (size_t i = 0; i < a->n; i++) { /* steps repeat: it is soon after the one before, mostly */
-        a->last = a->last + 1 < a->n ? a->last + 1 : 0;
-        if (is_of(&a->all[a->last], shape->kind, name, n))
-            return &a->all[a->last];
-    }
-    if (GROW(a->all, a->n, a->room))
+    size_t *place = make_room(a) ? place_of(a, shape->kind, name, n) : NULL;
+    if (place && *place)
+        return &a->all[*place - 1];
+    char *copy = place ? malloc(n + 1) : NULL;
+    if (!copy)
         return NULL;
-    a->last = a->n;
-    a->all[a->n] = (struct kernels_line){ .kind = shape->kind, .name = strndup(name, n) };
-    return a->all[a->n].name ? &a->all[a->n++] : NULL;
+    memcpy(copy, name, n);
+    copy[n] = 0;
+    a->all[a->n] = (struct kernels_line){ .kind = shape->kind, .name = copy, .n_name = n };
+    *place = ++a->n;
+    return &a->all[a->n - 1];
 }
 
 static void add(struct kernels_sums *a, const struct ran_sum *sum)
@@ -115,11 +144,22 @@ static void take_sum(void *ctx, const struct ran_sum *sum)
         add_busy(&a->busy, sum);
 }
 
+int kernels_by_name(const void *pa, const void *pb)
+{
+    const struct kernels_line *a = pa, *b = pb;
+    ORDER(a, b, kind);
+    int r = memcmp(a->name, b->name, a->n_name < b->n_name ? a->n_name : b->n_name);
+    if (r)
+        return r;
+    ORDER(a, b, n_name);
+    return 0;
+}
+
 static int by_time(const void *pa, const void *pb)
 {
     const struct kernels_line *a = pa, *b = pb;
     ORDER(b, a, sum_ns);
-    return strcmp(a->name, b->name);
+    return kernels_by_name(a, b);
 }
 
 /* ------------------------------------------------------------------------- what is printed */
@@ -161,7 +201,7 @@ static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l
 {
     double share = a->sum_ns ? (double)l->sum_ns / (double)a->sum_ns : 0;
     return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "kind", kernels_kind(l->kind),
-                     "name", value_text(l->name), "n", value_u64(l->n), "sum_ns",
+                     "name", value_bytes(l->name, l->n_name), "n", value_u64(l->n), "sum_ns",
                      value_u64(l->sum_ns), "share", share, "most_ns", value_u64(l->most_ns),
                      "registers", value_u64(l->registers), "shared", value_u64(l->shared), "bytes",
                      value_u64(l->bytes));
@@ -198,6 +238,7 @@ void kernels_forget(struct kernels_sums *a)
     for (size_t i = 0; i < a->n; i++)
         free(a->all[i].name);
     free(a->all);
+    free(a->places);
 }
 
 static int said(int r, const struct err *err)

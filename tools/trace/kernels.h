@@ -14,7 +14,8 @@
 /* All that ran under one name; copies and fills have one each. */
 struct kernels_line {
     uint32_t kind; /* enum dmi_ran_kind, but for DMI_RAN_BUSY */
-    char *name;
+    char *name;    /* a zero byte ends it, and may be within it: */
+    size_t n_name;
     uint64_t n, sum_ns, most_ns, bytes;
     uint32_t registers, shared; /* the most */
 };
@@ -24,15 +25,20 @@ struct kernels_sums {
     const struct runs_steps *steps;
     struct kernels_line *all;
     size_t n, room;
+    size_t
+        *places; /* of lines, by hash: 1 + index in @all, 0: free; of no use once @all is sorted */
+    size_t n_places;
     uint64_t n_records, n_unknown, sum_ns;
     struct ran_sum busy; /* of all steps asked for; no records: not said */
-    size_t last;         /* place of the record before */
     bool failed;         /* no memory */
 };
 
 /* Adds what ran in the run, by sums where it has some: they are of records that are stored, too. Return: 0; REPORT_IMPOSSIBLE, which is said. kernels_forget() follows. */
 int kernels_sum(struct kernels_sums *sums, const struct trace_run *run);
 void kernels_forget(struct kernels_sums *sums);
+
+/* Compares two of struct kernels_line, for qsort(): by kind, by name. */
+int kernels_by_name(const void *a, const void *b);
 
 /* What a copy or a fill is, in a few words. */
 const char *kernels_word(const struct dmi_trace_shape *shape);
