@@ -92,6 +92,57 @@ static void fill(struct reader *reader)
             touched += tensors.all[i].stretches[k].donor;
 }
 
+static void touch_times(void *ctx, const struct dmi_step_times *at)
+{
+    (void)ctx;
+    touched += (uint32_t)at->device_ns;
+}
+
+/* Their texts have no zero at the end. */
+static void touch_text(const char *text, uint32_t n)
+{
+    touched += n ? (uint8_t)text[0] + (uint8_t)text[n - 1] : 0u;
+}
+
+static void touch_range(void *ctx, const struct reader_range *range)
+{
+    (void)ctx;
+    touch_text(range->name, range->at.name_bytes);
+    touch_text(range->facts, range->at.facts_bytes);
+}
+
+static void touch_mark(void *ctx, const struct reader_mark *mark)
+{
+    (void)ctx;
+    touch_text(mark->text, mark->at.text_bytes);
+}
+
+static void touch_ran(void *ctx, const struct ran *ran)
+{
+    (void)ctx;
+    touch_text(ran->name, ran->shape.name_bytes);
+}
+
+static void touch_sum(void *ctx, const struct ran_sum *sum)
+{
+    (void)ctx;
+    touch_text(sum->name, sum->shape.name_bytes);
+}
+
+/* When steps ran, and what ran in them. */
+static void read_trace(struct reader *reader)
+{
+    struct err err = { 0 };
+    uint64_t n_times = 0, n_marks = 0;
+    reader_each_step_times(&err, reader, touch_times, NULL);
+    reader_each_range(&err, reader, touch_range, NULL);
+    reader_each_mark(&err, reader, touch_mark, NULL);
+    reader_each_ran(&err, reader, touch_ran, NULL);
+    reader_each_sum(&err, reader, touch_sum, NULL);
+    reader_count_trace(reader, &n_times, &n_marks);
+    touched += (uint32_t)(n_times + n_marks);
+}
+
 static void read_all(const char *path)
 {
     struct err err = { 0 };
@@ -116,6 +167,7 @@ static void read_all(const char *path)
             most = reader_record(reader, i)->at.n_bytes;
     if (most > MOST_RAW)
         return;
+    read_trace(reader);
     fill(reader);
     reader_verify(reader);
 }
