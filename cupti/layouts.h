@@ -23,6 +23,10 @@ enum layouts_kind {
 /* Bytes of a record of @kind; 0: this table does not know the version, or the kind. */
 uint32_t layouts_bytes(uint32_t version, uint32_t kind);
 
+/* From this many bytes on a kernel's record says at this place which node its node was instantiated from. Source: CUpti_ActivityKernel13. */
+#define LAYOUTS_WITH_SOURCE 248u
+#define LAYOUTS_SOURCE      240u
+
 /* Bytes of a record of @kind that are read, in every version; 0: nothing of the kind is. */
 uint32_t layouts_prefix(uint32_t kind);
 

@@ -49,6 +49,13 @@ static void read_kernel(const uint8_t *r, struct records_event *e)
     e->graph = u32_at(r, 156);
 }
 
+/* Where the record says from which node its own was instantiated. */
+static void read_source(const uint8_t *r, struct records_event *e)
+{
+    uint64_t source = u64_at(r, LAYOUTS_SOURCE);
+    e->node = source ? source : e->node;
+}
+
 /* CUpti_ActivityMemcpy5 to 7, Memset4 and 5, MemcpyPtoP4: alike but for what comes after the stream. */
 static void read_copy(const uint8_t *r, struct records_event *e)
 {
@@ -97,6 +104,7 @@ int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n
     uint8_t *record = NULL, *before = NULL;
     struct records_event e = { 0 };
     uint32_t kind = 0, n_bytes = 0; /* of the record before, by the table */
+    bool has_source = layouts_bytes(version, LAYOUTS_KERNEL) >= LAYOUTS_WITH_SOURCE;
     int r;
     while (!(r = next(buffer, n_valid, &record))) {
         size_t at = (size_t)(record - buffer);
@@ -109,8 +117,11 @@ int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n
             walk->n_unread++;
             break;
         }
-        if (read_record(record, n_valid - at, walk, &e))
-            fn(ctx, &e);
+        if (!read_record(record, n_valid - at, walk, &e))
+            continue;
+        if (e.kind == LAYOUTS_KERNEL && has_source && n_valid - at >= LAYOUTS_WITH_SOURCE)
+            read_source(record, &e);
+        fn(ctx, &e);
     }
     if (r && r != RECORDS_END)
         walk->refused = r;

@@ -179,6 +179,14 @@ bool tracer_graph_id(void *exec, uint32_t *id)
     return *id;
 }
 
+bool tracer_node_id(void *node, uint64_t *id)
+{
+    const struct library *l = &tracer.library;
+    if (!tracer_runs() || !l->get_node_id || l->get_node_id(node, id))
+        *id = 0;
+    return *id;
+}
+
 /* ------------------------------------------------------------------------- records */
 
 /* A thread of ours is about to call CUPTI for the tracer. Return: false: it may not. leave() follows a true. */

@@ -57,6 +57,9 @@ bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *c
 /* CUPTI's id of a graph that was instantiated. Return: false: it does not know one, or has none. Thread: any. */
 bool tracer_graph_id(void *exec, uint32_t *id);
 
+/* The same of a node of a graph: records of what it ran hold it, as struct records_event says. */
+bool tracer_node_id(void *node, uint64_t *id);
+
 /* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. Return: CUPTI's result. */
 int tracer_flush(bool forced);
 

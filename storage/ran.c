@@ -17,8 +17,11 @@ enum column {
     COLUMN_STEP,
     COLUMN_DURATION,
     COLUMN_BYTES,
+    COLUMN_SITE,
+    COLUMN_LAYER,
 };
-static_assert(COLUMN_BYTES + 1 == RAN_COLUMNS, "a row each");
+static_assert(COLUMN_LAYER + 1 == RAN_COLUMNS, "a row each");
+static_assert(COLUMN_SITE == RAN_NEEDED, "these may lack");
 
 /* Those of sums. */
 enum sums_column {
@@ -155,6 +158,9 @@ void ran_add(struct ran_writer *w, const struct ran *ran)
     put_difference(w, COLUMN_STEP, ran->step);
     put(w, COLUMN_DURATION, ran->end_ns - ran->begin_ns);
     put(w, COLUMN_BYTES, ran->bytes);
+    put(w, COLUMN_SITE, ran->place.site);
+    put(w, COLUMN_LAYER, ran->place.layer);
+    w->sites |= ran->place.site || ran->place.layer;
 }
 
 void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
@@ -172,10 +178,16 @@ void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
     put(w, SUMS_BYTES, sum->bytes);
 }
 
+/* Columns of the chunk. */
+static int n_columns(const struct ran_writer *w)
+{
+    return w->sites ? RAN_COLUMNS : RAN_NEEDED;
+}
+
 static size_t column_bytes(const struct ran_writer *w)
 {
     size_t n = 0;
-    for (int i = 0; i < RAN_COLUMNS; i++)
+    for (int i = 0; i < n_columns(w); i++)
         n += w->columns[i].n;
     return n;
 }
@@ -196,7 +208,7 @@ static void restart(struct ran_writer *w)
     w->shapes.n = w->strings.n = 0;
     w->shapes.failed = w->strings.failed = 0;
     w->n = w->n_shapes = 0;
-    w->failed = false;
+    w->sites = w->failed = false;
     if (w->places)
         memset(w->places, 0, w->room * sizeof *w->places);
 }
@@ -212,7 +224,7 @@ bool ran_meta(struct ran_writer *w, struct text *meta)
     text_add(meta, (const char *)&head, sizeof head);
     text_add(meta, w->shapes.n ? w->shapes.data : "", w->shapes.n);
     text_add(meta, w->strings.n ? w->strings.data : "", w->strings.n);
-    for (int i = 0; i < RAN_COLUMNS; i++) {
+    for (int i = 0; i < n_columns(w); i++) {
         good = good && !w->columns[i].failed;
         text_add(meta, w->columns[i].n ? w->columns[i].data : "", w->columns[i].n);
     }
@@ -251,24 +263,25 @@ static bool take_number(const uint8_t **at, const uint8_t *end, uint64_t *value)
     return false;
 }
 
-/* Where each column begins: after as many numbers as there are records. */
-static bool find_columns(struct ran_reader *r, const uint8_t *at)
+/* Where @n more columns begin: each after as many numbers as there are records. Return: false: they reach beyond the end. */
+static bool find_columns(struct ran_reader *r, uint32_t n, const uint8_t **at)
 {
-    for (uint32_t i = 0; i < r->n_columns; i++) {
-        r->columns[i] = at;
+    for (uint32_t i = 0; i < n; i++) {
+        r->columns[r->n_columns++] = *at;
         for (uint32_t k = 0; k < r->head.n_records; k++) {
             uint64_t value;
-            if (!take_number(&at, r->end, &value))
+            if (!take_number(at, r->end, &value))
                 return false;
         }
     }
     return true;
 }
 
-static const char *open_columns(struct ran_reader *r, uint32_t n_columns, const uint8_t *meta,
-                                uint64_t n)
+/* @needed: columns that are there, and @more that are where bytes follow. */
+static const char *open_columns(struct ran_reader *r, uint32_t needed, uint32_t more,
+                                const uint8_t *meta, uint64_t n)
 {
-    *r = (struct ran_reader){ .n_columns = n_columns };
+    *r = (struct ran_reader){ 0 };
     if (n < sizeof r->head)
         return "the trace has no head";
     memcpy(&r->head, meta, sizeof r->head);
@@ -283,21 +296,21 @@ static const char *open_columns(struct ran_reader *r, uint32_t n_columns, const 
     r->shapes = meta + sizeof *h;
     r->strings = r->shapes + n_shapes;
     r->end = r->strings + h->n_string_bytes + h->n_column_bytes;
-    if (h->n_records > h->n_column_bytes / n_columns)
+    const uint8_t *at = r->strings + h->n_string_bytes;
+    if (h->n_records > h->n_column_bytes / needed || !find_columns(r, needed, &at) ||
+        (at < r->end && !find_columns(r, more, &at)))
         return "columns of the trace are shorter than its records";
-    return find_columns(r, r->strings + h->n_string_bytes)
-               ? NULL
-               : "columns of the trace are shorter than its records";
+    return NULL;
 }
 
 const char *ran_open(struct ran_reader *r, const uint8_t *meta, uint64_t n)
 {
-    return open_columns(r, RAN_COLUMNS, meta, n);
+    return open_columns(r, RAN_NEEDED, RAN_COLUMNS - RAN_NEEDED, meta, n);
 }
 
 const char *ran_open_sums(struct ran_reader *r, const uint8_t *meta, uint64_t n)
 {
-    return open_columns(r, SUMS_COLUMNS, meta, n);
+    return open_columns(r, SUMS_COLUMNS, 0, meta, n);
 }
 
 static uint64_t get(struct ran_reader *r, int column)
@@ -347,6 +360,9 @@ bool ran_next(struct ran_reader *r, struct ran *ran, const char **wrong)
     ran->step = get_difference(r, COLUMN_STEP);
     ran->end_ns = ran->begin_ns + get(r, COLUMN_DURATION);
     ran->bytes = get(r, COLUMN_BYTES);
+    bool sites = r->n_columns == RAN_COLUMNS;
+    ran->place.site = sites ? get(r, COLUMN_SITE) : 0;
+    ran->place.layer = sites ? get(r, COLUMN_LAYER) : 0;
     return true;
 }
 

@@ -14,6 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* One more than a site's id, and than a layer; 0: none, or not known. */
+struct ran_place {
+    uint64_t site, layer;
+};
+
 /* A kernel, a copy or a fill. */
 struct ran {
     struct dmi_trace_shape shape; /* but for where its name is; @name_bytes counts */
@@ -23,6 +28,7 @@ struct ran {
     uint64_t correlation;         /* CUPTI's id of its launch */
     uint64_t graph, node;         /* CUPTI's ids; 0: it was launched by itself */
     uint64_t bytes;               /* of a copy or fill */
+    struct ran_place place;       /* of a kernel */
 };
 
 /* What records of one step have in common. */
@@ -37,7 +43,8 @@ struct ran_sum {
     uint64_t bytes; /* with DMI_RAN_BUSY: nanoseconds from the first begin to the last end */
 };
 
-#define RAN_COLUMNS  8
+#define RAN_COLUMNS  10
+#define RAN_NEEDED   8 /* without sites the other columns are not there */
 #define SUMS_COLUMNS 7
 
 /* Records or sums, the one or the other, on their way into a chunk. Accepts being zeroed. */
@@ -46,6 +53,7 @@ struct ran_writer {
     uint32_t n, n_shapes, room; /* records or sums; shapes, and places in: */
     uint32_t *places;           /* by hash; one more than a shape's number, 0: free */
     uint64_t last[RAN_COLUMNS];
+    bool sites;  /* a record has one */
     bool failed; /* no memory */
 };
 

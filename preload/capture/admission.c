@@ -145,17 +145,17 @@ static struct select_pick pick_rows(const struct admission_launch *l, const stru
     return (struct select_pick){ 0 };
 }
 
-/* Return: false where there is none, which is reported. */
-static bool find_layer(struct admission *item)
+bool admission_layer(const struct admission *item, const struct operand *operand, int32_t *layer)
 {
+    *layer = RUN_NO_LAYER;
     if (!item->range || item->range->layer == VARIANT_LAYER_OF_SITE)
-        return operand_layer(item->operand, item->occurrence, &item->layer);
+        return operand_layer(operand, item->occurrence, layer);
     if (item->range->layer == VARIANT_NO_LAYER)
         session_problem(item->site, PROBLEM_BAD_EXPR,
                         "occurrence %u: no layer number in the name of its range",
                         item->occurrence);
     else
-        item->layer = item->range->layer;
+        *layer = item->range->layer;
     return item->range->layer != VARIANT_NO_LAYER;
 }
 
@@ -194,7 +194,7 @@ static int doubt_or_layer(struct admission *item)
 {
     if (is_in_doubt(item))
         return DMI_DROP_UNSUPPORTED;
-    return find_layer(item) ? DROP_NONE : DMI_DROP_BAD_EXPR;
+    return admission_layer(item, item->operand, &item->layer) ? DROP_NONE : DMI_DROP_BAD_EXPR;
 }
 
 void admission_expect(const struct admission_launch *l, struct admission *item,

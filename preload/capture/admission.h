@@ -113,6 +113,9 @@ bool admission_wanted(const struct admission_launch *launch, const struct admiss
 void admission_expect(const struct admission_launch *launch, struct admission *item,
                       const struct operand *operand, int drop);
 
+/* The layer that the counted @item is of, where it is at @operand. Return: false: the spec, or the range, gives none, which is reported; RUN_NO_LAYER. */
+bool admission_layer(const struct admission *item, const struct operand *operand, int32_t *layer);
+
 /*
  * A launch of @site, or a tap, that is no occurrence of anything, as nobody can record it: it is expected, and a drop
  * under @reason. Thread: any that entered.

@@ -50,7 +50,7 @@ static void trace_made(CUresult r, CUgraphExec handle)
     if (r != CUDA_SUCCESS || !session_does(SESSION_TRACE))
         return;
     if (session_enter_for(&call, SESSION_TRACE))
-        graphs_made(handle);
+        graphs_made(handle, exec_find(handle));
     session_leave(&call);
 }
 
@@ -197,6 +197,8 @@ static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
         graph_before(x, stream, armed, &job);                                                      \
         if (forward_take_begun() && traced)                                                        \
             steps_begins(DMI_STEP_FORWARD, stream);                                                \
+        if (traced && atomic_load_relaxed(&trace_by_stream))                                       \
+            graphs_launches(x, job.counted);                                                       \
         session_pause(&call);                                                                      \
         CUresult r = real(handle, cu_stream);                                                      \
         session_resume(&call);                                                                     \
@@ -261,12 +263,12 @@ static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
     struct session_call call;
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_lost(handle, "it was updated from another graph"));
+    if (update) {
+        session_enter(&call);
+        update_done(exec_find(handle), update, r == CUDA_SUCCESS);
+        session_leave(&call);
+    }
     trace_made(r, handle);
-    if (!update)
-        return;
-    session_enter(&call);
-    update_done(exec_find(handle), update, r == CUDA_SUCCESS);
-    session_leave(&call);
 }
 
 EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node,

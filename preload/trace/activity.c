@@ -269,11 +269,16 @@ static void look_at_others(activity_mark *mark)
 
 /* ------------------------------------------------------------------------- rounds */
 
+static void store(const struct records_event *event, uint64_t step)
+{
+    ran_chunks_record(&activity.records, event, step, graphs_place(event));
+}
+
 static void store_kept(void *ctx, const struct records_event *event, uint64_t number)
 {
     (void)ctx;
     activity.kept_records++;
-    ran_chunks_record(&activity.records, event, DMI_RAN_FIRST + number);
+    store(event, DMI_RAN_FIRST + number);
 }
 
 static bool is_kept(uint64_t step)
@@ -288,7 +293,7 @@ static void take_dealt(const struct records_event *event, uint64_t step)
     if (is_kept(step))
         store_kept(NULL, event, step - DMI_RAN_FIRST);
     else if (activity.tier == ACTIVITY_FULL)
-        ran_chunks_record(&activity.records, event, step);
+        store(event, step);
     else if (activity.recent.records && step >= DMI_RAN_FIRST)
         recent_add(&activity.recent, event, step - DMI_RAN_FIRST);
 }
@@ -304,6 +309,7 @@ static void deal(bool last, activity_mark *mark)
     look_for_doubts(&counts);
     look_for_nonsense(&counts, mark);
     join_deal(activity.join, &calls, last);
+    graphs_sweep();
 }
 
 /* In the tier full sums are for the log alone. */
@@ -426,6 +432,9 @@ static void say_account(const struct join *join)
     if (join_ids_differ(join))
         log_line("trace: CUPTI's records name graphs by other ids than it gives for them: "
                  "they are not compared");
+    if (graphs_strange())
+        log_line("trace: CUPTI's records name nodes of graphs by other ids than it gives for them: "
+                 "sites and layers of what graphs ran are not known");
     if (lanes_unknown())
         log_line(
             "trace: what %llu launches ran is of no known step: CUPTI did not know their stream",

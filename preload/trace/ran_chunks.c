@@ -21,7 +21,8 @@ static uint32_t kind_of(uint32_t kind)
     }
 }
 
-void ran_chunks_record(struct ran_chunks *c, const struct records_event *e, uint64_t step)
+void ran_chunks_record(struct ran_chunks *c, const struct records_event *e, uint64_t step,
+                       struct ran_place place)
 {
     const char *name = e->kind == LAYOUTS_KERNEL && e->name ? e->name : "";
     struct ran ran = { .shape = { .kind = kind_of(e->kind),
@@ -40,7 +41,8 @@ void ran_chunks_record(struct ran_chunks *c, const struct records_event *e, uint
                        .correlation = e->correlation,
                        .graph = e->graph,
                        .node = e->node,
-                       .bytes = e->bytes };
+                       .bytes = e->bytes,
+                       .place = place };
     memcpy(ran.shape.grid, e->grid, sizeof e->grid);
     memcpy(ran.shape.block, e->block, sizeof e->block);
     ran_add(&c->writer, &ran);

@@ -18,8 +18,9 @@ struct ran_chunks {
     uint64_t no_memory, refused; /* records in no chunk */
 };
 
-/* A record of @step, as join_calls has it. */
-void ran_chunks_record(struct ran_chunks *chunks, const struct records_event *event, uint64_t step);
+/* A record of @step, as join_calls has it, and of what it is. */
+void ran_chunks_record(struct ran_chunks *chunks, const struct records_event *event, uint64_t step,
+                       struct ran_place place);
 
 /* Sums of @step, of which one record at least was added; they are folded to @most names of kernels. */
 void ran_chunks_sums(struct ran_chunks *chunks, struct aggregate *sums, uint64_t step, size_t most);

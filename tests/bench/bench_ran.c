@@ -97,7 +97,7 @@ bool session_write_failed(int error)
 static void take_full(const struct records_event *e, uint64_t step)
 {
     sums_take(&sums, e, step);
-    ran_chunks_record(&records, e, step);
+    ran_chunks_record(&records, e, step, (struct ran_place){ 0 });
 }
 
 static void take_kernels(const struct records_event *e, uint64_t step)
@@ -110,7 +110,7 @@ static void take_kernels(const struct records_event *e, uint64_t step)
 static void keep(void *ctx, const struct records_event *e, uint64_t number)
 {
     (void)ctx;
-    ran_chunks_record(&records, e, DMI_RAN_FIRST + number);
+    ran_chunks_record(&records, e, DMI_RAN_FIRST + number, (struct ran_place){ 0 });
 }
 
 /* A step a round; each takes 12.5 ms, and what waits is written once a second. */

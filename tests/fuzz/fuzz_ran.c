@@ -62,7 +62,8 @@ static bool same(const struct one *a, const struct one *b)
                p->most_ns == q->most_ns && p->bytes == q->bytes;
     return same_name(&r->shape, r->name, &s->shape, s->name) && r->begin_ns == s->begin_ns &&
            r->end_ns == s->end_ns && r->correlation == s->correlation && r->graph == s->graph &&
-           r->node == s->node && r->step == s->step && r->bytes == s->bytes;
+           r->node == s->node && r->step == s->step && r->bytes == s->bytes &&
+           r->place.site == s->place.site && r->place.layer == s->place.layer;
 }
 
 /* @again: the bytes of the input's records, up to the first wrong one. */

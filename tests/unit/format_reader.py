@@ -87,6 +87,8 @@ class Ran:
     node: int
     step: int  # 0: not known; 1: none; else the step's number and 2
     n_bytes: int
+    site: int  # one more than its id; 0: none
+    layer: int  # likewise
 
 
 @dataclasses.dataclass
@@ -464,14 +466,17 @@ class Run:
             self.marks.append((*mark, strings[at:at + n_text].decode()))
 
     # 6.7, 6.8: the rows of the columns, with shape and name in place of the first one
-    def read_columns(self, meta, n_columns, differences):
+    def read_columns(self, meta, n_columns, n_more, differences):
         n, n_shapes, size, n_strings, n_column_bytes = TRACE_HEAD.unpack_from(meta)
         expect(size >= SHAPE.size and size % 8 == 0, "a shape's size")
         expect(TRACE_HEAD.size + n_shapes * size + n_strings + n_column_bytes == len(meta), "sizes of a trace")
         strings_at = TRACE_HEAD.size + n_shapes * size
         strings, at = meta[strings_at:strings_at + n_strings], strings_at + n_strings
         columns = []
-        for column in range(n_columns):
+        for column in range(n_columns + n_more):
+            if column == n_columns and at == len(meta):
+                columns += [[0] * n] * n_more
+                break
             numbers, last = [], 0
             for _ in range(n):
                 value = shift = 0
@@ -494,13 +499,13 @@ class Run:
 
     # 6.7
     def read_ran(self, meta):
-        for kind, name, more, (begin, correlation, graph, node, step, duration, n_bytes) in self.read_columns(meta, 8, range(1, 6)):
+        for kind, name, more, (begin, correlation, graph, node, step, duration, *rest) in self.read_columns(meta, 8, 2, range(1, 6)):
             self.ran.append(Ran(kind, name, *more[:3], tuple(more[3:6]), tuple(more[6:9]), *more[9:],
-                                begin, (begin + duration) % 2**64, correlation, graph, node, step, n_bytes))
+                                begin, (begin + duration) % 2**64, correlation, graph, node, step, *rest))
 
     # 6.8
     def read_sums(self, meta):
-        for kind, name, more, row in self.read_columns(meta, 7, range(1, 3)):
+        for kind, name, more, row in self.read_columns(meta, 7, 0, range(1, 3)):
             expect(not any(more[1:9]), "what a sum has no place, grid and block of")
             self.sums.append(Sum(kind, name, more[0], *more[9:], *row))
 

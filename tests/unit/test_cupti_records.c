@@ -107,6 +107,11 @@ static void put_kernel(uint8_t *record, size_t n, const struct records_event *e)
     k.graphNodeId = e->node;
     k.graphId = e->graph;
     memcpy(record, &k, n < sizeof k ? n : sizeof k);
+    if (n == LAYOUTS_WITH_SOURCE && e->node % 2) { /* then the node is that of the exec alone */
+        uint64_t own = e->node + 1000;
+        memcpy(record + offsetof(CUpti_ActivityKernel10, graphNodeId), &own, sizeof own);
+        memcpy(record + LAYOUTS_SOURCE, &e->node, sizeof e->node);
+    }
 }
 
 #define PUT_COPY(type, kind_of)                                                                    \

@@ -179,6 +179,8 @@ def test_the_golden_trace_by_the_page(check):
     check([(r.begin, r.end, r.step, r.correlation, r.graph, r.node, r.n_bytes) for r in ran] ==
           [(1000 + 10 * i - 25 * (i % 2), 1000 + 10 * i + i, i % 5, i // 2, 9 if i % 4 else 0, 2**64 - 1 - i if i % 4 else 0, 2**64 - 1 if i == 4 else 100 * i)
            for i in range(6)], "what ran", ran)
+    ran = format_reader.Run(GOLDEN / "v2" / "ran-sites").ran
+    check([(r.site, r.layer) for r in ran] == [(i % 5, i % 30 if i % 5 else 0) if i % 7 == 0 else (0, 0) for i in range(20)], "sites and layers", ran)
     for path in sorted((GOLDEN / "v2").glob("trace-*/*.dmi")):
         said = subprocess.run([DMI_DUMP, "verify", path], text=True, capture_output=True).stdout
         check(("thing is wrong" in said) == (path.parent.name == "trace-invalid"), "dmi-dump verify", (path, said))

@@ -140,7 +140,8 @@ static struct ran ran_of(uint64_t i)
                      .correlation = i / 2,
                      .graph = i % 4 ? 9 : 0,
                      .node = i % 4 ? UINT64_MAX - i : 0,
-                     .bytes = i == 4 ? UINT64_MAX : 100 * i };
+                     .bytes = i == 4 ? UINT64_MAX : 100 * i,
+                     .place = { i % 7 ? 0 : i % 5, i % 7 || i % 5 == 0 ? 0 : i % 30 } };
     r.shape.name_bytes = (uint32_t)strlen(r.name);
     return r;
 }
@@ -181,6 +182,7 @@ static void take_ran(void *ctx, const struct ran *r)
     ck_assert(r->begin_ns == want.begin_ns && r->end_ns == want.end_ns && r->step == want.step);
     ck_assert(r->correlation == want.correlation && r->graph == want.graph &&
               r->node == want.node && r->bytes == want.bytes);
+    ck_assert(r->place.site == want.place.site && r->place.layer == want.place.layer);
     all->n++;
 }
 
@@ -422,6 +424,17 @@ START_TEST(the_golden_records_of_what_ran_read_as_they_did)
     _cleanup_(reader_closep) struct reader *wrong = read_golden("trace-invalid/ran_shape.dmi");
     ck_assert_uint_eq(kit_damage(wrong, NULL), 1);
     ck_assert_uint_eq(read_ran(wrong, false), 3); /* those before it stay */
+}
+END_TEST
+
+START_TEST(the_golden_sites_read_as_they_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = read_golden("ran-sites");
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(read_ran(reader, false), 20);
+    _cleanup_(reader_closep) struct reader *wrong = read_golden("trace-invalid/ran_layer.dmi");
+    ck_assert_uint_eq(kit_damage(wrong, NULL), 1);
+    ck_assert_uint_eq(read_ran(wrong, false), 0);
 }
 END_TEST
 
@@ -742,6 +755,21 @@ START_TEST(write_golden_ran)
 }
 END_TEST
 
+/* A run whose kernels have sites and layers, and its segment with a last column that does not end. */
+START_TEST(write_golden_sites)
+{
+    size_t n;
+    struct run *run = kit_open(golden_target, 0);
+    append_ran(run, 0, 20, false);
+    _cleanup_(freep) uint8_t *data = golden_segment(run, "ran-sites", &n);
+    uint8_t *at = first_of(data, DMI_CHUNK_TRACE);
+    struct dmi_chunk_header h;
+    memcpy(&h, at, sizeof h);
+    at[sizeof h + h.n_meta - 1] |= 0x80;
+    store_changed("ran_layer.dmi", data, at);
+}
+END_TEST
+
 /* A run with sums, and its segment with a column that ends before its last number. */
 START_TEST(write_golden_sums)
 {
@@ -771,6 +799,9 @@ int main(int argc, char **argv)
     } else if (argc == 3 && !strcmp(argv[1], "--write-ran")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_ran);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-sites")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_sites);
     } else if (argc == 3 && !strcmp(argv[1], "--write-sums")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_sums);
@@ -778,6 +809,7 @@ int main(int argc, char **argv)
         tcase_add_loop_test(tc, what_ran_reads_as_it_was_written, 0, 2);
         tcase_add_test(tc, a_kernel_takes_few_bytes);
         tcase_add_test(tc, the_golden_records_of_what_ran_read_as_they_did);
+        tcase_add_test(tc, the_golden_sites_read_as_they_did);
         tcase_add_test(tc, sizes_of_what_ran_must_fit);
         tcase_add_test(tc, sums_read_as_they_were_written);
         tcase_add_test(tc, the_golden_sums_read_as_they_did);

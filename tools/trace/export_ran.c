@@ -22,6 +22,7 @@ struct stream {
 
 struct exporting {
     struct perfetto *out;
+    const struct reader *reader;
     const struct runs_steps *steps;
     uint64_t process;
     struct stream *streams;
@@ -89,7 +90,8 @@ static void put_kernel(struct exporting *e, uint64_t track, uint64_t begin, cons
     size_text(grid, ran->shape.grid);
     size_text(block, ran->shape.block);
     bool stepped = ran->step >= DMI_RAN_FIRST;
-    const struct perfetto_fact facts[] = {
+    const char *site = kernels_site(e->reader, ran->place);
+    struct perfetto_fact facts[11] = {
         { "grid", 0, grid },
         { "block", 0, block },
         { "registers", ran->shape.registers, NULL },
@@ -98,10 +100,15 @@ static void put_kernel(struct exporting *e, uint64_t track, uint64_t begin, cons
         { "correlation", (int64_t)ran->correlation, NULL },
         { "graph", (int64_t)ran->graph, NULL },
         { "node", (int64_t)ran->node, NULL },
-        { "step", stepped ? (int64_t)(ran->step - DMI_RAN_FIRST) : -1, NULL },
     };
-    perfetto_begin(e->out, track, begin, name_of(e, ran), facts,
-                   sizeof facts / sizeof *facts - !stepped);
+    size_t n = 8;
+    if (stepped)
+        facts[n++] = (struct perfetto_fact){ "step", (int64_t)(ran->step - DMI_RAN_FIRST), NULL };
+    if (site)
+        facts[n++] = (struct perfetto_fact){ "site", 0, site };
+    if (site && ran->place.layer)
+        facts[n++] = (struct perfetto_fact){ "layer", (int64_t)ran->place.layer - 1, NULL };
+    perfetto_begin(e->out, track, begin, name_of(e, ran), facts, n);
 }
 
 static void put_copy(struct exporting *e, uint64_t track, uint64_t begin, const struct ran *ran)
@@ -135,7 +142,7 @@ int export_ran(struct perfetto *out, const struct trace_run *run, uint64_t proce
                const struct runs_steps *steps)
 {
     struct err err = { 0 };
-    struct exporting e = { .out = out, .steps = steps, .process = process };
+    struct exporting e = { .out = out, .reader = run->reader, .steps = steps, .process = process };
     int r = reader_each_ran(&err, run->reader, take_ran, &e);
     if (r)
         complain("%s", err.msg);

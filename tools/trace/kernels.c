@@ -38,16 +38,31 @@ const char *kernels_kind(uint32_t kind)
     return known ? kinds[kind] : "unknown";
 }
 
-static bool is_of(const struct kernels_line *line, uint32_t kind, const char *name, size_t n)
+const char *kernels_site(const struct reader *reader, struct ran_place place)
 {
-    return line->kind == kind && line->n_name == n && !memcmp(line->name, name, n);
+    bool known = place.site && place.site <= reader_n_sites(reader);
+    return known ? reader_site(reader, place.site - 1)->name : NULL;
+}
+
+/* What a line is of. */
+struct key {
+    uint32_t kind;
+    uint64_t site;
+    const char *name;
+    size_t n; /* bytes of the name */
+};
+
+static bool is_of(const struct kernels_line *line, const struct key *key)
+{
+    return line->kind == key->kind && line->site == key->site && line->n_name == key->n &&
+           !memcmp(line->name, key->name, key->n);
 }
 
 /* The place of a line: free, or its own. */
-static size_t *place_of(const struct kernels_sums *a, uint32_t kind, const char *name, size_t n)
+static size_t *place_of(const struct kernels_sums *a, const struct key *key)
 {
-    size_t i = (hash_bytes(name, n) + kind) % a->n_places;
-    while (a->places[i] && !is_of(&a->all[a->places[i] - 1], kind, name, n))
+    size_t i = (hash_bytes(key->name, key->n) + key->kind + key->site) % a->n_places;
+    while (a->places[i] && !is_of(&a->all[a->places[i] - 1], key))
         i = (i + 1) % a->n_places;
     return &a->places[i];
 }
@@ -65,34 +80,46 @@ static bool make_room(struct kernels_sums *a)
     free(a->places);
     a->places = places;
     a->n_places = 2 * a->room;
-    for (size_t i = 0; i < a->n; i++)
-        *place_of(a, a->all[i].kind, a->all[i].name, a->all[i].n_name) = i + 1;
+    for (size_t i = 0; i < a->n; i++) {
+        const struct kernels_line *l = &a->all[i];
+        *place_of(a, &(struct key){ l->kind, l->site, l->name, l->n_name }) = i + 1;
+    }
     return true;
 }
 
-/* The line of the name. NULL: no memory. */
+/* The line of the name, and the site. NULL: no memory. */
 static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_trace_shape *shape,
-                                    const char *name)
+                                    const char *name, uint64_t site)
 {
     bool kernel = shape->kind == DMI_RAN_KERNEL;
     name = kernel ? name : kernels_word(shape);
-    size_t n = kernel ? shape->name_bytes : strlen(name);
-    size_t *place = make_room(a) ? place_of(a, shape->kind, name, n) : NULL;
+    struct key key = { shape->kind, site, name, kernel ? shape->name_bytes : strlen(name) };
+    size_t *place = make_room(a) ? place_of(a, &key) : NULL;
     if (place && *place)
         return &a->all[*place - 1];
-    char *copy = place ? malloc(n + 1) : NULL;
+    char *copy = place ? malloc(key.n + 1) : NULL;
     if (!copy)
         return NULL;
-    memcpy(copy, name, n);
-    copy[n] = 0;
-    a->all[a->n] = (struct kernels_line){ .kind = shape->kind, .name = copy, .n_name = n };
+    memcpy(copy, name, key.n);
+    copy[key.n] = 0;
+    a->all[a->n] =
+        (struct kernels_line){ .kind = key.kind, .name = copy, .n_name = key.n, .site = site };
     *place = ++a->n;
     return &a->all[a->n - 1];
 }
 
-static void add(struct kernels_sums *a, const struct ran_sum *sum)
+static void add_layer(struct kernels_line *line, uint64_t layer)
 {
-    struct kernels_line *line = line_of(a, &sum->shape, sum->name);
+    if (!layer)
+        return;
+    line->first = line->first && line->first < layer ? line->first : layer;
+    line->last = line->last > layer ? line->last : layer;
+}
+
+static void add(struct kernels_sums *a, const struct ran_sum *sum, struct ran_place place)
+{
+    bool known = a->sites && kernels_site(a->sites, place);
+    struct kernels_line *line = line_of(a, &sum->shape, sum->name, known ? place.site : 0);
     if (!line) {
         a->failed = true;
         return;
@@ -102,6 +129,7 @@ static void add(struct kernels_sums *a, const struct ran_sum *sum)
     a->n_records += sum->n;
     a->n_unknown += sum->step == DMI_RAN_UNKNOWN ? sum->n : 0;
     a->sum_ns += sum->sum_ns;
+    add_layer(line, known ? place.layer : 0);
     line->n += sum->n;
     line->sum_ns += sum->sum_ns;
     line->bytes += sum->bytes;
@@ -115,13 +143,15 @@ static void take_ran(void *ctx, const struct ran *ran)
     struct kernels_sums *a = ctx;
     uint64_t ns = ran->end_ns - ran->begin_ns;
     if (runs_asked(a->steps, ran->step))
-        add(a, &(struct ran_sum){ .shape = ran->shape,
-                                  .name = ran->name,
-                                  .step = ran->step,
-                                  .n = 1,
-                                  .sum_ns = ns,
-                                  .most_ns = ns,
-                                  .bytes = ran->bytes });
+        add(a,
+            &(struct ran_sum){ .shape = ran->shape,
+                               .name = ran->name,
+                               .step = ran->step,
+                               .n = 1,
+                               .sum_ns = ns,
+                               .most_ns = ns,
+                               .bytes = ran->bytes },
+            ran->place);
 }
 
 /* Parts of a step come one after the other, mostly. */
@@ -139,7 +169,7 @@ static void take_sum(void *ctx, const struct ran_sum *sum)
     if (!runs_asked(a->steps, sum->step))
         return;
     if (sum->shape.kind != DMI_RAN_BUSY)
-        add(a, sum);
+        add(a, sum, (struct ran_place){ 0 });
     else if (sum->step >= DMI_RAN_FIRST)
         add_busy(&a->busy, sum);
 }
@@ -159,6 +189,7 @@ static int by_time(const void *pa, const void *pb)
 {
     const struct kernels_line *a = pa, *b = pb;
     ORDER(b, a, sum_ns);
+    ORDER(a, b, site);
     return kernels_by_name(a, b);
 }
 
@@ -187,30 +218,68 @@ static void share_cell(struct text *to, const json_t *row)
     text_printf(to, "%.1f%%", 100 * json_real_value(json_object_get(row, "share")));
 }
 
-static const struct column columns[] = {
-    { "sum ms", "sum_ns", 11, sum_cell },
-    { "share", "share", 7, share_cell },
-    { "count", "n", 9, NULL },
-    { "mean us", "mean_ns", 10, mean_cell },
-    { "registers", "registers", 10, NULL },
-    { "shared", "shared", 8, NULL },
-    { "name", "name", -1, NULL },
-};
+static void site_cell(struct text *to, const json_t *row)
+{
+    const char *site = json_string_value(json_object_get(row, "site"));
+    text_printf(to, "%s", site ? site : "-");
+}
+
+static void layers_cell(struct text *to, const json_t *row)
+{
+    const json_t *layers = json_object_get(row, "layers");
+    json_int_t first = json_integer_value(json_array_get(layers, 0));
+    json_int_t last = json_integer_value(json_array_get(layers, 1));
+    if (!json_array_size(layers))
+        text_printf(to, "-");
+    else if (first == last)
+        text_printf(to, "%" JSON_INTEGER_FORMAT, first);
+    else
+        text_printf(to, "%" JSON_INTEGER_FORMAT "-%" JSON_INTEGER_FORMAT, first, last);
+}
+
+#define FIGURES                                                                                    \
+    { "sum ms", "sum_ns", 11, sum_cell }, { "share", "share", 7, share_cell },                     \
+        { "count", "n", 9, NULL }, { "mean us", "mean_ns", 10, mean_cell },                        \
+        { "registers", "registers", 10, NULL },                                                    \
+    {                                                                                              \
+        "shared", "shared", 8, NULL                                                                \
+    }
+static const struct column columns[] = { FIGURES, { "name", "name", -1, NULL } };
+static const struct column with_sites[] = { FIGURES,
+                                            { "site", "site", 14, site_cell },
+                                            { "layers", "layers", 8, layers_cell },
+                                            { "name", "name", -1, NULL } };
 
 static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l)
 {
     double share = a->sum_ns ? (double)l->sum_ns / (double)a->sum_ns : 0;
-    return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "kind", kernels_kind(l->kind),
-                     "name", value_bytes(l->name, l->n_name), "n", value_u64(l->n), "sum_ns",
-                     value_u64(l->sum_ns), "share", share, "most_ns", value_u64(l->most_ns),
-                     "registers", value_u64(l->registers), "shared", value_u64(l->shared), "bytes",
-                     value_u64(l->bytes));
+    const char *site =
+        a->sites ? kernels_site(a->sites, (struct ran_place){ .site = l->site }) : NULL;
+    json_t *layers = l->first ? json_pack("[o, o]", value_u64(l->first - 1), value_u64(l->last - 1))
+                              : json_null();
+    return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "kind",
+                     kernels_kind(l->kind), "name", value_bytes(l->name, l->n_name), "n",
+                     value_u64(l->n), "sum_ns", value_u64(l->sum_ns), "share", share, "most_ns",
+                     value_u64(l->most_ns), "registers", value_u64(l->registers), "shared",
+                     value_u64(l->shared), "bytes", value_u64(l->bytes), "site",
+                     site ? value_text(site) : json_null(), "layers", layers);
+}
+
+static bool names_sites(const struct kernels_sums *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (a->all[i].site)
+            return true;
+    return false;
 }
 
 static void put_table(struct report *report, struct kernels_sums *a)
 {
     SORT(a->all, a->n, by_time);
-    report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
+    if (names_sites(a))
+        report_table(report, "kernels", with_sites, sizeof with_sites / sizeof *with_sites);
+    else
+        report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < a->n; i++)
         report_row(report, row_of(a, &a->all[i]));
     report_table_end(report);
@@ -282,7 +351,7 @@ static void say_busy(struct report *report, const struct ran_sum *busy)
 int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
 {
     const struct runs_steps step = { .first = number, .end = number + 1 };
-    struct kernels_sums a = { .steps = &step };
+    struct kernels_sums a = { .steps = &step, .sites = t->reader };
     int r = add_records(&a, t);
     if (!r && !a.n)
         r = add_sums(&a, t);
@@ -348,7 +417,7 @@ static int kernels_of(const struct trace_run *t, void *ctx)
 {
     const struct all_runs *of = ctx;
     struct report report = { .json = of->json };
-    struct kernels_sums a = { .steps = of->steps };
+    struct kernels_sums a = { .steps = of->steps, .sites = t->reader };
     int r = kernels_sum(&a, t);
     if (!r)
         print(&report, &a, t);

@@ -18,11 +18,15 @@ struct kernels_line {
     size_t n_name;
     uint64_t n, sum_ns, most_ns, bytes;
     uint32_t registers, shared; /* the most */
+    uint64_t site;              /* as struct ran_place */
+    uint64_t first, last;       /* layers of it, likewise; 0: none is known */
 };
 
 /* Accepts being zeroed, but for @steps: those that are asked for, borrowed. */
 struct kernels_sums {
     const struct runs_steps *steps;
+    const struct reader *
+        sites; /* a line for each site of a name, by the names that it has; NULL: one for all. Borrowed */
     struct kernels_line *all;
     size_t n, room;
     size_t
@@ -42,6 +46,9 @@ int kernels_by_name(const void *a, const void *b);
 
 /* What a copy or a fill is, in a few words. */
 const char *kernels_word(const struct dmi_trace_shape *shape);
+
+/* The name of the site, as the run has it; NULL: there is none. */
+const char *kernels_site(const struct reader *reader, struct ran_place place);
 
 /* enum dmi_ran_kind in a word. */
 const char *kernels_kind(uint32_t kind);

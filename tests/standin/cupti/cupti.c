@@ -6,7 +6,8 @@
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; lose:N, the same, not counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
  * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it;
- * other-graphs, records name graphs by ids that cuptiGetGraphExecId() does not give. A new registration gets the buffer that
+ * other-graphs, records name graphs by ids that cuptiGetGraphExecId() does not give; own-nodes, they name nodes of execs by ids of their own, and those that
+ * these were instantiated from only from 13050 on. A new registration gets the buffer that
  * was out under the one before, as with CUPTI before 13.3; fail:NAME:N:RESULT, call N of the function NAME (0: each) does nothing and has that result. It never pretends to be NVIDIA's: standin_cupti() says so.
  */
 #include "../activity.h"
@@ -15,6 +16,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@
 
 #define EXPORTED     __attribute__((visibility("default")))
 #define RECORD_BYTES 256 /* room for the largest */
+#define SOURCE       240 /* sourceGraphNodeId of CUpti_ActivityKernel13 */
 #define MAX_NAMES    4096
 
 EXPORTED int standin_cupti(void);
@@ -55,7 +58,7 @@ static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
     uint64_t drop, lose, no_time;
-    bool late, taken, alone, hold, other_graphs;
+    bool late, taken, alone, hold, other_graphs, own_nodes;
     char fails[64]; /* the function that fails; "": none */
     unsigned long fails_at, n_calls;
     CUptiResult failure;
@@ -95,6 +98,7 @@ static void read_word(const char *word)
     cupti.alone |= !strcmp(word, "alone");
     cupti.hold |= !strcmp(word, "held");
     cupti.other_graphs |= !strcmp(word, "other-graphs");
+    cupti.own_nodes |= !strcmp(word, "own-nodes");
     if (!strncmp(word, "fail:", 5))
         sscanf(word + 5, "%63[^:]:%lu:%d", cupti.fails, &cupti.fails_at, (int *)&cupti.failure);
 }
@@ -211,7 +215,16 @@ static size_t put_kernel(const struct activity *a, uint8_t *to)
                                  .dynamicSharedMemory = (int32_t)a->dynamic_shared,
                                  .name = name_of(a->name) };
 
-    return put_record(to, cupti.layout->kernel, &k, sizeof(k));
+    size_t n = put_record(to, cupti.layout->kernel, &k, sizeof(k));
+
+    if (cupti.own_nodes && a->graph) {
+        uint64_t own = a->node | 1ull << 40;
+
+        memcpy(to + offsetof(CUpti_ActivityKernel10, graphNodeId), &own, sizeof(own));
+        if (n >= SOURCE + sizeof(a->node))
+            memcpy(to + SOURCE, &a->node, sizeof(a->node));
+    }
+    return n;
 }
 
 static size_t put_copy(const struct activity *a, uint8_t *to)
