@@ -13,6 +13,7 @@
 
 struct events_of {
     CUcontext context; /* NULL: not in use */
+    CUstream stream;   /* in which its last step began; NULL: none with a handle */
     uint32_t device;
     uint32_t n_free;
     CUevent free[MOST_FREE];
@@ -23,6 +24,7 @@ static struct {
     pthread_mutex_t lock; /* all below */
     pthread_cond_t unused;
     struct events_of of[EVENTS_CONTEXTS];
+    uint32_t top;    /* places that were ever in use */
     uint64_t epoch;  /* rises when events are forgotten */
     uint32_t ending; /* calls that may end a context */
     bool in_use;     /* the collector asks the driver */
@@ -32,37 +34,79 @@ static struct {
 
 static struct events_of *find(CUcontext context)
 {
-    for (uint32_t i = 0; i < EVENTS_CONTEXTS; i++)
+    for (uint32_t i = 0; i < events.top; i++)
         if (events.of[i].context == context)
             return &events.of[i];
     return NULL;
 }
 
-/* The events of the current context. Return: NULL: there are too many contexts. */
-static struct events_of *of_context(CUcontext context, uint64_t *epoch)
+/* A place that is not in use. Return: NULL: there are too many contexts. */
+static struct events_of *find_unused(void)
+{
+    struct events_of *of = find(NULL);
+    return of || events.top == EVENTS_CONTEXTS ? of : &events.of[events.top++];
+}
+
+/* Such a stream is of one context as long as it lives. Others are of the current one, and may be the calling thread's. */
+static bool has_handle(struct stream stream)
+{
+    return (uintptr_t)stream.handle > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* The context that a launch in @stream runs in. The driver is asked once, as long as steps begin in the same stream. */
+static CUcontext context_of(struct stream stream, CUcontext current)
+{
+    CUcontext context = NULL;
+    if (!has_handle(stream))
+        return current;
+    pthread_mutex_lock(&events.lock);
+    for (uint32_t i = 0; i < events.top; i++)
+        if (events.of[i].stream == stream.handle)
+            context = events.of[i].context;
+    pthread_mutex_unlock(&events.lock);
+    context = context ? context : stream_context(stream);
+    return context ? context : current;
+}
+
+/* An event of the context that is free, NULL: there is none. Under the lock. */
+static CUevent take(struct events_of *of)
+{
+    return of->n_free ? of->free[--of->n_free] : NULL;
+}
+
+/* The step begins in @stream. Under the lock. Return: false: @of is NULL. */
+static bool use_events(struct trace_step *step, struct events_of *of, struct stream stream)
+{
+    if (!of)
+        return false;
+    step->events = of;
+    step->epoch = events.epoch;
+    step->begin = take(of);
+    of->stream = has_handle(stream) ? stream.handle : NULL;
+    return true;
+}
+
+/* The same of a context that has no events yet, and is current. Return: false: there are too many contexts. */
+static bool add_context(struct trace_step *step, CUcontext context, struct stream stream)
 {
     CUdevice device = 0;
     driver_table.cuCtxGetDevice(&device);
     pthread_mutex_lock(&events.lock);
     struct events_of *of = find(context);
-    if (!of && (of = find(NULL))) {
+    if (!of && (of = find_unused())) {
         of->context = context;
         of->device = (uint32_t)device;
-        of->n_free = 0;
-        of->last_end = NULL;
     }
-    *epoch = events.epoch;
+    bool found = use_events(step, of, stream);
     pthread_mutex_unlock(&events.lock);
-    return of;
+    return found;
 }
 
 /* An event of the current context. Return: NULL: the driver refuses. */
-static CUevent take(struct events_of *of)
+static CUevent take_or_create(struct events_of *of)
 {
-    CUevent event = NULL;
     pthread_mutex_lock(&events.lock);
-    if (of->n_free)
-        event = of->free[--of->n_free];
+    CUevent event = take(of);
     pthread_mutex_unlock(&events.lock);
     if (event || !driver_table.cuEventCreate)
         return event;
@@ -82,13 +126,6 @@ static void give(struct events_of *of, CUevent event)
 
 /* ------------------------------------------------------------------------- recording */
 
-/* The context that a launch in @stream runs in. */
-static CUcontext context_of(struct stream stream)
-{
-    CUcontext context = stream_context(stream);
-    return context ? context : current_context();
-}
-
 /* Why no device time is known. Several threads may say it. */
 static void say(struct trace_step *step, uint32_t flag)
 {
@@ -103,17 +140,19 @@ static void record(struct trace_step *step, struct stream stream, CUevent *event
         return;
     }
     if (!*event)
-        *event = take(step->events);
+        *event = take_or_create(step->events);
     if (!*event || !stream_record(stream, event))
         say(step, DMI_STEP_REFUSED);
 }
 
 void events_begin(struct trace_step *step, struct stream stream)
 {
-    CUcontext context = context_of(stream), current = current_context();
-    bool pushed = context && context != current && current_push(context);
-    step->events = context ? of_context(context, &step->epoch) : NULL;
-    if (step->events) {
+    CUcontext current = current_context(), context = context_of(stream, current);
+    bool pushed = context != current && current_push(context);
+    pthread_mutex_lock(&events.lock);
+    bool found = context && use_events(step, find(context), stream);
+    pthread_mutex_unlock(&events.lock);
+    if (found || (context && add_context(step, context, stream))) {
         step->at.device = (uint16_t)step->events->device;
         record(step, stream, &step->begin);
     } else {
@@ -123,22 +162,17 @@ void events_begin(struct trace_step *step, struct stream stream)
         current_pop();
 }
 
-/* A NULL stream of another thread may be another stream. */
-static bool can_name(struct stream stream, bool own)
-{
-    return own || (uintptr_t)stream.handle > (uintptr_t)CU_STREAM_PER_THREAD;
-}
-
 void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own)
 {
-    CUcontext context = can_name(stream, own) ? context_of(stream) : NULL;
+    CUcontext current = current_context();
+    CUcontext context = own || has_handle(stream) ? context_of(stream, current) : NULL;
     if (!events_pending(step))
         return;
     if (!context || context != step->events->context) {
         say(step, DMI_STEP_ELSEWHERE);
         return;
     }
-    bool pushed = context != current_context() && current_push(context);
+    bool pushed = context != current && current_push(context);
     record(step, stream, &step->ends[i]);
     if (pushed)
         current_pop();
@@ -164,7 +198,7 @@ void events_drop(struct trace_step *step)
     pthread_mutex_lock(&events.lock);
     if (step->events && step->epoch == events.epoch)
         give_all(step);
-    for (uint32_t i = 0; launched && i < EVENTS_CONTEXTS; i++) {
+    for (uint32_t i = 0; launched && i < events.top; i++) {
         give(&events.of[i], events.of[i].last_end);
         events.of[i].last_end = NULL;
     }
@@ -283,11 +317,21 @@ void events_context_ends(void)
     while (events.in_use)
         pthread_cond_wait(&events.unused, &events.lock);
     events.epoch++;
-    for (uint32_t i = 0; i < EVENTS_CONTEXTS; i++) {
+    for (uint32_t i = 0; i < events.top; i++) {
         events.of[i].context = NULL;
+        events.of[i].stream = NULL;
         events.of[i].n_free = 0;
         events.of[i].last_end = NULL;
     }
+    pthread_mutex_unlock(&events.lock);
+}
+
+void events_stream_ends(CUstream stream)
+{
+    pthread_mutex_lock(&events.lock);
+    for (uint32_t i = 0; i < events.top; i++)
+        if (events.of[i].stream == stream)
+            events.of[i].stream = NULL;
     pthread_mutex_unlock(&events.lock);
 }
 

@@ -44,6 +44,9 @@ void events_drop(struct trace_step *step);
 void events_context_ends(void);
 void events_context_ended(void);
 
+/* @stream ends: another one may come under its handle. */
+void events_stream_ends(CUstream stream);
+
 /* After fork, in the child. */
 void events_reset(void);
 

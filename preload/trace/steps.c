@@ -20,6 +20,7 @@ __thread __attribute__((tls_model("initial-exec"))) struct trace_thread *trace_s
 static struct {
     pthread_mutex_t lock; /* all below, and what threads.h says */
     struct trace_thread threads[TRACE_THREADS];
+    uint32_t top;              /* places that were ever in use; atomic */
     struct trace_step *engine; /* the engine's step, NULL: none is under way */
     uint32_t source;           /* the best that came; atomic */
     uint32_t captures;         /* streams that are being captured */
@@ -41,6 +42,7 @@ struct ending {
 
 /* ------------------------------------------------------------------------- threads */
 
+static __thread __attribute__((tls_model("initial-exec"))) uint32_t own_tid; /* 0: not asked yet */
 static pthread_key_t thread_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;
@@ -65,6 +67,8 @@ static struct trace_thread *self(void)
             t = &steps.threads[i];
     if (t)
         *t = (struct trace_thread){ .used = true, .last_gone = true };
+    if (t == &steps.threads[steps.top])
+        atomic_store_relaxed(&steps.top, steps.top + 1);
     pthread_mutex_unlock(&steps.lock);
     if (t && have_key)
         pthread_setspecific(thread_key, t);
@@ -190,7 +194,7 @@ static void take_engine(struct ending *e, uint64_t now_ns, uint32_t flags)
 {
     e->step = steps.engine;
     steps.engine = NULL;
-    for (uint32_t i = 0; e->step && i < TRACE_THREADS; i++) {
+    for (uint32_t i = 0; e->step && i < steps.top; i++) {
         struct trace_thread *t = &steps.threads[i];
         if (t->used && t->base_gate == e->step->gate && add_counts(e->step, t))
             add_end(e, t, flags & DMI_STEP_UNENDED);
@@ -316,7 +320,7 @@ static struct trace_step *new_step(enum dmi_step_source source, uint64_t sequenc
     }
     step->at.step = sequence;
     step->at.begin_ns = now_ns;
-    step->at.thread = (uint32_t)gettid();
+    step->at.thread = own_tid ? own_tid : (own_tid = (uint32_t)gettid());
     step->at.source = source;
     return step;
 }
@@ -324,7 +328,7 @@ static struct trace_step *new_step(enum dmi_step_source source, uint64_t sequenc
 /* Steps that threads have of their own end where the engine says steps. */
 static void end_own_steps(void)
 {
-    for (uint32_t i = 0; i < TRACE_THREADS; i++) {
+    for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++) {
         struct ending e = { 0 };
         pthread_mutex_lock(&steps.lock);
         take_own(&e, &steps.threads[i], clock_mono_ns(), DMI_STEP_UNENDED);
@@ -486,10 +490,11 @@ void steps_capture_ends(void)
 
 void steps_stream_ends(CUstream stream)
 {
-    for (uint32_t i = 0; i < TRACE_THREADS; i++)
+    for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++)
         if (!stream || atomic_load_relaxed(&steps.threads[i].last) == stream)
             atomic_store_relaxed(&steps.threads[i].last_gone, true);
     lanes_stream_ends(stream);
+    events_stream_ends(stream);
 }
 
 /* The calling thread's place, with the base of the step under way. Return: NULL: it has none. */
@@ -591,4 +596,5 @@ void steps_reset(void)
     steps.source = steps.captures = 0;
     trace_gate = 0;
     trace_self = NULL;
+    own_tid = 0;
 }

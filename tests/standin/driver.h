@@ -298,7 +298,6 @@ CUresult function_load(struct function *function);
 /* ---- work: what an operation or a graph node does ---- */
 
 enum work_kind {
-    WORK_NOP,
     WORK_KERNEL,
     WORK_COPY,
     WORK_SET,
@@ -487,9 +486,6 @@ struct event {
 /** stream_resolve() - handle to stream, with the special handles; lock held */
 CUresult stream_resolve(CUstream handle, struct stream **stream);
 struct stream *stream_create(struct context *ctx, unsigned flags, int priority);
-/** stream_submit() - queue @work (reference taken over) after what @stream holds; lock held.
- *  Return: the operation, borrowed until the lock is dropped (op_ref() it to wait) */
-struct op *stream_submit(struct stream *stream, struct work *work);
 /** stream_open() - an uncommitted operation ordered after @stream's work, and its new tail; lock held */
 struct op *stream_open(struct stream *stream, struct work *work);
 /** stream_wait() - wait for all work queued on @stream so far; lock held, dropped while waiting */
@@ -534,8 +530,10 @@ CUresult capture_event_record(struct stream *stream, struct event *event, unsign
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
 /** capture_event_asked() - an event that was recorded in a capture has no state: the capture is invalid, the error to return */
 CUresult capture_event_asked(struct event *event);
-/** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op */
+/** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op, borrowed while the lock is held */
 CUresult stream_do(struct stream *stream, struct work *work, struct op **out);
+/** stream_mark() - the same of an operation that does nothing; the stream is not captured */
+CUresult stream_mark(struct stream *stream, struct op **out);
 
 /* ---- memory ---- */
 

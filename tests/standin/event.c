@@ -121,7 +121,7 @@ CUresult impl_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
         return capture_event_record(stream, event, flags);
     if (flags & CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    res = stream_do(stream, work_new(WORK_NOP, stream->ctx), &op);
+    res = stream_mark(stream, &op);
     if (res == CUDA_SUCCESS)
         event_set_marker(event, op);
     return res;

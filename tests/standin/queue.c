@@ -157,7 +157,7 @@ static void make_ready(struct op *op)
 /* Nothing to run and nothing to delay: done at once, without a trip through a worker. */
 static bool is_marker(const struct op *op)
 {
-    return !op->work || op->work->kind == WORK_NOP || op->work->kind == WORK_EMPTY;
+    return !op->work || op->work->kind == WORK_EMPTY;
 }
 
 static void op_release(struct op *op)

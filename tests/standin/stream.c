@@ -126,42 +126,33 @@ struct op *stream_open(struct stream *stream, struct work *work)
     return op;
 }
 
-struct op *stream_submit(struct stream *stream, struct work *work)
+/* Not captured. */
+static CUresult submit(struct stream *stream, struct work *work, struct op **out)
 {
-    struct op *op = stream_open(stream, work);
+    CUresult res = stream == stream->ctx->legacy ? capture_implicit(stream->ctx) : CUDA_SUCCESS;
+    struct op *op = res == CUDA_SUCCESS ? stream_open(stream, work) : NULL;
 
-    if (op) {
+    if (op)
         op_commit(op); /* the stream's tail keeps it alive */
-    } else {
+    else
         work_unref(work);
-    }
-    return op;
+    if (out)
+        *out = op;
+    return res == CUDA_SUCCESS && !op ? CUDA_ERROR_OUT_OF_MEMORY : res;
 }
 
 CUresult stream_do(struct stream *stream, struct work *work, struct op **out)
 {
-    struct op *op;
-    CUresult res;
-
     if (out)
         *out = NULL;
     if (!work)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (stream->capture)
-        return capture_add(stream, work);
-    if (stream == stream->ctx->legacy) {
-        res = capture_implicit(stream->ctx);
-        if (res != CUDA_SUCCESS) {
-            work_unref(work);
-            return res;
-        }
-    }
-    op = stream_submit(stream, work);
-    if (!op)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (out)
-        *out = op;
-    return CUDA_SUCCESS;
+    return stream->capture ? capture_add(stream, work) : submit(stream, work, out);
+}
+
+CUresult stream_mark(struct stream *stream, struct op **out)
+{
+    return submit(stream, NULL, out);
 }
 
 CUresult stream_wait(struct stream *stream)
@@ -426,7 +417,7 @@ CUresult impl_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t 
         capture_invalidate(stream);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    return stream_do(stream, work_new(WORK_NOP, stream->ctx), NULL);
+    return stream_mark(stream, NULL);
 }
 
 CUresult impl_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)

@@ -20,7 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------- a driver */
 
@@ -37,7 +39,9 @@ struct CUevent_st {
 static struct {
     uint64_t now_us;
     bool capturing[8], busy;
-    int fail, calls; /* the call of this number fails; 0: none */
+    int fail, calls;          /* the call of this number fails; 0: none */
+    unsigned first_of_second; /* streams from this number on are of the second context */
+    unsigned n_asked;         /* for the context of a stream, or the device of a context */
     unsigned n_events, n_captured;
     struct CUevent_st events[4096];
 } device;
@@ -74,6 +78,7 @@ static CUresult get_current(CUcontext *c)
 
 static CUresult get_device(CUdevice *d)
 {
+    device.n_asked++;
     *d = (int)((uintptr_t)current / 0x1000) - 1;
     return CUDA_SUCCESS;
 }
@@ -91,10 +96,10 @@ static CUresult pop(CUcontext *c)
     return CUDA_SUCCESS;
 }
 
-/* Streams from 4 on are of the second context. */
 static CUresult stream_ctx(CUstream s, CUcontext *c)
 {
-    *c = CONTEXT(number_of(s) < 4 ? 1 : 2);
+    device.n_asked++;
+    *c = CONTEXT(number_of(s) < device.first_of_second ? 1 : 2);
     return CUDA_SUCCESS;
 }
 
@@ -146,6 +151,7 @@ static CUresult event_elapsed(float *ms, CUevent a, CUevent b)
 static void set_up(void)
 {
     memset(&device, 0, sizeof device);
+    device.first_of_second = 4;
     graphs_are_steps = kernels_are_steps = false;
     current = CONTEXT(1);
     driver_table = (struct driver){ .cuCtxGetCurrent = get_current,
@@ -363,6 +369,34 @@ START_TEST(where_no_device_time_is_known_the_step_says_why)
 }
 END_TEST
 
+START_TEST(the_driver_is_asked_for_the_context_of_a_stream_once)
+{
+    for (uint64_t i = 0; i < 9; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        steps_engine_ends();
+        ck_assert_uint_eq(collect().flags & DMI_STEP_HAS_DEVICE, DMI_STEP_HAS_DEVICE);
+    }
+    ck_assert_uint_eq(device.n_asked, 2);
+}
+END_TEST
+
+/* The test's driver checks that both events of a step are of one context. */
+START_TEST(a_stream_whose_handle_comes_back_may_be_of_another_context)
+{
+    for (uint64_t i = 0; i < 2; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        steps_engine_ends();
+        struct dmi_step_times at = collect();
+        ck_assert_uint_eq(at.device, i);
+        ck_assert_uint_eq(at.flags, DMI_STEP_HAS_DEVICE);
+        steps_stream_ends(STREAM(1).handle);
+        device.first_of_second = 0;
+    }
+}
+END_TEST
+
 /* The time of what lies between is not idle time. */
 START_TEST(no_gap_is_told_over_a_step_whose_end_is_not_known)
 {
@@ -517,6 +551,26 @@ START_TEST(threads_launch_while_steps_begin_and_end)
     ck_assert_uint_le(launches, most);
     /* what a thread launches between a step's end and its next look at the gate is of no step */
     ck_assert_uint_ge(launches, most - most / 10);
+}
+END_TEST
+
+START_TEST(a_step_names_the_thread_that_said_it_also_in_a_child)
+{
+    step_begins(0);
+    steps_engine_ends();
+    ck_assert_uint_eq(collect().thread, (uint32_t)gettid());
+    pid_t child = fork();
+    if (!child) {
+        stepring_reset();
+        steps_reset();
+        steps_start(false);
+        step_begins(1);
+        steps_engine_ends();
+        _exit(collect().thread == (uint32_t)gettid() ? 0 : 1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -805,12 +859,15 @@ int main(void)
     tcase_add_test(tc, a_step_ends_with_its_last_launch_where_the_host_waited_after_it);
     tcase_add_test(tc, nothing_is_recorded_or_counted_on_a_capturing_stream);
     tcase_add_test(tc, where_no_device_time_is_known_the_step_says_why);
+    tcase_add_test(tc, the_driver_is_asked_for_the_context_of_a_stream_once);
+    tcase_add_test(tc, a_stream_whose_handle_comes_back_may_be_of_another_context);
     tcase_add_test(tc, no_gap_is_told_over_a_step_whose_end_is_not_known);
     tcase_add_loop_test(tc, each_call_of_the_driver_may_fail, 1, 16);
     tcase_add_test(tc, a_step_that_the_device_is_not_done_with_waits);
     tcase_add_test(tc, what_the_user_names_begins_steps_until_the_engine_says_some);
     tcase_add_test(tc, a_graph_or_a_range_begins_a_step);
     tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
+    tcase_add_test(tc, a_step_names_the_thread_that_said_it_also_in_a_child);
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
     tcase_add_test(tc, launches_are_counted_by_stream_and_step);
     tcase_add_test(tc, a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since);
