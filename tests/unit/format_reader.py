@@ -6,6 +6,7 @@ import dataclasses
 import json
 import struct
 
+import numpy as np
 import xxhash
 import zstandard
 
@@ -222,9 +223,9 @@ class Run:
             footer_at, n_file, digest, magic = struct.unpack_from("<QQQ8s", data, end)
             expect(magic == TRAILER_MAGIC and n_file == len(data), "trailer")
             expect(digest == xxh3(data[end:end + 16] + self.uuid), "trailer's hash")
-        at, rows = 128, []
+        at, rows, data = 128, [], data[:end]
         while at < end:
-            kind, meta, payload, size = self.read_chunk(data[:end], at, sequence)
+            kind, meta, payload, size = self.read_chunk(data, at, sequence)
             expect(kind == SITES if at == 128 else True, "the first chunk is the dictionary")
             if kind == FOOTER:
                 expect(said["closed"] and at == footer_at and at + size == end, "footer's place")
@@ -353,8 +354,8 @@ class Run:
                     return None
                 block[p::each] = (lambda piece, n: piece, self.inflate, self.unpack)[codec](piece, n // each)
             if encoding == 2:
-                block = b"".join((v >> 1 | (v & 1) << 8 * width - 1).to_bytes(width, "little") for v in
-                                 (int.from_bytes(block[i:i + width], "little") for i in range(0, n, width)))
+                values = np.frombuffer(block, f"<u{width}")
+                block = (values >> 1 | values << 8 * width - 1).tobytes()
             out += block
         return bytes(out)
 
