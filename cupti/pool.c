@@ -48,8 +48,9 @@ uint8_t *pool_take(size_t *n_bytes)
     size_t room = s->buffer == reserve_bytes ? RESERVE_BYTES : POOL_BUFFER_BYTES;
     *n_bytes = s->state == POOL_FREE ? room : 0;
     s->state = s->state == POOL_FREE ? POOL_OUT : s->state;
+    uint8_t *buffer = s->buffer;
     pthread_mutex_unlock(&pool.lock);
-    return s->buffer;
+    return buffer;
 }
 
 /* Under the lock. */
