@@ -7,6 +7,8 @@
 #include "preload/hook/wrapper.h"
 #include "preload/trace/collector.h"
 #include "preload/trace/events.h"
+#include "preload/trace/lanes.h"
+#include "preload/trace/named.h"
 #include "preload/trace/steps.h"
 
 #include <errno.h>
@@ -209,6 +211,8 @@ static void begin(struct ending *e)
     if (e->traced) {
         collector_catch_up();
         steps_stream_ends(NULL);
+        named_forget(); /* functions of its modules end: their handles may be used again */
+        lanes_forget();
         events_context_ends();
     }
     e->entered = session_armed();

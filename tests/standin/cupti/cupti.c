@@ -5,7 +5,7 @@
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; lose:N, the same, not counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
- * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it;
+ * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it; slow:N, a flush takes N milliseconds;
  * other-graphs, records name graphs by ids that cuptiGetGraphExecId() does not give; own-nodes, they name nodes of execs by ids of their own, and those that
  * these were instantiated from only from 13050 on. A new registration gets the buffer that
  * was out under the one before, as with CUPTI before 13.3; fail:NAME:N:RESULT, call N of the function NAME (0: each) does nothing and has that result. It never pretends to be NVIDIA's: standin_cupti() says so.
@@ -58,6 +58,7 @@ static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
     uint64_t drop, lose, no_time;
+    unsigned slow_ms;
     bool late, taken, alone, hold, other_graphs, own_nodes;
     char fails[64]; /* the function that fails; "": none */
     unsigned long fails_at, n_calls;
@@ -93,6 +94,8 @@ static void read_word(const char *word)
         cupti.lose = strtoull(word + 5, NULL, 10);
     if (!strncmp(word, "no-time:", 8))
         cupti.no_time = strtoull(word + 8, NULL, 10);
+    if (!strncmp(word, "slow:", 5))
+        cupti.slow_ms = (unsigned)strtoul(word + 5, NULL, 10);
     cupti.late |= !strcmp(word, "late");
     cupti.taken |= !strcmp(word, "taken");
     cupti.alone |= !strcmp(word, "alone");
@@ -444,6 +447,8 @@ static void turn_over(bool hold)
 EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
     MAY_FAIL();
+    struct timespec pause = { cupti.slow_ms / 1000, cupti.slow_ms % 1000 * 1000000L };
+    nanosleep(&pause, NULL);
     pthread_mutex_lock(&cupti.lock);
     if (cupti.hold)
         turn_over(flag);
