@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_KIND 256        /* numbers of kinds that are noted */
-#define TURN_NS   100000000u /* for which a call waits, while CUPTI changes hands */
+#define MOST_KIND  256        /* numbers of kinds that are noted */
+#define MOST_PAIRS 256        /* kinds of one context each */
+#define TURN_NS    100000000u /* for which a call waits, while CUPTI changes hands */
 #define QUIET_NS                                                                                   \
     250000000u /* after the last kind: in which its user asks for what it has not got yet */
 #define INJECTION "CUDA_INJECTION64_PATH"
@@ -25,11 +26,16 @@ static struct {
     pthread_mutex_t turn;
     struct tracer_user user;        /* that registered last; zeroed: none did */
     uint64_t kinds[MOST_KIND / 64]; /* that it has enabled */
-    bool for_subscriber;            /* a subscriber needs CUPTI lent */
-    other_clock_read *clock;        /* that it gave CUPTI; atomic */
-    uint64_t due_ns;                /* when CUPTI is to be taken back; 0: not at all; atomic */
-    uint64_t n_lent;                /* atomic */
-    uint64_t n_seen;                /* of these by the collector */
+    struct pair {                   /* likewise, in one context */
+        void *context;
+        int kind;
+    } pairs[MOST_PAIRS];
+    size_t n_pairs;
+    bool for_subscriber;     /* a subscriber needs CUPTI lent */
+    other_clock_read *clock; /* that it gave CUPTI; atomic */
+    uint64_t due_ns;         /* when CUPTI is to be taken back; 0: not at all; atomic */
+    uint64_t n_lent;         /* atomic */
+    uint64_t n_seen;         /* of these by the collector */
 } lend = { .turn = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------------- turns */
@@ -52,12 +58,25 @@ static bool any_kind(void)
     for (size_t i = 0; i < sizeof lend.kinds / sizeof *lend.kinds; i++)
         if (lend.kinds[i])
             return true;
-    return false;
+    return lend.n_pairs;
 }
 
-static void note_kind(int kind, bool on)
+static void note_pair(void *context, int kind, bool on)
 {
-    if (kind < 0 || kind >= MOST_KIND)
+    size_t i = 0;
+    while (i < lend.n_pairs && (lend.pairs[i].context != context || lend.pairs[i].kind != kind))
+        i++;
+    if (!on && i < lend.n_pairs)
+        lend.pairs[i] = lend.pairs[--lend.n_pairs];
+    else if (on && i == lend.n_pairs && i < MOST_PAIRS)
+        lend.pairs[lend.n_pairs++] = (struct pair){ context, kind };
+}
+
+static void note_kind(void *context, int kind, bool on)
+{
+    if (context)
+        note_pair(context, kind, on);
+    if (context || kind < 0 || kind >= MOST_KIND)
         return;
     uint64_t bit = 1ull << kind % 64, *word = &lend.kinds[kind / 64];
     *word = on ? *word | bit : *word & ~bit;
@@ -94,34 +113,28 @@ int lend_register(library_register *real, library_request *request, library_comp
     return lent ? tracer_register(real) : real(request, complete);
 }
 
-int lend_enable(int (*real)(int kind), int kind)
+void lend_enables(void *context, int kind)
 {
     bool turn = begin_turn();
     if (lend.user.request) { /* as it registered before */
         begin_loan();
         tracer_route(&lend.user);
     }
-    note_kind(kind, true);
+    note_kind(context, kind, true);
     end_turn(turn);
-    int r = real(kind);
-    if (!r)
-        return r;
-    turn = begin_turn();
-    note_kind(kind, false);
-    look_for_end();
-    end_turn(turn);
-    return r;
 }
 
-int lend_disable(int (*real)(int kind), int kind)
+bool lend_disables(int kind)
 {
-    bool ours = tracer_runs() && tracer_has_kind(kind); /* which the other user has not enabled */
-    int r = ours ? LIBRARY_OK : real(kind);
+    return !tracer_runs() || !tracer_has_kind(kind); /* else the other user has not enabled it */
+}
+
+void lend_disabled(void *context, int kind)
+{
     bool turn = begin_turn();
-    note_kind(kind, false);
+    note_kind(context, kind, false);
     look_for_end();
     end_turn(turn);
-    return r;
 }
 
 int lend_clock(int (*real)(other_clock_read *clock), other_clock_read *clock)
@@ -153,6 +166,7 @@ int lend_finalize(int (*real)(void))
     tracer_route(&(struct tracer_user){ 0 });
     lend.user = (struct tracer_user){ 0 };
     memset(lend.kinds, 0, sizeof lend.kinds);
+    lend.n_pairs = 0;
     lend.for_subscriber = false;
     atomic_store_release(&lend.clock, (other_clock_read *)NULL); /* to lend_other_clock() */
     look_for_end();

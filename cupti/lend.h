@@ -17,8 +17,14 @@
 /* By these calls it is seen: preload/hook/cupti.c stands before them. */
 #define LEND_CALLS(X)                                                                              \
     X(cuptiActivityRegisterCallbacks)                                                              \
+    X(cuptiActivityRegisterCallbacks_v2)                                                           \
     X(cuptiActivityEnable)                                                                         \
+    X(cuptiActivityEnable_v2)                                                                      \
+    X(cuptiActivityEnableAndDump)                                                                  \
+    X(cuptiActivityEnableAndDump_v2)                                                               \
+    X(cuptiActivityEnableContext)                                                                  \
     X(cuptiActivityDisable)                                                                        \
+    X(cuptiActivityDisableContext)                                                                 \
     X(cuptiActivityRegisterTimestampCallback)                                                      \
     X(cuptiSubscribe)                                                                              \
     X(cuptiSubscribe_v2)                                                                           \
@@ -27,12 +33,17 @@
 
 /* Each calls @real, CUPTI's function, and returns its result. */
 int lend_register(library_register *real, library_request *request, library_complete *complete);
-int lend_enable(int (*real)(int kind), int kind);
-int lend_disable(int (*real)(int kind), int kind);
 int lend_clock(int (*real)(other_clock_read *clock), other_clock_read *clock);
 int lend_finalize(int (*real)(void));
 
-/* A subscriber was refused, as there may be one user. Return: whether it is to be tried again, now that CUPTI is lent. */
+/* Another user is about to enable a kind, in one context, or (NULL) in all. lend_disabled() follows where CUPTI does not do so. */
+void lend_enables(void *context, int kind);
+
+/* It is about to disable one. Return: false: CUPTI is not to be called, as the kind is the tracer's. lend_disabled() follows. */
+bool lend_disables(int kind);
+void lend_disabled(void *context, int kind);
+
+/* A subscriber was refused, or a call of its own, as there may be one user. Return: whether it is to be tried again, now that CUPTI is lent. */
 bool lend_for_subscriber(void);
 
 /* A subscriber has ended. */

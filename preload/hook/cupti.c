@@ -27,8 +27,14 @@
 #define PLACE(name)   name##_fn *name;
 
 typedef library_register cuptiActivityRegisterCallbacks_fn;
+typedef int cuptiActivityRegisterCallbacks_v2_fn(void *subscriber, void *request, void *complete);
 typedef int cuptiActivityEnable_fn(int kind);
+typedef int cuptiActivityEnable_v2_fn(void *subscriber, int kind, void *config);
+typedef int cuptiActivityEnableAndDump_fn(int kind);
+typedef int cuptiActivityEnableAndDump_v2_fn(void *subscriber, int kind, void *config);
+typedef int cuptiActivityEnableContext_fn(void *context, int kind);
 typedef int cuptiActivityDisable_fn(int kind);
+typedef int cuptiActivityDisableContext_fn(void *context, int kind);
 typedef int cuptiActivityRegisterTimestampCallback_fn(other_clock_read *clock);
 typedef int cuptiSubscribe_fn(void **subscriber, void *callback, void *user);
 typedef int cuptiSubscribe_v2_fn(void **subscriber, void *callback, void *user, void *parameters);
@@ -173,16 +179,55 @@ int cuptiActivityRegisterCallbacks(library_request *request, library_complete *c
     return lends() ? lend_register(fn, request, complete) : fn(request, complete);
 }
 
+/* @call: CUPTI's, by which another user enables @kind in @context, NULL: in all. Return: its result. */
+#define ENABLES(context, kind, call)                                                               \
+    ({                                                                                             \
+        bool _lends = lends();                                                                     \
+        if (_lends)                                                                                \
+            lend_enables(context, kind);                                                           \
+        int _r = call;                                                                             \
+        if (_r && _lends)                                                                          \
+            lend_disabled(context, kind);                                                          \
+        _r;                                                                                        \
+    })
+
+#define DISABLES(context, kind, call)                                                              \
+    ({                                                                                             \
+        bool _lends = lends();                                                                     \
+        int _r = !_lends || lend_disables(kind) ? (call) : LIBRARY_OK;                             \
+        if (_lends)                                                                                \
+            lend_disabled(context, kind);                                                          \
+        _r;                                                                                        \
+    })
+
 int cuptiActivityEnable(int kind)
 {
     cuptiActivityEnable_fn *fn = CUPTI(cuptiActivityEnable);
-    return lends() ? lend_enable(fn, kind) : fn(kind);
+    return ENABLES(NULL, kind, fn(kind));
+}
+
+int cuptiActivityEnableAndDump(int kind)
+{
+    cuptiActivityEnableAndDump_fn *fn = CUPTI(cuptiActivityEnableAndDump);
+    return ENABLES(NULL, kind, fn(kind));
+}
+
+int cuptiActivityEnableContext(void *context, int kind)
+{
+    cuptiActivityEnableContext_fn *fn = CUPTI(cuptiActivityEnableContext);
+    return ENABLES(context, kind, fn(context, kind));
 }
 
 int cuptiActivityDisable(int kind)
 {
     cuptiActivityDisable_fn *fn = CUPTI(cuptiActivityDisable);
-    return lends() ? lend_disable(fn, kind) : fn(kind);
+    return DISABLES(NULL, kind, fn(kind));
+}
+
+int cuptiActivityDisableContext(void *context, int kind)
+{
+    cuptiActivityDisableContext_fn *fn = CUPTI(cuptiActivityDisableContext);
+    return DISABLES(context, kind, fn(context, kind));
 }
 
 int cuptiActivityRegisterTimestampCallback(other_clock_read *clock)
@@ -191,21 +236,41 @@ int cuptiActivityRegisterTimestampCallback(other_clock_read *clock)
     return lends() ? lend_clock(fn, clock) : fn(clock);
 }
 
+/* @call: CUPTI's, of a subscriber's, which there may be one of: where it is refused, it is tried again once CUPTI is lent. Return: its result. */
+#define SUBSCRIBERS(call)                                                                          \
+    ({                                                                                             \
+        int _r = call;                                                                             \
+        _r == LIBRARY_TAKEN &&lends() && lend_for_subscriber() ? (call) : _r;                      \
+    })
+
 int cuptiSubscribe(void **subscriber, void *callback, void *user)
 {
     cuptiSubscribe_fn *fn = CUPTI(cuptiSubscribe);
-    int r = fn(subscriber, callback, user);
-    return r == LIBRARY_TAKEN && lends() && lend_for_subscriber() ? fn(subscriber, callback, user)
-                                                                  : r;
+    return SUBSCRIBERS(fn(subscriber, callback, user));
 }
 
 int cuptiSubscribe_v2(void **subscriber, void *callback, void *user, void *parameters)
 {
     cuptiSubscribe_v2_fn *fn = CUPTI(cuptiSubscribe_v2);
-    int r = fn(subscriber, callback, user, parameters);
-    return r == LIBRARY_TAKEN && lends() && lend_for_subscriber()
-               ? fn(subscriber, callback, user, parameters)
-               : r;
+    return SUBSCRIBERS(fn(subscriber, callback, user, parameters));
+}
+
+int cuptiActivityRegisterCallbacks_v2(void *subscriber, void *request, void *complete)
+{
+    cuptiActivityRegisterCallbacks_v2_fn *fn = CUPTI(cuptiActivityRegisterCallbacks_v2);
+    return SUBSCRIBERS(fn(subscriber, request, complete));
+}
+
+int cuptiActivityEnable_v2(void *subscriber, int kind, void *config)
+{
+    cuptiActivityEnable_v2_fn *fn = CUPTI(cuptiActivityEnable_v2);
+    return SUBSCRIBERS(fn(subscriber, kind, config));
+}
+
+int cuptiActivityEnableAndDump_v2(void *subscriber, int kind, void *config)
+{
+    cuptiActivityEnableAndDump_v2_fn *fn = CUPTI(cuptiActivityEnableAndDump_v2);
+    return SUBSCRIBERS(fn(subscriber, kind, config));
 }
 
 int cuptiUnsubscribe(void *subscriber)

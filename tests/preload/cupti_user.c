@@ -3,7 +3,8 @@
  * cupti_user.c - another user of CUPTI in a program, as a profiler is: driver_calls loads it and passes on what its text says. It knows nothing of DMI.
  * Built twice: linked against the stand-in for libcupti, and (LOOKED_UP) with functions that it looks up in the library that CUPTI_USER names.
  *
- *     register, enable KIND, disable KIND, flush FLAG, clock, subscribe, subscribe2, unsubscribe, finalize: CUPTI's calls
+ *     register, enable KIND, disable KIND, dump KIND (enables it, too), enablehere KIND, disablehere KIND (in the current context), register2, enable2 KIND,
+ *     dump2 KIND (the subscriber's), flush FLAG, clock, subscribe, subscribe2, unsubscribe, finalize: CUPTI's calls
  *     records: all records that came back so far, a line each, then whether each buffer was its own
  *     back: waits until somebody else, whom there is with DMI's library alone, has enabled kernels again
  *     find: whether a program that has no handle finds CUPTI
@@ -28,6 +29,13 @@
 #define BYTES   65536u
 
 EXPORT int cupti_user(const char *op, const char *argument);
+/* The pinned headers lack these. */
+CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle subscriber, CUpti_ActivityKind kind,
+                                   void *config);
+CUptiResult cuptiActivityEnableAndDump_v2(CUpti_SubscriberHandle subscriber,
+                                          CUpti_ActivityKind kind, void *config);
+CUptiResult cuptiActivityRegisterCallbacks_v2(CUpti_SubscriberHandle subscriber, void *request,
+                                              void *complete);
 uint64_t standin_cupti_kinds(void); /* the stand-in's: a bit each kind that is enabled */
 
 #ifdef LOOKED_UP
@@ -130,6 +138,14 @@ static int wait_for_others(void)
     return 0;
 }
 
+static CUcontext current(void)
+{
+    CUresult (*ask)(CUcontext * context);
+    CUcontext context = NULL;
+    *(void **)&ask = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuCtxGetCurrent");
+    return ask && !ask(&context) ? context : NULL;
+}
+
 static int call(const char *op, int n)
 {
     if (!strcmp(op, "register"))
@@ -138,6 +154,18 @@ static int call(const char *op, int n)
         return CUPTI(cuptiActivityEnable)((CUpti_ActivityKind)n);
     if (!strcmp(op, "disable"))
         return CUPTI(cuptiActivityDisable)((CUpti_ActivityKind)n);
+    if (!strcmp(op, "dump"))
+        return CUPTI(cuptiActivityEnableAndDump)((CUpti_ActivityKind)n);
+    if (!strcmp(op, "enablehere"))
+        return CUPTI(cuptiActivityEnableContext)(current(), (CUpti_ActivityKind)n);
+    if (!strcmp(op, "disablehere"))
+        return CUPTI(cuptiActivityDisableContext)(current(), (CUpti_ActivityKind)n);
+    if (!strcmp(op, "enable2"))
+        return CUPTI(cuptiActivityEnable_v2)(user.subscriber, (CUpti_ActivityKind)n, NULL);
+    if (!strcmp(op, "dump2"))
+        return CUPTI(cuptiActivityEnableAndDump_v2)(user.subscriber, (CUpti_ActivityKind)n, NULL);
+    if (!strcmp(op, "register2"))
+        return CUPTI(cuptiActivityRegisterCallbacks_v2)(user.subscriber, NULL, NULL);
     if (!strcmp(op, "flush"))
         return CUPTI(cuptiActivityFlushAll)((uint32_t)n);
     if (!strcmp(op, "clock"))

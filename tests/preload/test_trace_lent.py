@@ -106,6 +106,22 @@ def test_enabled_again_without_a_registration(bench):
     bench.check(hands(traced(result)) == [1, 0, 1, 0] and len(theirs(result)) == 20 and not wrong(traced(result)), "it is lent again", (traced(result).marks, theirs(result)))
 
 
+@pytest.mark.parametrize("enable,disable", [("dump", "disable"), ("enablehere", "disablehere")])
+def test_kinds_that_are_enabled_by_another_call(bench, enable, disable):
+    """In the second window there is no registration: the kind alone says that CUPTI is wanted."""
+    def window(*head):
+        return ["sync", *head, f"cupti {enable} 10", *forward(50), "sync", "cupti flush 1", f"cupti {disable} 10", "cupti flush 0", "cupti records"]
+
+    result = lent(bench, enable, [*engine(2), *window("cupti register"), *AFTER, *engine(2), *window(), *AFTER, *engine(2)])
+    run = traced(result)
+    bench.check(hands(run) == [1, 0, 1, 0] and not wrong(run), "it is lent, and comes back", (run.marks, result.stderr))
+    bench.check([r[1:] for r in theirs(result)] == 2 * [*[["kernel", name, "51"] for name in ("first", "block", "block", "last")], ["foreign", "0"]], "its records", theirs(result))
+    bench.check(51 not in grids(run) and len(grids(run)) == 3 * (4 * 2 + 1), "and the trace's", grids(run))
+    if enable == "enablehere":
+        result = lent(bench, "not enabled", [*engine(2), "cupti disablehere 10", *engine(3)])
+        bench.check(not hands(traced(result)) and len(grids(traced(result))) == 9 + 15, "kinds of the trace stay on", traced(result).marks)
+
+
 def test_kinds_of_the_trace_stay_on(bench):
     """A profiler that disables all it might have enabled does not stop the trace."""
     result = lent(bench, "disabled", [*engine(2), "cupti disable 10", "cupti disable 1", "cupti disable 5", *engine(3), *forward(2)])
@@ -126,6 +142,16 @@ def test_a_subscriber(bench, op):
     result = lent(bench, f"{op} beside", [*engine(2), f"cupti {op}", *engine(2), "cupti unsubscribe", *engine(1)])
     bench.check(not hands(traced(result)) and "cupti 0" in result.stdout, "beside the trace", result.stderr)
     script = [f"cupti load {USERS['looked up']}", *START, *engine(2), f"cupti {op}", *forward(1), "cupti unsubscribe", *AFTER, *engine(2)]
+    without = bench.run(script, preload=False, DMI_STANDIN_CUPTI="13000,alone")
+    result = bench.run(script, None, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000,alone")
+    bench.check(hands(traced(result)) == [1, 0] and [line for line in without.stdout.splitlines() if "cupti" in line] == [line for line in result.stdout.splitlines() if "cupti" in line],
+                f"{op}: it is not refused", (result.stdout, result.stderr))
+
+
+@pytest.mark.parametrize("op", ["enable2 10", "dump2 10", "register2"])
+def test_a_subscribers_own_calls(bench, op):
+    """Where one is refused since the trace has CUPTI, it gets CUPTI lent until the subscriber ends."""
+    script = [f"cupti load {USERS['looked up']}", "cupti subscribe2", *START, *engine(2), f"cupti {op}", *forward(1), "sync", "cupti unsubscribe", *AFTER, *engine(2)]
     without = bench.run(script, preload=False, DMI_STANDIN_CUPTI="13000,alone")
     result = bench.run(script, None, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000,alone")
     bench.check(hands(traced(result)) == [1, 0] and [line for line in without.stdout.splitlines() if "cupti" in line] == [line for line in result.stdout.splitlines() if "cupti" in line],

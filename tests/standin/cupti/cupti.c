@@ -34,6 +34,13 @@
 EXPORTED int standin_cupti(void);
 EXPORTED uint64_t standin_cupti_kinds(void);
 EXPORTED CUptiResult cuptiGetVersion(uint32_t *version);
+/* the pinned headers lack these */
+EXPORTED CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle subscriber,
+                                            CUpti_ActivityKind kind, void *config);
+EXPORTED CUptiResult cuptiActivityEnableAndDump_v2(CUpti_SubscriberHandle subscriber,
+                                                   CUpti_ActivityKind kind, void *config);
+EXPORTED CUptiResult cuptiActivityRegisterCallbacks_v2(CUpti_SubscriberHandle subscriber,
+                                                       void *request, void *complete);
 
 static const struct layout {
     const char *name;
@@ -66,7 +73,10 @@ static struct {
     uint64_t (*clock)(void);          /* NULL: CLOCK_REALTIME */
     uint64_t clock_ticks, clock_real; /* when it was given */
     int n_subscribers;
-    uint64_t kinds; /* bit K: records of kind K are wanted */
+    uint64_t kinds;               /* bit K: records of kind K are wanted */
+    uint64_t kinds_of_subscriber; /* likewise, by its own calls */
+    uint64_t kinds_of_context;    /* likewise, in the one context for which they were asked */
+    uint32_t context;             /* its id */
     CUpti_BuffersCallbackRequestFunc request;
     CUpti_BuffersCallbackCompleteFunc complete;
     uint8_t *held; /* by a forced flush; NULL: none */
@@ -295,13 +305,21 @@ static uint64_t by_clock(uint64_t real)
     return cupti.clock_ticks + (uint64_t)((double)(int64_t)(real - cupti.clock_real) * rate);
 }
 
+/* Lock held. */
+static bool wanted(const struct activity *a)
+{
+    uint64_t here = a->context == cupti.context ? cupti.kinds_of_context : 0;
+
+    return (cupti.kinds | cupti.kinds_of_subscriber | here) & 1ull << a->kind;
+}
+
 static void observe(const struct activity *activity)
 {
     struct activity a = *activity;
     uint8_t record[RECORD_BYTES];
 
     pthread_mutex_lock(&cupti.lock);
-    if (cupti.kinds & 1ull << a.kind) {
+    if (wanted(&a)) {
         uint64_t number = ++cupti.n_records;
 
         if (cupti.other_graphs && a.graph)
@@ -340,28 +358,89 @@ EXPORTED CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequest
     return CUPTI_SUCCESS;
 }
 
-EXPORTED CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
+/* Sets bits of @kinds; the driver tells what it runs from here on. */
+static CUptiResult enable(uint64_t *kinds, CUpti_ActivityKind kind)
 {
     void (*start)(void (*fn)(const struct activity *activity));
 
-    MAY_FAIL();
     *(void **)&start = driver("standin_observe");
     if (!start)
         return CUPTI_ERROR_NOT_INITIALIZED;
     pthread_mutex_lock(&cupti.lock);
-    cupti.kinds |= 1ull << kind;
+    *kinds |= 1ull << kind;
     pthread_mutex_unlock(&cupti.lock);
     start(observe);
     return CUPTI_SUCCESS;
 }
 
+static CUptiResult disable(uint64_t *kinds, CUpti_ActivityKind kind)
+{
+    pthread_mutex_lock(&cupti.lock);
+    *kinds &= ~(1ull << kind);
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
+{
+    MAY_FAIL();
+    return enable(&cupti.kinds, kind);
+}
+
+EXPORTED CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind)
+{
+    return enable(&cupti.kinds, kind);
+}
+
+/* Of one context at a time. */
+EXPORTED CUptiResult cuptiActivityEnableContext(CUcontext context, CUpti_ActivityKind kind)
+{
+    CUptiResult r = cuptiGetContextId(context, &cupti.context);
+
+    return r ? r : enable(&cupti.kinds_of_context, kind);
+}
+
 EXPORTED CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
 {
     MAY_FAIL();
-    pthread_mutex_lock(&cupti.lock);
-    cupti.kinds &= ~(1ull << kind);
-    pthread_mutex_unlock(&cupti.lock);
-    return CUPTI_SUCCESS;
+    return disable(&cupti.kinds, kind);
+}
+
+EXPORTED CUptiResult cuptiActivityDisableContext(CUcontext context, CUpti_ActivityKind kind)
+{
+    (void)context;
+    return disable(&cupti.kinds_of_context, kind);
+}
+
+/* A subscriber's own calls, which CUPTI 13.2 and later have: refused as a second subscriber is. */
+static CUptiResult of_subscriber(CUpti_SubscriberHandle subscriber)
+{
+    if ((void *)subscriber != &cupti.n_subscribers)
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    return cupti.alone && cupti.kinds ? CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+                                      : CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle subscriber,
+                                            CUpti_ActivityKind kind, void *config)
+{
+    CUptiResult r = of_subscriber(subscriber);
+
+    (void)config;
+    return r ? r : enable(&cupti.kinds_of_subscriber, kind);
+}
+
+EXPORTED CUptiResult cuptiActivityEnableAndDump_v2(CUpti_SubscriberHandle subscriber,
+                                                   CUpti_ActivityKind kind, void *config)
+{
+    return cuptiActivityEnable_v2(subscriber, kind, config);
+}
+
+EXPORTED CUptiResult cuptiActivityRegisterCallbacks_v2(CUpti_SubscriberHandle subscriber,
+                                                       void *request, void *complete)
+{
+    (void)request, (void)complete;
+    return of_subscriber(subscriber);
 }
 
 EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock)
@@ -378,7 +457,7 @@ EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallb
 EXPORTED CUptiResult cuptiFinalize(void)
 {
     pthread_mutex_lock(&cupti.lock);
-    cupti.kinds = 0;
+    cupti.kinds = cupti.kinds_of_subscriber = cupti.kinds_of_context = 0;
     cupti.request = NULL;
     cupti.complete = NULL;
     cupti.buffer = NULL;
@@ -422,6 +501,7 @@ EXPORTED CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber)
                         ? CUPTI_SUCCESS
                         : CUPTI_ERROR_INVALID_PARAMETER;
     cupti.n_subscribers -= !r;
+    cupti.kinds_of_subscriber = 0;
     pthread_mutex_unlock(&cupti.lock);
     return r;
 }
