@@ -101,6 +101,22 @@ def test_what_tools_say_of_sums(bench):
     bench.check(tool("kernels", "--json", copy).split('"kernels"')[1] == tool("kernels", "--json", result.folders[0]).split('"kernels"')[1], "dmi-dump recover keeps sums")
 
 
+def test_modelled_times_are_those_that_the_tools_tell(bench):
+    """To the nanosecond, whatever the machine's load. A kernel of 0.4 s holds back the steps after the first, which loads the code."""
+    takes = {"other": 400_000_000, "first": 700_000, "block": 250_000, "last": 90_000}
+    model = bench.folder / "times"
+    model.write_text("".join(f"kernel {name} {ns}\n" for name, ns in takes.items()) + "copy 1000 1\n")
+    script = [*START, *engine(1), "launch other 0 1 64 p 64 5", *engine(4, every=9), "digest p 256"]
+    result, run, _ = kernels(bench, "modelled", script, DMI_STANDIN_TIMES=model)
+    n = {name: sum(c[name] for c in counts(run).values()) for name in takes}
+    told = {k["name"]: (k["n"], k["sum_ns"]) for k in json.loads(tool("kernels", "--json", result.folders[0]))["kernels"]}
+    bench.check(told == {**{name: (n[name], n[name] * takes[name]) for name in n}, "copy to the host": (1, 1256)}, "dmi-trace kernels", (told, n))
+    step_ns = sum(n * takes[name] for name, n in FORWARD.items())
+    each = json.loads(tool("steps", "--each", "--json", result.folders[0]))["steps"]
+    bench.check([s["device_ns"] for s in each[1:]] == [step_ns] * 4, "device time of each step", each)
+    bench.check([s["busy_ns"] for s in each] == [step_ns] * 4 + [step_ns + 1256], "busy time of each step: the copy comes after the last", each)
+
+
 def test_a_step_names_sixteen_kernels(bench):
     """No name of a kernel is dear enough to be known before: which are left out is what their times say."""
     views = [f"view{i}" for i in range(12)]

@@ -5,6 +5,7 @@
 #include "driver.h"
 #include "image.h"
 #include "impl.h"
+#include "times.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -121,6 +122,7 @@ static void config_read(void)
     if (getenv("CUDA_VISIBLE_DEVICES"))
         c->n_devices = visible_devices(getenv("CUDA_VISIBLE_DEVICES"), c->n_devices);
     fail_parse(getenv("DMI_STANDIN_FAIL"));
+    times_read(getenv("DMI_STANDIN_TIMES"));
     if (c->log && *c->log)
         log_open(c->log);
     if (c->dump && *c->dump)

@@ -428,6 +428,7 @@ struct op {
     uint64_t correlation, stream, exec, node;
     uint64_t order;
     uint64_t searched; /* number of the last search that came by */
+    uint64_t ready_ns; /* with times.c: it was queued by then, and those before it have ended */
     uint64_t end_ns;
     void (*on_done)(struct op *op, void *data); /* lock held */
     void *on_done_data;

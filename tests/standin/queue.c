@@ -8,7 +8,7 @@
  * Functions of the user run on one thread of their own, as they do with a driver, so that a function
  * that blocks stops no kernel.
  */
-#include "driver.h"
+#include "times.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -84,6 +84,7 @@ struct op *op_new(struct context *ctx, struct work *work)
     op->dependents = op->inline_dependents;
     op->cap_dependents = (int)ARRAY_SIZE(op->inline_dependents);
     op->order = op->correlation = ++n_ops;
+    op->ready_ns = times_given() ? clock_ns() : 0;
     return op;
 }
 
@@ -188,13 +189,16 @@ static void op_complete(struct op *first)
 
         pending = op->next_ready;
         op->done = true;
-        op->end_ns = clock_ns();
+        if (!op->end_ns)
+            op->end_ns = times_given() && is_marker(op) ? op->ready_ns : clock_ns();
         op->n_dependents = 0;
         if (op->on_done)
             op->on_done(op, op->on_done_data);
         if (op->n_waiters)
             pthread_cond_broadcast(&done_cond);
         for (int i = 0; i < n; i++) {
+            if (dependents[i]->ready_ns < op->end_ns)
+                dependents[i]->ready_ns = op->end_ns;
             op_release(dependents[i]);
             op_unref(dependents[i]);
         }
@@ -325,13 +329,29 @@ static bool help(void)
     return true;
 }
 
+static void sleep_until(uint64_t ns)
+{
+    const struct timespec until = { .tv_sec = (time_t)(ns / 1000000000u),
+                                    .tv_nsec = (long)(ns % 1000000000u) };
+
+    if (ns > clock_ns())
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 static CUresult execute(struct op *op)
 {
-    uint64_t begin = activity_observed() ? activity_clock() : 0;
+    uint64_t begin = activity_observed() ? activity_clock() : 0, ns;
     CUresult res = work_execute(op->work, op);
 
-    if (begin && res == CUDA_SUCCESS)
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (times_of(op, op->ready_ns, &ns)) {
+        op->end_ns = op->ready_ns + ns;
+        sleep_until(op->end_ns);
+        activity_tell(op, times_real(op->ready_ns), times_real(op->end_ns));
+    } else if (begin) {
         activity_tell(op, begin, activity_clock());
+    }
     return res;
 }
 
