@@ -129,7 +129,7 @@ void command_run(char *line, const struct line_peer *peer, struct text *answer)
     if (!what)
         line_refuse(answer, "no memory");
     else if (!strcmp(word, "trace"))
-        trace_command(rest, answer);
+        trace_command(rest, peer, answer);
     else if (!session.spec)
         line_refuse(answer,
                     "there is no HookSpec: this process is traced alone; there is: trace keep [N]");

@@ -28,6 +28,7 @@
 #define BACKLOG     16
 #define SILENCE_NS  5000000000u
 #define WAKE_MS     1000 /* at most, where nothing else wakes the thread */
+#define MOMENT_MS   10   /* likewise, while a command waits */
 
 /* A descriptor, and what it was when we opened it: an application may close what is not its own, and reuse the number. */
 struct descriptor {
@@ -53,6 +54,7 @@ static struct server {
     int stops; /* 1: the thread is to end; atomic */
     struct descriptor listener;
     struct client *clients; /* MAX_CLIENTS */
+    struct client *running; /* whose command runs; NULL: none's */
 } server = { .listener.fd = -1 };
 
 static struct descriptor descriptor_of(int fd)
@@ -100,11 +102,17 @@ static void client_refuse(struct client *c, const char *why)
     c->n_in = 0;
 }
 
+static bool serve_others(void);
+
 /* The line may use the descriptor that came with it, or before it. */
 static void run_line(struct client *c)
 {
+    struct client *before = server.running; /* which waits */
     c->peer.fd = c->given.fd;
+    c->peer.meanwhile = serve_others;
+    server.running = c;
     command_run(c->in, &c->peer, &c->out);
+    server.running = before;
     close_given(c);
 }
 
@@ -259,30 +267,30 @@ static void remove_socket(void)
 
 /* ------------------------------------------------------------------------- the thread */
 
-/* Milliseconds until a client has been silent for too long. */
-static int patience(void)
+/* Milliseconds until a client has been silent for too long, or @most_ms. */
+static int patience(int most_ms)
 {
     uint64_t now = clock_mono_ns(), first = UINT64_MAX;
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (server.clients[i].at.fd >= 0 && server.clients[i].deadline_ns < first)
             first = server.clients[i].deadline_ns;
     uint64_t ms = first <= now ? 0 : (first - now) / 1000000 + 1;
-    return ms < WAKE_MS ? (int)ms : WAKE_MS;
+    return ms < (uint64_t)most_ms ? (int)ms : most_ms;
 }
 
-/* Return: false when it is time to end. */
-static bool serve_once(void)
+/* Serves all clients but one whose command runs. Return: false when it is time to end. */
+static bool serve_once(int most_ms)
 {
     struct pollfd at[MAX_CLIENTS + 1];
     for (int i = 0; i < MAX_CLIENTS; i++) {
         const struct client *c = &server.clients[i];
-        at[i] =
-            (struct pollfd){ .fd = c->at.fd, .events = c->out.n > c->n_sent ? POLLOUT : POLLIN };
+        at[i] = (struct pollfd){ .fd = c == server.running ? -1 : c->at.fd,
+                                 .events = c->out.n > c->n_sent ? POLLOUT : POLLIN };
     }
     /* without a free place it is still seen to be shut down */
     at[MAX_CLIENTS] =
         (struct pollfd){ .fd = server.listener.fd, .events = free_place() ? POLLIN : 0 };
-    if (poll(at, MAX_CLIENTS + 1, patience()) < 0 && errno != EINTR && errno != EAGAIN)
+    if (poll(at, MAX_CLIENTS + 1, patience(most_ms)) < 0 && errno != EINTR && errno != EAGAIN)
         return false;
     if (atomic_load_acquire(&server.stops) || !is_ours(&server.listener))
         return false;
@@ -294,12 +302,17 @@ static bool serve_once(void)
     return true;
 }
 
+static bool serve_others(void)
+{
+    return serve_once(MOMENT_MS);
+}
+
 static void *server_main(void *arg)
 {
     (void)arg;
     priority_lower();
     session_attach();
-    while (serve_once())
+    while (serve_once(WAKE_MS))
         ;
     return NULL;
 }

@@ -2,7 +2,6 @@
 #include "preload/control/trace_command.h"
 
 #include "policy/number.h"
-#include "preload/control/line.h"
 #include "preload/trace/keep.h"
 
 #include <inttypes.h>
@@ -16,9 +15,9 @@ static void say_kept(const struct keep_answer *a, struct text *answer)
                 a->window.first, a->window.end, a->gone, a->records);
 }
 
-static void keep(uint64_t n_steps, struct text *answer)
+static void keep(uint64_t n_steps, const struct line_peer *peer, struct text *answer)
 {
-    struct keep_answer a = keep_ask(n_steps);
+    struct keep_answer a = keep_ask(n_steps, peer->meanwhile);
     switch (a.state) {
     case KEEP_DONE: say_kept(&a, answer); break;
     case KEEP_OFF:
@@ -34,7 +33,7 @@ static void keep(uint64_t n_steps, struct text *answer)
     }
 }
 
-void trace_command(char *rest, struct text *answer)
+void trace_command(char *rest, const struct line_peer *peer, struct text *answer)
 {
     const char *what = line_word(&rest), *count = line_word(&rest);
     int64_t n = 0;
@@ -42,5 +41,5 @@ void trace_command(char *rest, struct text *answer)
     if (strcmp(what, "keep") || !counts || *line_word(&rest))
         line_refuse(answer, "expected: trace keep, or trace keep N, a number of steps");
     else
-        keep((uint64_t)n, answer);
+        keep((uint64_t)n, peer, answer);
 }

@@ -5,17 +5,16 @@
 #include "preload/trace/stepring.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #define PATIENCE_NS 4000000000u /* dmi-ctl waits longer */
 
 static struct {
     pthread_mutex_t lock; /* all below */
-    pthread_cond_t changed;
     bool expected, on, asked, answered;
+    bool waits;                /* a thread does, for the answer */
     struct keep_window window; /* that is asked for */
     struct keep_answer answer;
-} keep = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+} keep = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void keep_expect(void)
 {
@@ -29,40 +28,44 @@ void keep_use(bool use)
     pthread_mutex_lock(&keep.lock);
     keep.expected = false;
     keep.on = use;
-    pthread_cond_broadcast(&keep.changed);
     pthread_mutex_unlock(&keep.lock);
 }
 
-/* Under the lock. Return: false: it was not answered. */
-static bool wait(const struct timespec *until)
+/* Under the lock, which is free while others are served. Return: false: it was not answered. */
+static bool wait(keep_meanwhile *meanwhile)
 {
-    while (keep.on && !keep.answered)
-        if (pthread_cond_clockwait(&keep.changed, &keep.lock, CLOCK_MONOTONIC, until))
-            return keep.answered;
+    uint64_t until_ns = clock_mono_ns() + PATIENCE_NS;
+    bool goes_on = true;
+    keep.waits = true;
+    while (goes_on && keep.on && !keep.answered && clock_mono_ns() < until_ns) {
+        pthread_mutex_unlock(&keep.lock);
+        goes_on = meanwhile();
+        pthread_mutex_lock(&keep.lock);
+    }
+    keep.waits = false;
     return keep.answered;
 }
 
 /* Under the lock. */
-static struct keep_answer ask(uint64_t n_steps)
+static struct keep_answer ask(uint64_t n_steps, keep_meanwhile *meanwhile)
 {
-    const struct timespec until = clock_timespec(clock_mono_ns() + PATIENCE_NS);
     uint64_t end = stepring_numbered();
     if (keep.expected)
         return (struct keep_answer){ .window = { end, end } };
-    if (!keep.on || keep.asked)
+    if (!keep.on || keep.asked || keep.waits)
         return (struct keep_answer){ .state = keep.on ? KEEP_BUSY : KEEP_OFF };
     keep.window = (struct keep_window){ n_steps && n_steps < end ? end - n_steps : 0, end };
     keep.asked = true;
     keep.answered = false;
-    if (!wait(&until)) /* the collector may still come to it */
+    if (!wait(meanwhile)) /* the collector may still come to it */
         return (struct keep_answer){ .state = keep.on ? KEEP_LATE : KEEP_OFF };
     return keep.answer;
 }
 
-struct keep_answer keep_ask(uint64_t n_steps)
+struct keep_answer keep_ask(uint64_t n_steps, keep_meanwhile *meanwhile)
 {
     pthread_mutex_lock(&keep.lock);
-    struct keep_answer answer = ask(n_steps);
+    struct keep_answer answer = ask(n_steps, meanwhile);
     pthread_mutex_unlock(&keep.lock);
     return answer;
 }
@@ -82,15 +85,12 @@ void keep_done(const struct keep_answer *answer)
     keep.answer = *answer;
     keep.answered = true;
     keep.asked = false;
-    pthread_cond_broadcast(&keep.changed);
     pthread_mutex_unlock(&keep.lock);
 }
 
 void keep_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
     keep.lock = unlocked;
-    keep.changed = nobody;
-    keep.expected = keep.on = keep.asked = keep.answered = false;
+    keep.expected = keep.on = keep.asked = keep.answered = keep.waits = false;
 }

@@ -35,8 +35,11 @@ void keep_expect(void);
 /* Records are in memory from here on, or no more, or they will not be: then a thread that waits gets KEEP_OFF. Thread: the collector, or lifecycle.c's. */
 void keep_use(bool use);
 
+/* What a thread does for a moment while it waits. Return: false: it is to wait no longer. */
+typedef bool keep_meanwhile(void);
+
 /* Asks for the last @n_steps of those that have ended, 0: all that are in memory, and waits for a few seconds. Thread: any, but the collector. */
-struct keep_answer keep_ask(uint64_t n_steps);
+struct keep_answer keep_ask(uint64_t n_steps, keep_meanwhile *meanwhile);
 
 /* What is asked. Return: false: nothing is. Thread: the collector. */
 bool keep_asked(struct keep_window *asked);

@@ -129,6 +129,30 @@ def test_keep_while_the_device_is_busy(bench):
     complete(bench, "busy", result)
 
 
+def test_other_clients_are_served_meanwhile(bench):
+    """While one waits for a device that is not done, others get their answers, and one that asks for steps, too, is refused."""
+    out = bench.folder / "meanwhile"
+    spin = ["module v spin", "func spin v spin", "hostalloc h 4096", "launch spin 0 1 1 h 16 0"]
+    (bench.folder / "script").write_text("\n".join([*START, *engine(3), *step(3, *spin), "sleep 20000", "store h 1", "sync"]) + "\n")
+    env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_STANDIN_CACHE=BUILD / "standin-cache")
+
+    def ctl(*words):
+        return subprocess.Popen([CTL, out, *words, "--json"], text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    with subprocess.Popen([CLIENT, bench.folder / "script", "dlopen"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        while not process.stdout.readline().startswith("stepend") or not list(out.glob("*/control")):
+            pass
+        time.sleep(0.5)  # the step with `spin` has begun
+        first = ctl("trace", "keep", "4")
+        time.sleep(0.3)
+        others = [ctl("status").communicate()[0], ctl("trace", "keep", "4").communicate()[0]]
+        waits = first.poll() is None
+        answer = json.loads(first.communicate()[0])
+        process.kill()
+    bench.check(waits and "no HookSpec" in others[0] and "another client has asked for steps" in others[1], "others are answered while the first one waits", (waits, others))
+    bench.check("the device is not done with the last step" in answer["error"], "and it gets its own answer", answer)
+
+
 def test_what_cannot_be_kept_is_said(bench):
     for tier, words in (("full", "no kernels are in memory"), ("steps", "no kernels are in memory")):
         result, (answer,) = served(bench, lambda out: [*engine(2), ask(out, "keep", 2)], tier)

@@ -146,10 +146,16 @@ static void *collect(void *arg)
     return NULL;
 }
 
+static bool doze(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    return true;
+}
+
 static void *ask(void *arg)
 {
     for (unsigned i = 0; i < ASKS; i++) {
-        struct keep_answer a = keep_ask(1 + i % 7);
+        struct keep_answer a = keep_ask(1 + i % 7, doze);
         if (a.state == KEEP_BUSY) {
             __atomic_fetch_add(&n_busy, 1, __ATOMIC_RELAXED);
             continue;
@@ -181,7 +187,7 @@ END_TEST
 
 static void *ask_once(void *arg)
 {
-    *(struct keep_answer *)arg = keep_ask(0);
+    *(struct keep_answer *)arg = keep_ask(0, doze);
     return NULL;
 }
 
@@ -190,15 +196,30 @@ START_TEST(who_waits_is_told_when_the_trace_ends)
     pthread_t asker;
     struct keep_answer answer;
     struct keep_window asked;
-    ck_assert_int_eq(keep_ask(1).state, KEEP_OFF);
+    ck_assert_int_eq(keep_ask(1, doze).state, KEEP_OFF);
     keep_use(true);
     pthread_create(&asker, NULL, ask_once, &answer);
     while (!keep_asked(&asked))
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    ck_assert_int_eq(keep_ask(1).state, KEEP_BUSY);
+    ck_assert_int_eq(keep_ask(1, doze).state, KEEP_BUSY);
     keep_use(false);
     pthread_join(asker, NULL);
     ck_assert_int_eq(answer.state, KEEP_OFF);
+}
+END_TEST
+
+static bool leave(void)
+{
+    return false;
+}
+
+START_TEST(who_is_to_end_waits_no_longer)
+{
+    struct keep_window asked;
+    keep_use(true);
+    ck_assert_int_eq(keep_ask(1, leave).state, KEEP_LATE);
+    ck_assert(keep_asked(&asked)); /* it is stored all the same */
+    ck_assert_int_eq(keep_ask(1, leave).state, KEEP_BUSY);
 }
 END_TEST
 
@@ -211,6 +232,7 @@ int main(void)
     tcase_add_test(tc, too_little_memory_holds_one_record);
     tcase_add_test(tc, threads_ask_and_one_answers);
     tcase_add_test(tc, who_waits_is_told_when_the_trace_ends);
+    tcase_add_test(tc, who_is_to_end_waits_no_longer);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
