@@ -168,6 +168,19 @@ def test_random_delays(bench, seeds):
         bench.check(not differences(log, run), f"seed {seed}: what ran, by step", differences(log, run)[:2])
 
 
+def test_before_cuinit_there_is_no_cupti(bench):
+    """A process that has ranges alone, as an engine's scheduler: CUPTI 13.2 would crash it where there is no driver."""
+    for tier in ("kernels", "full"):
+        result = alike(bench, tier, ["range early", "rangeend"], None, DMI_TRACE=tier, DMI_CUPTI=CUPTI)
+        bench.check(len(traced(result).ranges) == 1 and ALONE not in marks(traced(result)) and "libcupti" not in result.stderr, f"{tier}: nothing is tried", result.stderr)
+
+
+def test_a_second_cuinit(bench):
+    """CUPTI is started once a process: all goes on."""
+    result, run, log = full(bench, "again", [*START, *engine(2), "init 0", *engine(2), "digest p 256"])
+    bench.check(not differences(log, run) and ALONE not in marks(run) and "steps alone" not in result.stderr, "what ran, by step", (differences(log, run)[:2], result.stderr))
+
+
 def test_each_way_to_steps_alone_is_named(bench):
     script = [*START, *engine(3), "digest p 256"]
     missing = bench.folder / "libnone.so"

@@ -158,6 +158,14 @@ def test_a_subscribers_own_calls(bench, op):
                 f"{op}: it is not refused", (result.stdout, result.stderr))
 
 
+def test_cupti_that_does_not_come_back(bench):
+    """The third registration is the trace's second one."""
+    script = [*engine(2), *WINDOW, "sleep 600", *engine(2)]
+    result = lent(bench, "refused", script, cupti="13000,fail:cuptiActivityRegisterCallbacks:3:999")
+    run = alone(bench, "refused", result, "CUPTI was lent, and cannot be had again (error 999)")
+    bench.check(len(run.step_times) == 4 and len(theirs(result)) == 10 and len(grids(run)) == 9, "steps go on, and what came before stays", (run.marks, grids(run)))
+
+
 def test_lent_at_the_end(bench):
     result = lent(bench, "end", [*engine(2), *WINDOW[:-5], "cupti flush 1", "cupti records"])
     run = traced(result)

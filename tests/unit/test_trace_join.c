@@ -176,6 +176,23 @@ START_TEST(a_step_gets_what_it_launched)
 }
 END_TEST
 
+/* The next launch need not wait for all of the one before (programmatic dependent launch). */
+START_TEST(kernels_may_end_in_another_order_than_they_were_launched)
+{
+    const struct plan plan = { 5, 0, false };
+    for (uint64_t i = 0; i < 4; i++) {
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        ck_assert(join_add_run(join, &run));
+        ck_assert(join_step(join, i + 1, i));
+        made[n_made - 1].event.end_ns += 3000; /* when kernels of the next step have ended */
+    }
+    for (uint32_t i = 0; i < n_made; i++)
+        ck_assert(join_add(join, &made[i].event));
+    wait_long();
+    ck_assert_uint_eq(n_right, n_made);
+}
+END_TEST
+
 START_TEST(nothing_is_dealt_before_the_step_has_ended)
 {
     const struct plan plan = { 5, 0, false };
@@ -499,6 +516,7 @@ int main(int argc, char **argv)
     TCase *c = tcase_create("join");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, a_step_gets_what_it_launched);
+    tcase_add_test(c, kernels_may_end_in_another_order_than_they_were_launched);
     tcase_add_test(c, nothing_is_dealt_before_the_step_has_ended);
     tcase_add_loop_test(c, a_missing_record_makes_no_other_step_wrong, 0, 24);
     tcase_add_loop_test(c, a_launch_that_is_not_counted_makes_no_other_step_wrong, 0, 6);
