@@ -5,6 +5,7 @@
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
 #include "preload/recording/recorder.h"
+#include "preload/trace/lanes.h"
 #include "preload/trace/steps.h"
 
 #include <stddef.h>
@@ -48,6 +49,9 @@ static void before(const struct eager_launch *launch, const struct func *func, b
         eager_before(launch, func, &around->job);
     if (around->captured && forward_take_begun() && around->traced)
         steps_begins(DMI_STEP_FORWARD, launch->stream);
+    uint32_t own = eager_take_own();
+    steps_own(own);
+    lanes_own(own, launch->stream);
 }
 
 static void after(const struct eager_launch *launch, CUresult result, struct around *around)

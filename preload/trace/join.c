@@ -179,6 +179,7 @@ static void add_to_group(struct group *g, const struct join_run *run)
     g->run.graphs += run->graphs;
     g->run.first = g->run.last = JOIN_NO_NAME;
     g->run.graph_ids = 0;
+    g->run.lead = 0;
     g->run.begin_ns = run->begin_ns < g->run.begin_ns ? run->begin_ns : g->run.begin_ns;
     g->run.shared |= run->shared;
 }
@@ -349,15 +350,19 @@ static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t s
     s->last_step = step;
 }
 
-/*
- * Copies, and kernels of DMI's, that come before the next launch go with the one before them; where count was lost, that may be missing. @all:
- * also those that are not older than a round.
- */
-static void hand_on_uncounted(const struct join *j, struct stream *s, bool all)
+/* Copies, and kernels of DMI's, that come before the next launch. @round: those that came before it. */
+static size_t uncounted(const struct stream *s, uint64_t round)
 {
     size_t n = 0;
-    while (n < s->n_items && !s->items[n].name && (all || s->items[n].round < j->round))
+    while (n < s->n_items && !s->items[n].name && s->items[n].round < round)
         n++;
+    return n;
+}
+
+/* They go with the launch before them; where count was lost, that may be missing. @all: also those that are not older than a round. */
+static void hand_on_uncounted(const struct join *j, struct stream *s, bool all)
+{
+    size_t n = uncounted(s, all ? UINT64_MAX : j->round);
     hand_on(j, s, n, s->unsure ? DMI_RAN_UNKNOWN : s->last_step);
 }
 
@@ -389,12 +394,44 @@ static bool is_proved(struct join *j, const struct stream *s, size_t m, uint64_t
            (!next_unit(s, end, &u) || s->items[u.begin].event.begin_ns >= until);
 }
 
-/* Copies from item @at on that go with the launch before them: what began before @until. Return: the item after them. */
+/* Kernels of DMI's right before item @end, up to @most, but none before item @first. */
+static uint32_t own_before(const struct stream *s, size_t first, size_t end, uint32_t most)
+{
+    uint32_t n = 0;
+    while (n < most && end - n > first && !s->items[end - n - 1].name &&
+           s->items[end - n - 1].event.kind == LAYOUTS_KERNEL)
+        n++;
+    return n;
+}
+
+/*
+ * Copies and kernels of DMI's from item @at on that go with the launch before them: what began before @until. Of kernels of DMI's right before
+ * another launch its run says whose they are. Return: the item after those that go.
+ */
 static size_t after_copies(const struct stream *s, size_t at, uint64_t until)
 {
+    size_t first = at;
     while (at < s->n_items && !s->items[at].name && s->items[at].event.begin_ns < until)
         at++;
-    return at;
+    bool launch = at < s->n_items && s->items[at].name && until == UINT64_MAX;
+    return launch ? at - own_before(s, first, at, UINT32_MAX) : at;
+}
+
+/*
+ * The group's launches, up to item @end, and what goes with them. @sure: no record was lost, so of kernels of DMI's before them as many are of the
+ * group as it says.
+ */
+static void deal_one(const struct join *j, struct stream *s, const struct group *g, size_t end,
+                     uint64_t until, bool sure)
+{
+    uint64_t step = g->over ? g->step : DMI_RAN_UNKNOWN;
+    size_t n = uncounted(s, UINT64_MAX);
+    uint32_t lead = own_before(s, 0, n, sure || !g->run.lead ? g->run.lead : UINT32_MAX);
+    hand_on(j, s, n - lead, s->last_step);
+    if (!sure)
+        hand_on(j, s, lead, DMI_RAN_UNKNOWN);
+    end -= sure ? n - lead : n;
+    hand_on(j, s, after_copies(s, end, until), step);
 }
 
 static void drop_groups(struct stream *s, size_t n)
@@ -422,7 +459,7 @@ static bool deal_proved(struct join *j, struct stream *s, bool last)
     for (size_t i = 0; i < m; i++) {
         struct group *g = &s->groups[i];
         if (fits(j, s, 0, g, &end))
-            hand_on(j, s, after_copies(s, end, until), g->over ? g->step : DMI_RAN_UNKNOWN);
+            deal_one(j, s, g, end, i + 1 < m ? UINT64_MAX : until, false);
     }
     drop_groups(s, m);
     return true;
@@ -431,12 +468,10 @@ static bool deal_proved(struct join *j, struct stream *s, bool last)
 /* Copies after the last launch go with it. */
 static bool deal_next(struct join *j, struct stream *s, struct group *g)
 {
-    size_t end, before = s->n_items;
+    size_t end;
     if (!fits(j, s, 0, g, &end))
         return false;
-    hand_on_uncounted(j, s, true);
-    end -= before - s->n_items;
-    hand_on(j, s, after_copies(s, end, UINT64_MAX), g->over ? g->step : DMI_RAN_UNKNOWN);
+    deal_one(j, s, g, end, UINT64_MAX, true);
     return true;
 }
 

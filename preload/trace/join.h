@@ -3,7 +3,7 @@
  * Which step each thing that ran on a device is of. CUPTI does not say which launch a record belongs to. So launches are counted: a run is
  * what one thread launched in one stream for one step, and the records of a stream, in the order of their correlation ids, are dealt to runs
  * by these counts. Kinds, the names of the first and the last kernel, and the ids of graphs must fit: else nothing of the run is known, and
- * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. Copies go with the kernel before them. Pure: the collector's thread.
+ * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. Copies go with the kernel before them, and so do kernels of DMI's but for those that a run says came before its first launch. Pure: the collector's thread.
  */
 #ifndef PRELOAD_TRACE_JOIN_H
 #define PRELOAD_TRACE_JOIN_H
@@ -28,6 +28,7 @@ struct join_run {
     uint32_t kernels, graphs; /* launches that the driver took, DMI's own kernels not counted */
     uint64_t graph_ids;       /* of these, in turn: join_graph(); 0: not known */
     uint64_t first, last;     /* join_name() of these, JOIN_GRAPH, JOIN_NO_NAME: not known */
+    uint32_t lead;            /* kernels of DMI's before the first of these */
     uint64_t begin_ns;        /* CLOCK_REALTIME: no later than just before its first launch */
     bool in_step;             /* join_step() says its number */
     bool idle; /* the stream was waited for before, and nothing launched in it since */

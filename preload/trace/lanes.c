@@ -24,7 +24,9 @@ struct lane {
     bool known; /* CUPTI knows it, as: */
     uint32_t context, id;
     CUcontext of;
-    bool drained; /* its thread waited for the stream, and launched nothing in it since */
+    bool drained;     /* its thread waited for the stream, and launched nothing in it since */
+    uint32_t lead;    /* DMI's own kernels that it launched in it for the run that comes, */
+    uint64_t lead_ns; /* since then */
 
     /* the run under way */
     uint64_t deal;                   /* 0: none; atomic. The collector may set it to 0 */
@@ -32,6 +34,7 @@ struct lane {
     uint64_t graph_ids;              /* as in struct join_run; relaxed */
     const void *last;                /* function, or &a_graph; relaxed */
     uint64_t first;                  /* as in struct join_run */
+    uint32_t run_lead;               /* its lead */
     uint64_t begin_ns;               /* of CLOCK_MONOTONIC */
     uint64_t functions;              /* lanes.functions when it began */
     bool in_step, own, shared, idle; /* as in struct join_run */
@@ -110,6 +113,7 @@ static void close_run(struct lane *l, uint64_t last)
                             .graph_ids = atomic_load_relaxed(&l->graph_ids),
                             .first = l->first,
                             .last = same ? last : JOIN_NO_NAME,
+                            .lead = l->run_lead,
                             .begin_ns = l->begin_ns,
                             .in_step = l->in_step,
                             .idle = l->idle,
@@ -195,7 +199,9 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
     atomic_store_relaxed(&l->graphs, 0u);
     atomic_store_relaxed(&l->graph_ids, (uint64_t)JOIN_NO_GRAPHS);
     l->first = o->first;
-    l->begin_ns = t->entered_ns;
+    l->begin_ns = l->lead && l->lead_ns < t->entered_ns ? l->lead_ns : t->entered_ns;
+    l->run_lead = l->lead;
+    l->lead = 0;
     l->functions = atomic_load_relaxed(&lanes.functions);
     l->in_step = t->in_step;
     l->own = t->step != NULL;
@@ -288,6 +294,24 @@ void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream str
         return;
     atomic_store_relaxed(&l->graphs, atomic_load_relaxed(&l->graphs) + 1);
     atomic_store_relaxed(&l->graph_ids, join_graph(atomic_load_relaxed(&l->graph_ids), graph));
+}
+
+void lanes_own(uint32_t n, struct stream stream)
+{
+    struct trace_thread *t = n && atomic_load_relaxed(&trace_by_stream) ? trace_self : NULL;
+    if (!t)
+        return;
+    struct lane *l = find(t, stream);
+    bool ahead = t->gate != (atomic_load_relaxed(&trace_gate) & ~TRACE_GATE_BITS);
+    if (l && is_open(l, t) && !ahead)
+        return;
+    pthread_mutex_lock(&lanes.lock);
+    l = l ? l : claim(t, stream);
+    pthread_mutex_unlock(&lanes.lock);
+    if (!l)
+        return;
+    l->lead_ns = l->lead ? l->lead_ns : clock_mono_ns();
+    l->lead += n;
 }
 
 static struct lane *own_lanes(void)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite that nobody here wrote, run without the library, with it, and with a spec that captures.
+"""A suite that nobody here wrote, run without the library, with it, with a spec that captures, and with a trace of the tier full.
 
-Every test must have one outcome in all three columns, and of the third every launch is accounted for, by three
+Every test must have one outcome in all columns, and of the third every launch is accounted for, by three
 who do not know of each other: the driver's call log says how many there were, the run's counters what became of
-them, and the driver's own dumps what the captured ones held.
+them, and the driver's own dumps what the captured ones held. Of the fourth the trace has each launch of the call log once, and
+none under a step that did not launch it.
 """
 import bisect
 import collections
@@ -21,12 +22,16 @@ import pytest
 import harness
 from harness import DMI_DUMP, PRELOAD, Counters
 from segments import read_run
-from standin_log import read_dumps, read_log
+from standin_log import Log, read_dumps, read_log
+
+sys.path[:0] = [str(harness.ROOT / "tests" / folder) for folder in ("unit", "preload")]
+import format_reader  # noqa: E402
+import full_trace  # noqa: E402
 
 # What is captured at every launch: site, pointer as the spec says it, where the driver's dumps find it, bytes. A
 # parameter that is no pointer, or one to fewer bytes, is a counted drop. A suite may put its own in their place.
 SITES = (("first", "arg[0]", 0, 16), ("byte", "arg[0]", 0, 1), ("second", "param[8]", 8, 16))
-NAMES = ("without", "idle", "captured")
+NAMES = ("without", "idle", "captured", "traced")
 # Tests that end processes of theirs by a signal: what these had launched by then may be lost, and dmi-dump says so.
 ENDING = ()
 # A pytest plugin of ours: when each test began, in the clock of the driver's call log.
@@ -67,6 +72,8 @@ class Column:
             more |= {"DMI_SPEC": path, "DMI_STANDIN_LOG": self.folder / "calls-%p",
                      "DMI_STANDIN_DUMP": ";".join(f"after {at} {n} .*" for _, _, at, n in SITES),
                      "DMI_STANDIN_DUMP_FILE": self.folder / "dumps-%p"}
+        if self.name == "traced":
+            more |= {"DMI_TRACE": "full", "DMI_TRACE_STEP": "kernel:.", "DMI_CUPTI": harness.STANDIN / "cupti" / "libcupti.so.13", "DMI_STANDIN_LOG": self.folder / "calls-%p"}
         return more
 
     def run(self, command, cwd, env):
@@ -115,12 +122,20 @@ def tests_that_launch(column):
 
 
 def run_columns(folder, command, cwd, env):
-    """The first column alone, since what it compiles stays in caches; the other two side by side."""
+    """The first column alone, since what it compiles stays in caches; the others two at a time."""
     columns = [Column(folder, name) for name in NAMES]
     columns[0].run(command, cwd, env)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda column: column.run(command, cwd, env), columns[1:]))
     return columns
+
+
+def ended_in(marks, calls):
+    """Whether the process was begun in a test that may end it by a signal."""
+    starts, names = marks
+    first = next(read_log(calls), None) if calls.exists() else None
+    begun = bisect.bisect(starts, first["t"]) if first else 0
+    return begun > 0 and names[begun - 1].split("::")[-1] in ENDING
 
 
 class Account:
@@ -140,13 +155,6 @@ class Account:
             if int(path.name.split("-")[1]) not in ours and launches_of(path):
                 self.wrong.append(f"process {path.name} launched kernels and left no run")
 
-    def ended(self, calls):
-        """Whether the process was begun in a test that may end it by a signal."""
-        starts, names = self.marks
-        first = next(read_log(calls), None) if calls.exists() else None
-        begun = bisect.bisect(starts, first["t"]) if first else 0
-        return begun > 0 and names[begun - 1].split("::")[-1] in ENDING
-
     def add(self, run, column):
         counters = Counters(run)
         calls = column.folder / f"calls-{counters.pid}"
@@ -156,7 +164,7 @@ class Account:
         if verify.returncode:
             self.wrong.append(f"dmi-dump verify {run}: {verify.stdout[-300:]}{verify.stderr[-300:]}")
         if counters.state != Counters.CLOSED:
-            if not self.ended(calls):
+            if not ended_in(self.marks, calls):
                 self.wrong.append(f"{run.name} was not closed")
             return
         for i, (site, *_) in enumerate(SITES):
@@ -192,6 +200,37 @@ class Account:
                 f"+ dropped ({drops}) = {self.expected}")
 
 
+class Traced:
+    """What the trace of each process of a column has, beside the driver's call log."""
+
+    def __init__(self, column):
+        self.launches = self.unknown = 0
+        self.wrong = []
+        self.marks = marks_of(column)
+        runs = harness.runs_of(column.out)
+        for folder in runs:
+            self.add(folder, column)
+        ours = {format_reader.Run(folder).manifest["pid"] for folder in runs}
+        self.wrong += [f"process {path.name} launched kernels and left no run" for path in column.folder.glob("calls-*")
+                       if int(path.name.split("-")[1]) not in ours and launches_of(path)]
+
+    def add(self, folder, column):
+        run = format_reader.Run(folder)
+        calls = column.folder / f"calls-{run.manifest['pid']}"
+        log = Log(calls) if calls.exists() else None
+        if not log or not log.launches or ended_in(self.marks, calls):
+            return
+        kernels = [r for r in run.ran if r.kind == full_trace.KERNEL]
+        want, got = (sum(found(run).values(), collections.Counter()) for found in (lambda run: full_trace.launched(log, run), full_trace.ran))
+        self.launches += len(log.launches)
+        self.unknown += sum(r.step == full_trace.UNKNOWN for r in kernels)
+        if want != got:
+            self.wrong.append(f"{folder.name}: of {len(log.launches)} launches {sum((want - got).values())} are not in the trace, {sum((got - want).values())} others are")
+        under = [f"{n} of {key}" for step, _, more in full_trace.differences(log, run) if step != full_trace.UNKNOWN for key, n in more.items()]
+        if under:
+            self.wrong.append(f"{folder.name}: under a step that did not launch it: {under[:3]}")
+
+
 def launches_of(path):
     """The application's own launches in a call log: ours are left out."""
     return [r for r in read_log(path) if r["ev"] == "launch" and not r["kernel"].startswith("dmi_")] if path.exists() else []
@@ -221,10 +260,13 @@ def judge(columns, cannot, check, subtests):
     check(not account.wrong, "every launch is accounted for", account.wrong[:5])
     for (site, *_), n in zip(SITES, account.by_site):
         check(n > 0, f"the site {site} was captured: {n} records")
+    traced = Traced(columns[3])
+    check(traced.launches > 0 and not traced.wrong, "the trace has each launch once, under its step or no known one", traced.wrong[:5])
     counts = collections.Counter(outcome for outcome, _ in plain.outcomes.values())
     print(f"{len(plain.outcomes)} tests, {tests_that_launch(columns[2])} of them launch kernels: {dict(counts)}; seconds: "
           f"{', '.join(f'{c.name} {c.seconds:.0f}' for c in columns)}")
     print(account)
+    print(f"traced: {traced.launches} launches, {traced.unknown} of them of no known step")
 
 
 def step(what, command, log, **options):

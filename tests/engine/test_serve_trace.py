@@ -32,6 +32,8 @@ CUPTI = STANDIN / "cupti" / "libcupti.so.13"
 pytestmark = pytest.mark.built(DMI_RUN, DMI_TRACE, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
 DEVICE, GAP, ENDED = 1, 2, 5
 OVERLAPS = 3
+MODES = {"graph": ("--mode", "graph"), "eager": ("--mode", "eager"), "piecewise": ("--mode", "piecewise"), "drafts": ("--mode", "graph", "--speculate", "2"),
+         "ranks": ("--mode", "graph", "--ranks", "2")}
 FURTHER, BUSY = 4, 5
 CATALOGUE = ["LLMEngine::Request", *(f"EngineCore::{word}" for word in ("Step", "Schedule", "Execute", "Output", "CollectiveRpc")), "Worker::Response",
              *(f"ModelRunner::{word}" for word in ("Preprocess", "Forward", "Sample", "Draft", "Bookkeep")), "CacheEngine::Load", "CacheEngine::Save"]
@@ -181,26 +183,73 @@ def test_a_kill_leaves_complete_chunks(check, server, seeds):
         check((bool(said["ran_stored"]), bool(said["sums"])) == (seed % 3 == 1, seed % 3 == 2), f"seed {seed}: what ran is there, or its sums", said)
 
 
-@pytest.mark.built(CUPTI)
-@pytest.mark.parametrize("mode, more", [("graph", ()), ("eager", ()), pytest.param("graph", ("--ranks", "2"), marks=pytest.mark.long)])
-def test_what_ran_is_under_its_step(check, server, mode, more):
-    name = f"full-{mode}{len(more)}"
+def check_ran(check, what, run, launches):
+    """What the driver's log has of a process is in its trace once, under its step."""
+    said = full_trace.differences(launches, run)
+    check(not said, f"{what}: what the driver's log has is there once, under its step", said[:2])
+    kernels = [r for r in run.ran if r.kind == full_trace.KERNEL]
+    check(len(kernels) == len(launches.launches) > 100, f"{what}: kernels", (len(kernels), len(launches.launches)))
+    graphs = {t["number"]: len({r.correlation for r in kernels if r.graph and r.step == t["number"] + full_trace.FIRST}) for t in run.step_times}
+    check(graphs == {t["number"]: t["graph_launches"] for t in run.step_times}, f"{what}: launches of graphs", graphs)
+
+
+def check_sites(check, what, run, served):
+    """A kernel of a graph has site and layer of a record that was captured of its step, and each launch of a graph has all sites that the graph has."""
+    names, (records, _) = serving.site_names(served.run), records_of(served)
+    steps = {t["number"] + full_trace.FIRST: run.steps[t["step"]].step for t in run.step_times}
+    told = collections.Counter((names[r.site - 1], r.layer - 1 if r.layer else None, steps[r.step]) for r in run.ran if r.site)
+    captured = {(name, layer if layer is not None and layer >= 0 else None, step) for name, layer, step in records}
+    check(told and set(told) <= captured and set(told.values()) == {1}, f"{what}: sites and layers are those of what was captured", sorted(set(told) - captured, key=str)[:5])
+    replays = collections.defaultdict(collections.Counter)
+    for r in run.ran:
+        if r.graph and r.kind == full_trace.KERNEL:
+            replays[r.graph, r.correlation][r.site, r.layer] += 1
+    graphs = collections.defaultdict(set)
+    for (graph, _), places in replays.items():
+        graphs[graph].add(frozenset(places.items()))
+    check(all(len(places) == 1 for places in graphs.values()) and len({name for name, *_ in told}) > 5, f"{what}: each launch has them", {g: len(p) for g, p in graphs.items()})
+
+
+def run_full(check, server, name, options, spec=None, **env):
+    """Serves with the tier full, and checks what ran. Return: what was served, and its runs."""
     requests = serving.some("france", "one", tokens=4)
-    plain = server.serve(f"{name}-plain", requests, "--mode", mode, *more)
+    plain = server.serve(f"{name}-plain", requests, *options)
     log = server.folder / f"{name}-%p.log"
-    served = server.serve(name, requests, "--mode", mode, "--steps", *more,
-                          **by_preload(server, name, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_LOG=log, **({"DMI_JOB": "one"} if more else {})))
-    check(served.results == plain.results, "the same tokens")
-    runs = [run for run in traced(server.folder / f"{name}-run") if run.step_times]
-    check(len(runs) == (2 if more else 1), "a run a rank", len(runs))
+    env = {"DMI_TRACE": "full", "DMI_CUPTI": CUPTI, "DMI_STANDIN_LOG": log, **({"DMI_JOB": name} if "--ranks" in options else {}), **env}
+    env = env if spec else by_preload(server, name, **env)
+    served = server.serve(name, requests, *options, *([] if spec else ["--steps"]), spec=spec, **env)
+    check(served.results == plain.results, f"{name}: the same tokens")
+    runs = [run for run in traced(served.out if spec else server.folder / f"{name}-run") if run.step_times]
+    check(len(runs) == (2 if "--ranks" in options else 1), f"{name}: a run a rank", len(runs))
     for run in runs:
-        launches = Log(server.folder / f"{name}-{run.manifest['pid']}.log")
-        said = full_trace.differences(launches, run)
-        check(not said, "what the driver's log has is there once, under its step", said[:2])
-        kernels = [r for r in run.ran if r.kind == full_trace.KERNEL]
-        check(len(kernels) == len(launches.launches) > 100 and (mode == "eager") != any(r.graph for r in kernels), "kernels", len(kernels))
-        graphs = {t["number"]: len({r.correlation for r in kernels if r.graph and r.step == t["number"] + full_trace.FIRST}) for t in run.step_times}
-        check(graphs == {t["number"]: t["graph_launches"] for t in run.step_times}, "launches of graphs", graphs)
+        check_ran(check, name, run, Log(server.folder / f"{name}-{run.manifest['pid']}.log"))
+    return served, runs
+
+
+@pytest.mark.built(CUPTI)
+@pytest.mark.parametrize("mode", ["eager", pytest.param("graph", marks=pytest.mark.long)])
+def test_what_ran_is_under_its_step(check, server, mode):
+    _, (run,) = run_full(check, server, f"full-{mode}", MODES[mode])
+    check((mode == "graph") == any(r.graph for r in run.ran), "graphs are seen as such")
+
+
+@pytest.mark.built(CUPTI)
+def test_what_ran_has_its_site(check, server):
+    served, (run,) = run_full(check, server, "sites", MODES["graph"], spec=serving.spec_text("float32"))
+    check_sites(check, "graph", run, served)
+
+
+@pytest.mark.built(CUPTI)
+@pytest.mark.long
+def test_what_ran_in_each_mode_with_random_delays(check, server, seeds):
+    """Alone and beside a capture, in turn."""
+    every = [(mode, both) for mode in MODES for both in (False, True) if not (both and mode == "ranks")]
+    for seed in range(seeds(len(every), 60)):
+        mode, both = every[seed % len(every)]
+        spec = serving.spec_text("float32") if both else None
+        served, runs = run_full(check, server, f"{mode}-{seed}", MODES[mode], spec, DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=400000)
+        if both and mode != "eager":
+            check_sites(check, f"{mode}, seed {seed}", runs[0], served)
 
 
 @pytest.mark.built(CUPTI)

@@ -102,6 +102,7 @@ struct plan {
     uint32_t n_kernels; /* first, middle ones alike, last */
     uint32_t n_graphs;  /* after the kernels */
     bool copies;
+    uint32_t lead;  /* kernels of DMI's before them */
     uint32_t graph; /* the id of the graphs; 0: 5 and 6 in turn */
 };
 
@@ -120,7 +121,10 @@ static struct join_run launch(const struct plan *p, uint32_t stream, uint64_t de
                             .graphs = p->n_graphs,
                             .begin_ns = now,
                             .in_step = step >= DMI_RAN_FIRST,
+                            .lead = p->lead,
                             .idle = now >= busy[stream] };
+    for (uint32_t i = 0; i < p->lead; i++)
+        runs(LAYOUTS_KERNEL, stream, "dmi_copy_eager", 0, step, false);
     for (uint32_t i = 0; i < p->n_kernels; i++) {
         runs(LAYOUTS_KERNEL, stream, kernel_name(p, i), 0, step, true);
         if (p->copies && !draw(3))
@@ -354,7 +358,7 @@ END_TEST
 static void play_graphs(bool idle, uint32_t (*tell)(uint32_t graph), bool known)
 {
     for (uint64_t i = 0; i < 8; i++) {
-        const struct plan plan = { 0, 1, false, 5 + (uint32_t)i % 2 };
+        const struct plan plan = { 0, 1, false, 0, 5 + (uint32_t)i % 2 };
         struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
         run.graph_ids = known ? run.graph_ids : 0;
         join_add_run(join, &run);
@@ -409,7 +413,7 @@ START_TEST(ids_that_never_fit_are_not_compared)
 {
     const uint64_t n = 40;
     for (uint64_t i = 0; i < n; i++) {
-        const struct plan plan = { 0, 1, false, 5 + (uint32_t)i % 2 };
+        const struct plan plan = { 0, 1, false, 0, 5 + (uint32_t)i % 2 };
         struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
         join_add_run(join, &run);
         join_step(join, i + 1, i);
@@ -456,7 +460,7 @@ static void play(uint64_t seed, bool lossy)
     struct join_run late[2];
     uint32_t n_late = 0;
     for (uint64_t i = 0; i < 200; i++) {
-        struct plan plan = { (uint32_t)draw(6), (uint32_t)draw(3), true };
+        struct plan plan = { (uint32_t)draw(6), (uint32_t)draw(3), true, (uint32_t)draw(3), 0 };
         plan.n_kernels += !plan.n_kernels && !plan.n_graphs;
         bool between = !draw(4);
         uint64_t step = between ? DMI_RAN_OUTSIDE : DMI_RAN_FIRST + i;
