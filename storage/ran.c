@@ -144,6 +144,20 @@ static uint32_t add_shape(struct ran_writer *w, const struct dmi_trace_shape *li
     return w->n_shapes - 1;
 }
 
+/* Without sites the last columns stay empty; from the first one on they are full. */
+static void put_place(struct ran_writer *w, const struct ran_place *place)
+{
+    if (!w->sites && !place->site && !place->layer)
+        return;
+    for (uint32_t i = w->sites ? w->n : 1; i < w->n; i++) {
+        put(w, COLUMN_SITE, 0);
+        put(w, COLUMN_LAYER, 0);
+    }
+    w->sites = true;
+    put(w, COLUMN_SITE, place->site);
+    put(w, COLUMN_LAYER, place->layer);
+}
+
 void ran_add(struct ran_writer *w, const struct ran *ran)
 {
     uint32_t shape = add_shape(w, &ran->shape, ran->name);
@@ -158,9 +172,7 @@ void ran_add(struct ran_writer *w, const struct ran *ran)
     put_difference(w, COLUMN_STEP, ran->step);
     put(w, COLUMN_DURATION, ran->end_ns - ran->begin_ns);
     put(w, COLUMN_BYTES, ran->bytes);
-    put(w, COLUMN_SITE, ran->place.site);
-    put(w, COLUMN_LAYER, ran->place.layer);
-    w->sites |= ran->place.site || ran->place.layer;
+    put_place(w, &ran->place);
 }
 
 void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
@@ -178,16 +190,10 @@ void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
     put(w, SUMS_BYTES, sum->bytes);
 }
 
-/* Columns of the chunk. */
-static int n_columns(const struct ran_writer *w)
-{
-    return w->sites ? RAN_COLUMNS : RAN_NEEDED;
-}
-
 static size_t column_bytes(const struct ran_writer *w)
 {
     size_t n = 0;
-    for (int i = 0; i < n_columns(w); i++)
+    for (int i = 0; i < RAN_COLUMNS; i++)
         n += w->columns[i].n;
     return n;
 }
@@ -224,7 +230,7 @@ bool ran_meta(struct ran_writer *w, struct text *meta)
     text_add(meta, (const char *)&head, sizeof head);
     text_add(meta, w->shapes.n ? w->shapes.data : "", w->shapes.n);
     text_add(meta, w->strings.n ? w->strings.data : "", w->strings.n);
-    for (int i = 0; i < n_columns(w); i++) {
+    for (int i = 0; i < RAN_COLUMNS; i++) {
         good = good && !w->columns[i].failed;
         text_add(meta, w->columns[i].n ? w->columns[i].data : "", w->columns[i].n);
     }

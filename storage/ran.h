@@ -53,7 +53,7 @@ struct ran_writer {
     uint32_t n, n_shapes, room; /* records or sums; shapes, and places in: */
     uint32_t *places;           /* by hash; one more than a shape's number, 0: free */
     uint64_t last[RAN_COLUMNS];
-    bool sites;  /* a record has one */
+    bool sites;  /* a record has one: its columns are written */
     bool failed; /* no memory */
 };
 

@@ -6,12 +6,13 @@ import subprocess
 import pytest
 
 from full_trace import FIRST, KERNEL, differences
-from harness import DMI_RUN
+from harness import BUILD, DMI_RUN
 from kit import START, site, spec
-from test_trace import complete, step
+from test_trace import complete, step, traced
 from test_trace_full import CUPTI, DMI_TRACE, full
 
-pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CUPTI)
+CTL = BUILD / "tools" / "dmi-ctl"
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CTL, CUPTI)
 LAUNCHES = ["first", "block", "block", "other", "block", "last"]
 SPEC = spec(site("inner", layer="occ"), site("end", kernel="^last$"), head="forward:\n  - {kind: step, begin: {kernel: '^first$'}}")
 STRANGE = "name nodes of graphs by other ids"
@@ -65,6 +66,14 @@ def test_where_cupti_names_nodes_otherwise(bench, cupti, known):
     told = {place for all_ in places(run).values() for place in all_}
     bench.check((("inner", 1) in told) == known and (known or told == {(None, None)}), "sites are known, or none is said", places(run))
     bench.check((STRANGE in result.stderr) == (cupti == "13000,own-nodes") and not differences(log, run), "the log says why", result.stderr)
+
+
+def test_kept_steps(bench):
+    """In the tier kernels a step that is kept has them, too, also where its graph has ended meanwhile."""
+    out = bench.folder / "kept"
+    script = [*START, "stream s", *captured("a", LAUNCHES), *engine(4, "a"), "graphdestroy a", f"spawn {CTL} {out} trace keep 2 --json", "digest p 256"]
+    run = traced(bench.run(script, SPEC, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI))
+    bench.check({r.step for r in run.ran} == {FIRST + 2, FIRST + 3} and places(run)["block"] == {("inner", layer) for layer in range(3)}, "sites of kept steps", places(run))
 
 
 @pytest.mark.parametrize("names, layers", [(["a", "b"], {0, 1}), (["a", "b", "b"], {0, None})])
