@@ -140,6 +140,7 @@ def in_turn(n, every):
     return [line for i in range(n) for line in [*step(i, f"graphlaunch {'ab'[i % 2]} s"), *(["ssync s"] if i % every == every - 1 else [])]]
 
 
+@pytest.mark.since(12000, "updates of execs by cuGraphExecUpdate_v2()")
 def test_a_graph_is_told_by_its_id(bench):
     """Two graphs of the same kernel launched in turn: where records are lost and CUPTI does not say so, the id alone says whose a record is."""
     script = [*START, *GRAPHS, *in_turn(60, 10), "graphupdate a gb", "graphdestroy b", *step(60, "graphlaunch a s"), "digest p 256"]

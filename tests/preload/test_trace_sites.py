@@ -84,6 +84,7 @@ def test_layers_follow_launches(bench, names, layers):
     bench.check(places(run)["block"] == {("inner", layer) for layer in layers}, "layers of pieces", places(run))
 
 
+@pytest.mark.since(12000, "updates of execs by cuGraphExecUpdate_v2()")
 def test_a_node_that_changes(bench):
     """An update puts another kernel in the place of a site: its records have no site, those of the others keep theirs."""
     changed = [kernel if i != 2 else "other" for i, kernel in enumerate(LAUNCHES)]
