@@ -720,8 +720,9 @@ START_TEST(exit_does_not_wait_for_work_and_later_calls_are_refused)
         alarm(20);
         atexit(late_call);
         test_setup_module();
-        ok(test_launch_slow(test_zeros(4), 4000000000u, NULL));
-        ok(test_launch_slow(test_zeros(4), 4000000000u, CU_STREAM_PER_THREAD));
+        CUdeviceptr one = test_zeros(4), other = test_zeros(4); /* which waits for NULL's stream */
+        ok(test_launch_slow(one, 4000000000u, NULL));
+        ok(test_launch_slow(other, 4000000000u, CU_STREAM_PER_THREAD));
         exit(0);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
