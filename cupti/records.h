@@ -22,8 +22,7 @@ struct records_event {
     uint64_t begin_ns, end_ns;        /* CLOCK_REALTIME */
     uint32_t device, context, stream; /* CUPTI's ids; the device is a CUDA ordinal */
     uint32_t graph;                   /* id; 0: it was launched by itself */
-    uint64_t
-        node; /* id, of the node that it was instantiated from where CUPTI says it; 0: likewise */
+    uint64_t node;                    /* id, or that of the node that it copies; 0: likewise */
     uint32_t grid[3], block[3];
     uint32_t static_shared, dynamic_shared; /* bytes a block */
     uint32_t registers;                     /* a thread */

@@ -54,6 +54,8 @@ static struct {
 
 static const char a_graph;
 static struct handles names = HANDLES_INIT; /* of functions: what join_name() says */
+/* Held while the driver is asked for the name of a function that is not being launched: it does not end meanwhile. */
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
 bool trace_by_stream;
 
@@ -84,6 +86,20 @@ static uint64_t name_of(const void *function)
     return hash;
 }
 
+/* Of the function that the lane launched last, unless it may have ended since. */
+static uint64_t name_of_last(const struct lane *l)
+{
+    const void *last = atomic_load_relaxed(&l->last);
+    uint64_t name = known_name(last);
+    if (name)
+        return name;
+    pthread_mutex_lock(&asking);
+    if (l->functions == atomic_load_relaxed(&lanes.functions))
+        name = name_of(last);
+    pthread_mutex_unlock(&asking);
+    return name;
+}
+
 static void forget(const void *handle, void *value, void *ctx)
 {
     (void)value;
@@ -95,8 +111,10 @@ void lanes_forget(void)
 {
     if (!atomic_load_relaxed(&trace_by_stream))
         return;
+    pthread_mutex_lock(&asking);
     atomic_add_relaxed(&lanes.functions, 1);
     handles_each(&names, forget, NULL);
+    pthread_mutex_unlock(&asking);
 }
 
 /* ------------------------------------------------------------------------- runs */
@@ -170,10 +188,9 @@ static struct opening look(const struct lane *l, struct stream stream, const voi
 {
     struct opening o = { .first = name_of(function) };
     bool is_default = (uintptr_t)stream.handle <= 2; /* of the current context, or of the thread */
-    bool same = l && l->functions == atomic_load_relaxed(&lanes.functions);
     o.ask = !l || is_default || atomic_load_relaxed(&l->gone) || !l->known;
-    if (same && atomic_load_relaxed(&l->deal))
-        o.last = name_of(atomic_load_relaxed(&l->last));
+    if (l && atomic_load_relaxed(&l->deal))
+        o.last = name_of_last(l);
     if (!o.ask)
         return o;
     o.of = stream_context(stream);
@@ -423,7 +440,7 @@ void lanes_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     struct handles fresh = HANDLES_INIT;
-    lanes.lock = unlocked;
+    lanes.lock = asking = unlocked;
     names = fresh;
     for (uint32_t i = 0; i < lanes.top; i++)
         lanes.all[i] = (struct lane){ 0 };

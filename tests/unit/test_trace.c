@@ -16,6 +16,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,9 +184,20 @@ bool tracer_stream_ids(void *context, void *stream, bool per_thread, uint32_t *c
     return *stream_id != UNKNOWN_STREAM;
 }
 
+/* A function whose name takes the driver long: another thread may end its module meanwhile. */
+#define SLOW ((void *)9)
+static atomic_int slow; /* how often it was asked for; negative: a module ended in that call */
+static atomic_bool module_ended;
+
 char *functions_name(const void *handle)
 {
     char name[32];
+    if (handle == SLOW) {
+        slow = 1;
+        for (int i = 0; i < 50 && !module_ended; i++)
+            usleep(1000);
+        slow = module_ended ? -1 : slow;
+    }
     snprintf(name, sizeof name, "%u", (unsigned)(uintptr_t)handle);
     return strdup(name);
 }
@@ -197,11 +209,16 @@ uint64_t join_name(const char *name)
 
 /* ------------------------------------------------------------------------- what an engine does */
 
+static void launch_function(unsigned stream, void *function, CUresult r)
+{
+    struct trace_thread *t = trace_launch_begins(function, STREAM(stream));
+    __atomic_add_fetch(&device.now_us, 10, __ATOMIC_RELAXED);
+    trace_launched(t, function, STREAM(stream), r);
+}
+
 static void launch(unsigned stream, CUresult r)
 {
-    struct trace_thread *t = trace_launch_begins((void *)7, STREAM(stream));
-    __atomic_add_fetch(&device.now_us, 10, __ATOMIC_RELAXED);
-    trace_launched(t, (void *)7, STREAM(stream), r);
+    launch_function(stream, (void *)7, r);
 }
 
 static void launch_graph(unsigned stream, uint64_t own)
@@ -850,6 +867,38 @@ START_TEST(streams_of_several_threads_with_steps_of_their_own_are_named)
 }
 END_TEST
 
+static void *end_a_module(void *arg)
+{
+    (void)arg;
+    while (!slow)
+        usleep(100);
+    lanes_forget();
+    module_ended = true;
+    return NULL;
+}
+
+START_TEST(no_module_ends_while_the_driver_names_a_function_of_it)
+{
+    pthread_t thread;
+    lanes_use(true);
+    step_begins(1);
+    launch(1, CUDA_SUCCESS);
+    launch_function(1, SLOW, CUDA_SUCCESS);
+    pthread_create(&thread, NULL, end_a_module, NULL);
+    step_begins(2);
+    launch(1, CUDA_SUCCESS);
+    ck_assert_int_eq(slow, 1);
+    pthread_join(thread, NULL);
+    step_begins(3);
+    launch_function(1, SLOW, CUDA_SUCCESS);
+    slow = 0;
+    lanes_forget();
+    step_begins(4);
+    launch(1, CUDA_SUCCESS);
+    ck_assert_msg(!slow, "a function that has ended was named");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trace");
@@ -872,6 +921,7 @@ int main(void)
     tcase_add_test(tc, launches_are_counted_by_stream_and_step);
     tcase_add_test(tc, a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since);
     tcase_add_test(tc, streams_of_several_threads_with_steps_of_their_own_are_named);
+    tcase_add_test(tc, no_module_ends_while_the_driver_names_a_function_of_it);
     tcase_add_test(tc, a_full_ring_loses_steps_and_counts_them);
     tcase_add_test(tc, ranges_are_taken_while_threads_make_them);
     tcase_add_test(tc, a_range_is_closed_by_its_own_stack_and_thread);
