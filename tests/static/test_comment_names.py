@@ -6,6 +6,7 @@ linker have found elsewhere), or if FOREIGN names it. A file exists if the proje
 without a folder is that of a file below the same top folder, or in a document of any file. FOREIGN_FILES names the others.
 """
 import ast
+import functools
 import pathlib
 import re
 
@@ -47,6 +48,7 @@ FOREIGN_FILES = {
 }
 
 
+@functools.cache
 def texts(path):
     """(line, text) of what the file says to people."""
     text = read(path)
@@ -76,6 +78,7 @@ def explanations(path):
     return hash_comments(re.sub(r'"[^"\n]*"', lambda m: m.group(0).replace("#", " "), text)) + list(docstrings(text))
 
 
+@functools.cache
 def code_names():
     """The functions that exist: every name that code of the project has before a parenthesis, or has in a table."""
     names = set()
@@ -129,6 +132,7 @@ def resolved(path, name):
     return "/".join(parts)
 
 
+@functools.cache
 def unknown_files():
     """(where, name) of each file that is named and is not there, but for placeholders."""
     paths = list(tracked())
