@@ -130,6 +130,14 @@ static int show_row(struct shown *s, const struct shown_row *row)
     return 0;
 }
 
+/* What of @range lies within the @n rows from index @first on. A stretch may say that it has billions. */
+static struct range within(const struct range *range, uint64_t first, uint64_t n)
+{
+    int64_t begin = (int64_t)first, end = (int64_t)(first + n);
+    return (struct range){ range->first > begin ? range->first : begin,
+                           range->end < end ? range->end : end };
+}
+
 /* The rows of a stretch that --rows asks for; @first: index of its first. */
 static int show_rows(struct shown *s, const struct tensor *t, const struct stretch *p,
                      uint64_t first)
@@ -148,14 +156,16 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct stret
     }
     double scale = reader_site(s->reader, rec->at.site)->scale;
     size_t n_row = width * dmi_dtype_bytes(rec->at.dtype);
-    for (uint64_t i = 0; i < p->n_rows; i++) {
-        if (!ranges_have(&s->rows, (int64_t)(first + i)))
-            continue;
-        elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
-        int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
-        if (show_row(s,
-                     &(struct shown_row){ t, rec, first + i, position, p->flags, values, width }))
-            return -ENOMEM;
+    for (size_t k = 0; k < s->rows.n; k++) {
+        struct range r = within(&s->rows.all[k], first, p->n_rows);
+        for (int64_t at = r.first; at < r.end; at++) {
+            uint64_t i = (uint64_t)at - first;
+            elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
+            int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
+            if (show_row(
+                    s, &(struct shown_row){ t, rec, first + i, position, p->flags, values, width }))
+                return -ENOMEM;
+        }
     }
     return 0;
 }
@@ -188,9 +198,11 @@ static uint64_t rows_of(const struct shown *s, const struct tensor *t)
 /* Does a stretch hold rows that --rows asks for? @first: index of its first. */
 static bool has_rows(const struct shown *s, uint64_t first, uint64_t n)
 {
-    for (size_t i = 0; i < s->rows.n; i++)
-        if ((int64_t)first < s->rows.all[i].end && (int64_t)(first + n) > s->rows.all[i].first)
+    for (size_t i = 0; i < s->rows.n; i++) {
+        struct range r = within(&s->rows.all[i], first, n);
+        if (r.first < r.end)
             return true;
+    }
     return false;
 }
 
