@@ -63,8 +63,9 @@ def fixture_home(wheel, tmp_path_factory):
 
 @pytest.fixture(name="env")
 def fixture_env(home):
-    """Nothing of this folder is in it but the driver."""
-    return {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(STANDIN), "HOME": str(home)}
+    """Nothing of this folder is in it but the driver, and what it keeps of kernels."""
+    kept = os.environ.get("DMI_STANDIN_CACHE", str(BUILD / "standin-cache"))
+    return {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(STANDIN), "HOME": str(home), "DMI_STANDIN_CACHE": kept}
 
 
 def test_name(check, wheel):
