@@ -278,7 +278,7 @@ def test_each_call_of_the_library_may_fail(bench, long, call):
 def test_dmi_run_traces(tmp_path):
     (tmp_path / "script").write_text("\n".join([*START, *step(1, *FORWARD)]) + "\n")
     run = [DMI_RUN, "--trace", "--out", tmp_path / "out", "--", CLIENT, tmp_path / "script", "dlopen"]
-    env = harness.environment(DMI_STANDIN_CACHE=BUILD / "standin-cache")
+    env = harness.environment()
     done = subprocess.run(run, env=env, text=True, capture_output=True, check=True)
     assert "trace: 1 steps, begun by the engine" in done.stderr
     said = subprocess.run([DMI_TRACE, "steps", "--json", tmp_path / "out"], text=True, capture_output=True, check=True).stdout

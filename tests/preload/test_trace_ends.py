@@ -36,7 +36,7 @@ def test_a_kill_at_any_moment(bench, seeds):
             draw, out = random.Random(seed), bench.folder / f"killed-{tier}-{seed}"
             once = [line.replace(" 1 64 p 64 0", " 1%i 64 p 64 %i") for line in forward(0)]
             (bench.folder / "script").write_text("\n".join([*START, "repeat 3000", "step %i 1 a:0:1:0:2", *once, "stepend", "sync", "sleep 4", "endrepeat"]) + "\n")
-            env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_TRACE=tier, DMI_CUPTI=CUPTI, DMI_STANDIN_CACHE=BUILD / "standin-cache")
+            env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_TRACE=tier, DMI_CUPTI=CUPTI)
             with subprocess.Popen([CLIENT, bench.folder / "script", "dlopen"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 deadline = time.monotonic() + 30
                 while not list(out.glob("*/seg-*.dmi")) and time.monotonic() < deadline:

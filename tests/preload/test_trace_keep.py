@@ -134,7 +134,7 @@ def test_other_clients_are_served_meanwhile(bench):
     out = bench.folder / "meanwhile"
     spin = ["module v spin", "func spin v spin", "hostalloc h 4096", "launch spin 0 1 1 h 16 0"]
     (bench.folder / "script").write_text("\n".join([*START, *engine(3), *step(3, *spin), "sleep 20000", "store h 1", "sync"]) + "\n")
-    env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_STANDIN_CACHE=BUILD / "standin-cache")
+    env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI)
 
     def ctl(*words):
         return subprocess.Popen([CTL, out, *words, "--json"], text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -192,7 +192,7 @@ def test_keep_while_the_engine_serves(bench, seeds):
         draw, out = random.Random(seed), bench.folder / f"serves-{seed}"
         (bench.folder / "script").write_text("\n".join([*START, *engine(400, draw.choice((1, 3))), "digest p 256"]) + "\n")
         env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_TRACE_RING=RECORD * draw.choice((150, 100000)),
-                                  DMI_STANDIN_CACHE=BUILD / "standin-cache", DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=3000000)
+                                  DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=3000000)
         answers = []
         with subprocess.Popen([CLIENT, bench.folder / "script", "dlopen"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             while process.poll() is None:
@@ -241,6 +241,6 @@ def test_keep_before_cuda(bench):
 def test_dmi_run_listens_and_dmi_ctl_says_it(tmp_path):
     out = tmp_path / "out"
     (tmp_path / "script").write_text("\n".join([*START, *engine(3), f"spawn {CTL} {out} trace keep 2"]) + "\n")
-    env = harness.environment(DMI_STANDIN_CACHE=BUILD / "standin-cache", DMI_CUPTI=CUPTI)
+    env = harness.environment(DMI_CUPTI=CUPTI)
     done = subprocess.run([DMI_RUN, "--trace", "--out", out, "--", CLIENT, tmp_path / "script", "dlopen"], env=env, text=True, capture_output=True, check=True)
     assert "done: 2 steps are stored, from number 1 to before 3; 8 kernels, copies and fills of them were not stored before" in done.stdout, done.stdout + done.stderr

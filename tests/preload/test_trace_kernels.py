@@ -193,7 +193,7 @@ def test_children(bench):
 
 def test_dmi_run_means_kernels(tmp_path):
     (tmp_path / "script").write_text("\n".join([*START, *engine(3), "digest p 256"]) + "\n")
-    env = harness.environment(DMI_STANDIN_CACHE=BUILD / "standin-cache", DMI_CUPTI=CUPTI)
+    env = harness.environment(DMI_CUPTI=CUPTI)
     done = subprocess.run([DMI_RUN, "--trace", "--out", tmp_path / "out", "--", CLIENT, tmp_path / "script", "dlopen"], env=env, text=True, capture_output=True, check=True)
     lines = [line.split("trace: ", 1)[1] for line in done.stderr.splitlines() if "trace: " in line]
     assert len(lines) == 5, done.stderr
