@@ -383,7 +383,7 @@ class Runs:
         self.capture = self.start(["test_capture", "test_trace"], "capture", self.plan, under(SPEC, folder / "run", "--trace=full"), collect=True, DMI_CUPTI=CUPTI)
         # In the short run test_schedules.py compares outputs with and without the library.
         self.absent = self.start(["test_capture", "test_outputs"] if long else ["test_outputs"], "absent", self.plan)
-        self.loaded = self.start(["test_outputs"], "loaded", self.plan if long else first, LD_PRELOAD=PRELOAD)
+        self.loaded = self.start(["test_outputs"], "loaded", first, LD_PRELOAD=PRELOAD)
         self.broken = self.start(["test_outputs"], "broken", first, LD_PRELOAD=PRELOAD,
                                  DMI_SPEC=broken, DMI_OUT=folder / "broken-out")
         self.cached = self.start(["test_cached"], "generated", self.sharing, under(SPEC, folder / "generated-run"), collect=True,
