@@ -392,12 +392,20 @@ EXPORTED CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind)
     return enable(&cupti.kinds, kind);
 }
 
+/* 0: there is no such context. */
+static uint32_t context_id(CUcontext context)
+{
+    uint32_t (*ask)(void *context);
+
+    *(void **)&ask = driver("standin_context_id");
+    return ask ? ask(context) : 0;
+}
+
 /* Of one context at a time. */
 EXPORTED CUptiResult cuptiActivityEnableContext(CUcontext context, CUpti_ActivityKind kind)
 {
-    CUptiResult r = cuptiGetContextId(context, &cupti.context);
-
-    return r ? r : enable(&cupti.kinds_of_context, kind);
+    cupti.context = context_id(context);
+    return cupti.context ? enable(&cupti.kinds_of_context, kind) : CUPTI_ERROR_INVALID_CONTEXT;
 }
 
 EXPORTED CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
@@ -602,11 +610,8 @@ EXPORTED CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint
 
 EXPORTED CUptiResult cuptiGetContextId(CUcontext context, uint32_t *id)
 {
-    uint32_t (*ask)(void *context);
-
     MAY_FAIL();
-    *(void **)&ask = driver("standin_context_id");
-    *id = ask ? ask(context) : 0;
+    *id = context_id(context);
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_CONTEXT;
 }
 
