@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One version's structs of NVIDIA's headers, read by cupti/records.c with the lengths of cupti/layouts.c. test_cupti_versions.py compiles it for each version:
- * KERNEL, COPY, SET and PEER are the structs, VERSION is what cuptiGetVersion() says. It prints what differs.
+ * KERNEL, COPY, SET and PEER are the structs, NODE is a kernel's field with the node, VERSION is what cuptiGetVersion() says. It prints what differs.
  */
 #include "cupti/layouts.h"
 #include "cupti/records.h"
@@ -34,7 +34,7 @@ static void same(const char *what, uint64_t got, uint64_t want)
 }
 
 #define SAME(e, field, value) same(#field " of " #value, (e)->field, (uint64_t)(value))
-#define SAME_RUN(e, r)                                                                             \
+#define SAME_RUN(e, r, node_field)                                                                 \
     do {                                                                                           \
         SAME(e, correlation, (r).correlationId);                                                   \
         SAME(e, begin_ns, (r).start);                                                              \
@@ -43,7 +43,7 @@ static void same(const char *what, uint64_t got, uint64_t want)
         SAME(e, context, (r).contextId);                                                           \
         SAME(e, stream, (r).streamId);                                                             \
         SAME(e, graph, (r).graphId);                                                               \
-        SAME(e, node, (r).graphNodeId);                                                            \
+        SAME(e, node, (r).node_field);                                                             \
     } while (0)
 
 /* Bytes that all differ. */
@@ -58,7 +58,7 @@ static void compare_kernel(const struct records_event *e)
 {
     const KERNEL k = all.kernel;
     const int32_t shape[] = { k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ };
-    SAME_RUN(e, k);
+    SAME_RUN(e, k, NODE);
     for (int i = 0; i < 3; i++) {
         same("grid", e->grid[i], (uint32_t)shape[i]);
         same("block", e->block[i], (uint32_t)shape[3 + i]);
@@ -72,7 +72,7 @@ static void compare_kernel(const struct records_event *e)
 #define COMPARE_COPY(type, from)                                                                   \
     do {                                                                                           \
         const type r = from;                                                                       \
-        SAME_RUN(e, r);                                                                            \
+        SAME_RUN(e, r, graphNodeId);                                                               \
         SAME(e, bytes, r.bytes);                                                                   \
     } while (0)
 

@@ -21,6 +21,8 @@ PREFIXES = {"KERNEL": "Kernel", "COPY": "Memcpy", "SET": "Memset", "PEER": "Memc
 ALL = [(18, 8, 5, 4), (19, 9, 5, 4), (22, 9, 5, 4), (25, 9, 6, 4), (26, 9, 6, 4), (130000, 10, 6, 4), (130100, 11, 6, 4), (130200, 11, 6, 4), (130300, 12, 6, 4),
        (130400, 12, 6, 4), (130500, 13, 7, 5)]
 
+WITH_SOURCE = 13  # of a kernel: from it on a record says which node its own was instantiated from
+
 
 def folder(version):
     found = ROOT / "build" / "cupti" / version / "nvidia" / ("cu13" if version.startswith("13") else "cuda_cupti")
@@ -33,6 +35,7 @@ def differences(tmp_path, include, structs, version):
     """What cupti_headers.c prints that differs, and the version that it was compiled for."""
     program = tmp_path / f"headers-{version}"
     words = [f"-D{macro}=CUpti_Activity{PREFIXES[macro]}{n}" for macro, n in structs.items()]
+    words.append(f"-DNODE={'sourceGraphNodeId' if structs['KERNEL'] >= WITH_SOURCE else 'graphNodeId'}")
     subprocess.run(["cc", "-std=gnu17", "-O1", *words, f"-DVERSION={version}", f"-I{ROOT}", f"-I{include}", f"-I{CUDA_H}", "-o", program,
                     *(ROOT / name for name in ("tests/unit/cupti_headers.c", "cupti/layouts.c", "cupti/records.c"))], check=True)
     *wrong, said = subprocess.run([program], text=True, capture_output=True, check=False).stdout.splitlines()
