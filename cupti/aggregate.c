@@ -20,25 +20,15 @@ static uint32_t *place_of(struct aggregate *a, const struct aggregate_sum *like)
     uint64_t hash = ((uintptr_t)like->name >> 4 ^ like->kind ^ (uint64_t)like->how << 8 ^
                      (uint64_t)like->device << 16) *
                     0x9e3779b97f4a7c15u;
-    for (size_t i = hash >> 32;; i++) {
-        uint32_t *place = &a->places[i & (a->n_places - 1)];
-        if (!*place || is_alike(&a->sums[*place - 1], like))
-            return place;
-    }
+    return PLACES_FIND(&a->places, hash >> 32, i, is_alike(&a->sums[i], like));
 }
 
-/* Never more than half full. */
 static bool make_room(struct aggregate *a)
 {
-    if (2 * (a->n + 1) <= a->n_places)
+    if (places_have_room(&a->places, a->n))
         return true;
-    size_t n = a->n_places ? 2 * a->n_places : 64;
-    uint32_t *places = calloc(n, sizeof *places);
-    if (!places)
+    if (!places_grow(&a->places))
         return false;
-    free(a->places);
-    a->places = places;
-    a->n_places = n;
     for (size_t i = 0; i < a->n; i++)
         *place_of(a, &a->sums[i]) = (uint32_t)i + 1;
     return true;
@@ -193,14 +183,13 @@ void aggregate_clear(struct aggregate *a)
 {
     a->n = a->n_spans = a->n_records = 0;
     a->unsorted = false;
-    if (a->places)
-        memset(a->places, 0, a->n_places * sizeof *a->places);
+    places_clear(&a->places);
 }
 
 void aggregate_deinit(struct aggregate *a)
 {
     free(a->sums);
-    free(a->places);
+    places_deinit(&a->places);
     free(a->spans);
     *a = (struct aggregate){ 0 };
 }

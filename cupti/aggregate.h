@@ -6,6 +6,7 @@
 #ifndef CUPTI_AGGREGATE_H
 #define CUPTI_AGGREGATE_H
 
+#include "core/places.h"
 #include "cupti/records.h"
 
 #include <stdbool.h>
@@ -30,8 +31,7 @@ struct aggregate_span {
 struct aggregate {
     struct aggregate_sum *sums;
     size_t n, room;
-    uint32_t *places; /* of sums: one more than its number, 0: free */
-    size_t n_places;
+    struct places places;         /* of sums */
     struct aggregate_span *spans; /* in which something ran; they may overlap where @unsorted */
     size_t n_spans, spans_room;
     bool unsorted;

@@ -66,13 +66,17 @@ static const struct dmi_trace_shape *shape_at(const struct ran_writer *w, uint32
     return (const struct dmi_trace_shape *)(const void *)w->shapes.data + i;
 }
 
+static const char *name_of(const struct ran_writer *w, const struct dmi_trace_shape *shape)
+{
+    return w->strings.data ? w->strings.data + shape->name_offset : "";
+}
+
 static bool is_alike(const struct ran_writer *w, const struct dmi_trace_shape *a,
                      const struct dmi_trace_shape *shape, const char *name)
 {
     struct dmi_trace_shape b = *shape;
     b.name_offset = a->name_offset;
-    return !memcmp(a, &b, sizeof b) &&
-           !memcmp(w->strings.data ? w->strings.data + a->name_offset : "", name, b.name_bytes);
+    return !memcmp(a, &b, sizeof b) && !memcmp(name_of(w, a), name, b.name_bytes);
 }
 
 static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
@@ -82,30 +86,15 @@ static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
     return hash_bytes(&nameless, sizeof nameless) ^ 31 * hash_bytes(name, shape->name_bytes);
 }
 
-/* The place of a shape with this hash: free, or its own. @shape: NULL: a new one. */
-static uint32_t *place_of(struct ran_writer *w, uint64_t hash, const struct dmi_trace_shape *shape,
-                          const char *name)
-{
-    for (uint32_t i = (uint32_t)hash % w->room;; i = (i + 1) % w->room)
-        if (!w->places[i] || (shape && is_alike(w, shape_at(w, w->places[i] - 1), shape, name)))
-            return &w->places[i];
-}
-
-/* Never more than half full. */
 static bool make_room(struct ran_writer *w)
 {
-    if (2 * (w->n_shapes + 1) <= w->room)
+    if (places_have_room(&w->places, w->n_shapes))
         return true;
-    uint32_t room = w->room ? 2 * w->room : 256, *places = calloc(room, sizeof *places);
-    if (!places)
+    if (!places_grow(&w->places))
         return false;
-    free(w->places);
-    w->places = places;
-    w->room = room;
-    for (uint32_t i = 0; i < w->n_shapes; i++) {
-        const struct dmi_trace_shape *shape = shape_at(w, i);
-        const char *name = w->strings.data ? w->strings.data + shape->name_offset : "";
-        *place_of(w, hash_of(shape, name), NULL, NULL) = i + 1;
+    for (uint32_t k = 0; k < w->n_shapes; k++) {
+        const struct dmi_trace_shape *shape = shape_at(w, k);
+        *PLACES_FIND(&w->places, hash_of(shape, name_of(w, shape)), i, false) = k + 1;
     }
     return true;
 }
@@ -130,7 +119,8 @@ static uint32_t add_shape(struct ran_writer *w, const struct dmi_trace_shape *li
         w->failed = true;
         return 0;
     }
-    uint32_t *place = place_of(w, hash_of(like, name), like, name);
+    uint32_t *place = PLACES_FIND(&w->places, hash_of(like, name), i,
+                                  is_alike(w, shape_at(w, (uint32_t)i), like, name));
     if (*place)
         return *place - 1;
     struct dmi_trace_shape shape = *like;
@@ -215,8 +205,7 @@ static void restart(struct ran_writer *w)
     w->shapes.failed = w->strings.failed = 0;
     w->n = w->n_shapes = 0;
     w->sites = w->failed = false;
-    if (w->places)
-        memset(w->places, 0, w->room * sizeof *w->places);
+    places_clear(&w->places);
 }
 
 bool ran_meta(struct ran_writer *w, struct text *meta)
@@ -248,7 +237,7 @@ void ran_deinit(struct ran_writer *w)
         text_deinit(&w->columns[i]);
     text_deinit(&w->shapes);
     text_deinit(&w->strings);
-    free(w->places);
+    places_deinit(&w->places);
     *w = (struct ran_writer){ 0 };
 }
 

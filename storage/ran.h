@@ -6,6 +6,7 @@
 #ifndef STORAGE_RAN_H
 #define STORAGE_RAN_H
 
+#include "core/places.h"
 #include "storage/text.h"
 
 #include <dmi/trace.h>
@@ -50,8 +51,8 @@ struct ran_sum {
 /* Records or sums, the one or the other, on their way into a chunk. Accepts being zeroed. */
 struct ran_writer {
     struct text columns[RAN_COLUMNS], shapes, strings;
-    uint32_t n, n_shapes, room; /* records or sums; shapes, and places in: */
-    uint32_t *places;           /* by hash; one more than a shape's number, 0: free */
+    uint32_t n, n_shapes; /* records or sums; shapes */
+    struct places places; /* of shapes */
     uint64_t last[RAN_COLUMNS];
     bool sites;  /* a record has one: its columns are written */
     bool failed; /* no memory */

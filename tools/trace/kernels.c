@@ -2,8 +2,8 @@
 #include "tools/trace/kernels.h"
 
 #include "core/grow.h"
-#include "storage/codec/hash.h"
 #include "core/sorted.h"
+#include "storage/codec/hash.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/runs.h"
@@ -58,31 +58,24 @@ static bool is_of(const struct kernels_line *line, const struct key *key)
            !memcmp(line->name, key->name, key->n);
 }
 
-/* The place of a line: free, or its own. */
-static size_t *place_of(const struct kernels_sums *a, const struct key *key)
+static uint32_t *place_of(struct kernels_sums *a, const struct key *key)
 {
-    size_t i = (hash_bytes(key->name, key->n) + key->kind + key->site) % a->n_places;
-    while (a->places[i] && !is_of(&a->all[a->places[i] - 1], key))
-        i = (i + 1) % a->n_places;
-    return &a->places[i];
+    uint64_t hash = hash_bytes(key->name, key->n) + key->kind + key->site;
+    return PLACES_FIND(&a->places, hash, i, is_of(&a->all[i], key));
 }
 
-/* For one more line: never more than half of the places are taken. */
+/* For one more line. */
 static bool make_room(struct kernels_sums *a)
 {
     if (GROW(a->all, a->n, a->room))
         return false;
-    if (2 * a->room == a->n_places)
+    if (places_have_room(&a->places, a->n))
         return true;
-    size_t *places = calloc(2 * a->room, sizeof *places);
-    if (!places)
+    if (!places_grow(&a->places))
         return false;
-    free(a->places);
-    a->places = places;
-    a->n_places = 2 * a->room;
     for (size_t i = 0; i < a->n; i++) {
         const struct kernels_line *l = &a->all[i];
-        *place_of(a, &(struct key){ l->kind, l->site, l->name, l->n_name }) = i + 1;
+        *place_of(a, &(struct key){ l->kind, l->site, l->name, l->n_name }) = (uint32_t)i + 1;
     }
     return true;
 }
@@ -94,7 +87,7 @@ static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_tra
     bool kernel = shape->kind == DMI_RAN_KERNEL;
     name = kernel ? name : kernels_word(shape);
     struct key key = { shape->kind, site, name, kernel ? shape->name_bytes : strlen(name) };
-    size_t *place = make_room(a) ? place_of(a, &key) : NULL;
+    uint32_t *place = make_room(a) ? place_of(a, &key) : NULL;
     if (place && *place)
         return &a->all[*place - 1];
     char *copy = place ? malloc(key.n + 1) : NULL;
@@ -104,7 +97,7 @@ static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_tra
     copy[key.n] = 0;
     a->all[a->n] =
         (struct kernels_line){ .kind = key.kind, .name = copy, .n_name = key.n, .site = site };
-    *place = ++a->n;
+    *place = (uint32_t)++a->n;
     return &a->all[a->n - 1];
 }
 
@@ -237,18 +230,18 @@ static void layers_cell(struct text *to, const json_t *row)
         text_printf(to, "%" JSON_INTEGER_FORMAT "-%" JSON_INTEGER_FORMAT, first, last);
 }
 
-#define FIGURES                                                                                    \
-    { "sum ms", "sum_ns", 11, sum_cell }, { "share", "share", 7, share_cell },                     \
-        { "count", "n", 9, NULL }, { "mean us", "mean_ns", 10, mean_cell },                        \
-        { "registers", "registers", 10, NULL },                                                    \
-    {                                                                                              \
-        "shared", "shared", 8, NULL                                                                \
-    }
-static const struct column columns[] = { FIGURES, { "name", "name", -1, NULL } };
-static const struct column with_sites[] = { FIGURES,
-                                            { "site", "site", 14, site_cell },
-                                            { "layers", "layers", 8, layers_cell },
-                                            { "name", "name", -1, NULL } };
+static const struct column columns[] = {
+    { "sum ms", "sum_ns", 11, sum_cell },
+    { "share", "share", 7, share_cell },
+    { "count", "n", 9, NULL },
+    { "mean us", "mean_ns", 10, mean_cell },
+    { "registers", "registers", 10, NULL },
+    { "shared", "shared", 8, NULL },
+    { "site", "site", 14, site_cell },
+    { "layers", "layers", 8, layers_cell },
+    { "name", "name", -1, NULL },
+};
+#define N_COLUMNS (sizeof columns / sizeof *columns)
 
 static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l)
 {
@@ -275,11 +268,14 @@ static bool names_sites(const struct kernels_sums *a)
 
 static void put_table(struct report *report, struct kernels_sums *a)
 {
+    struct column shown[N_COLUMNS]; /* until report_table_end() */
+    size_t n = 0;
     SORT(a->all, a->n, by_time);
-    if (names_sites(a))
-        report_table(report, "kernels", with_sites, sizeof with_sites / sizeof *with_sites);
-    else
-        report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
+    bool sites = names_sites(a);
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (sites || (columns[i].cell != site_cell && columns[i].cell != layers_cell))
+            shown[n++] = columns[i];
+    report_table(report, "kernels", shown, n);
     for (size_t i = 0; i < a->n; i++)
         report_row(report, row_of(a, &a->all[i]));
     report_table_end(report);
@@ -307,7 +303,7 @@ void kernels_forget(struct kernels_sums *a)
     for (size_t i = 0; i < a->n; i++)
         free(a->all[i].name);
     free(a->all);
-    free(a->places);
+    places_deinit(&a->places);
 }
 
 static int said(int r, const struct err *err)

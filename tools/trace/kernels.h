@@ -3,6 +3,7 @@
 #ifndef TOOLS_TRACE_KERNELS_H
 #define TOOLS_TRACE_KERNELS_H
 
+#include "core/places.h"
 #include "storage/ran.h"
 #include "tools/common/report.h"
 #include "tools/trace/runs.h"
@@ -25,13 +26,10 @@ struct kernels_line {
 /* Accepts being zeroed, but for @steps: those that are asked for, borrowed. */
 struct kernels_sums {
     const struct runs_steps *steps;
-    const struct reader *
-        sites; /* a line for each site of a name, by the names that it has; NULL: one for all. Borrowed */
+    const struct reader *sites; /* names them: a line for each site of a name. NULL: one for all */
     struct kernels_line *all;
     size_t n, room;
-    size_t
-        *places; /* of lines, by hash: 1 + index in @all, 0: free; of no use once @all is sorted */
-    size_t n_places;
+    struct places places; /* of lines, before @all is sorted */
     uint64_t n_records, n_unknown, sum_ns;
     struct ran_sum busy; /* of all steps asked for; no records: not said */
     bool failed;         /* no memory */
