@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_KIND  256        /* numbers of kinds that are noted */
-#define MOST_PAIRS 256        /* kinds of one context each */
+#define MOST_KINDS 256        /* that are noted */
 #define TURN_NS    100000000u /* for which a call waits, while CUPTI changes hands */
 #define QUIET_NS                                                                                   \
     250000000u /* after the last kind: in which its user asks for what it has not got yet */
@@ -24,13 +23,12 @@
  */
 static struct {
     pthread_mutex_t turn;
-    struct tracer_user user;        /* that registered last; zeroed: none did */
-    uint64_t kinds[MOST_KIND / 64]; /* that it has enabled */
-    struct pair {                   /* likewise, in one context */
-        void *context;
+    struct tracer_user user; /* that registered last; zeroed: none did */
+    struct enabled {         /* what it has enabled */
+        void *context;       /* NULL: in all */
         int kind;
-    } pairs[MOST_PAIRS];
-    size_t n_pairs;
+    } kinds[MOST_KINDS];
+    size_t n_kinds;
     bool for_subscriber;     /* a subscriber needs CUPTI lent */
     other_clock_read *clock; /* that it gave CUPTI; atomic */
     uint64_t due_ns;         /* when CUPTI is to be taken back; 0: not at all; atomic */
@@ -53,33 +51,15 @@ static void end_turn(bool began)
         pthread_mutex_unlock(&lend.turn);
 }
 
-static bool any_kind(void)
-{
-    for (size_t i = 0; i < sizeof lend.kinds / sizeof *lend.kinds; i++)
-        if (lend.kinds[i])
-            return true;
-    return lend.n_pairs;
-}
-
-static void note_pair(void *context, int kind, bool on)
-{
-    size_t i = 0;
-    while (i < lend.n_pairs && (lend.pairs[i].context != context || lend.pairs[i].kind != kind))
-        i++;
-    if (!on && i < lend.n_pairs)
-        lend.pairs[i] = lend.pairs[--lend.n_pairs];
-    else if (on && i == lend.n_pairs && i < MOST_PAIRS)
-        lend.pairs[lend.n_pairs++] = (struct pair){ context, kind };
-}
-
 static void note_kind(void *context, int kind, bool on)
 {
-    if (context)
-        note_pair(context, kind, on);
-    if (context || kind < 0 || kind >= MOST_KIND)
-        return;
-    uint64_t bit = 1ull << kind % 64, *word = &lend.kinds[kind / 64];
-    *word = on ? *word | bit : *word & ~bit;
+    size_t i = 0;
+    while (i < lend.n_kinds && (lend.kinds[i].context != context || lend.kinds[i].kind != kind))
+        i++;
+    if (!on && i < lend.n_kinds)
+        lend.kinds[i] = lend.kinds[--lend.n_kinds];
+    else if (on && i == lend.n_kinds && i < MOST_KINDS)
+        lend.kinds[lend.n_kinds++] = (struct enabled){ context, kind };
 }
 
 /* CUPTI is another user's from here on, if it is not already. Under the lock; errno stays. */
@@ -95,7 +75,7 @@ static void begin_loan(void)
 /* Is the loan over? Under the lock. */
 static void look_for_end(void)
 {
-    if (tracer_lent() && !any_kind() && !lend.for_subscriber)
+    if (tracer_lent() && !lend.n_kinds && !lend.for_subscriber)
         atomic_store_release(&lend.due_ns, clock_mono_ns() + QUIET_NS); /* to is_due() */
 }
 
@@ -165,8 +145,7 @@ int lend_finalize(int (*real)(void))
     turn = begin_turn();
     tracer_route(&(struct tracer_user){ 0 });
     lend.user = (struct tracer_user){ 0 };
-    memset(lend.kinds, 0, sizeof lend.kinds);
-    lend.n_pairs = 0;
+    lend.n_kinds = 0;
     lend.for_subscriber = false;
     atomic_store_release(&lend.clock, (other_clock_read *)NULL); /* to lend_other_clock() */
     look_for_end();
@@ -205,7 +184,7 @@ bool lend_came_first(struct err *err)
         return true;
     }
     bool turn = begin_turn();
-    bool first = lend.user.request || any_kind();
+    bool first = lend.user.request || lend.n_kinds;
     end_turn(turn);
     if (first)
         err_set(err, -EBUSY, "another profiler of this process registered with CUPTI first");
