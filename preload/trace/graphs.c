@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define IDS     (1u << 20)   /* beyond, each id is taken for one that an exec had */
 #define KEEP_NS 10000000000u /* after the end of an exec its records may come */
@@ -35,11 +34,13 @@ struct place {
     int32_t layer;
     int state; /* of the layer; released by see_layer(), acquired by graphs_place() */
     int gone;  /* its site is another one now; atomic */
+    bool kept; /* follow_update()'s: its kernel is the same */
 };
 
 struct graph {
     uint32_t id, n;
-    struct place *places; /* in the order of nodes */
+    struct place *places;   /* in the order of positions */
+    struct place **by_node; /* the same in the order of nodes */
     uint32_t n_kernels;
     struct place **of; /* of the exec's kernels, NULL: none */
     uint64_t ended_ns;
@@ -87,19 +88,26 @@ static bool make_place(const struct graph_plan *plan, const struct graph_kernel 
     return true;
 }
 
-static int by_node(const void *pa, const void *pb)
+static int by_position(const void *pa, const void *pb)
 {
     const struct place *a = pa, *b = pb;
-    ORDER(a, b, node);
+    ORDER(a, b, position);
     return 0;
 }
 
-static struct place *at_position(struct graph *g, uint32_t position)
+static int by_node(const void *pa, const void *pb)
 {
-    for (uint32_t i = 0; i < g->n; i++)
-        if (g->places[i].position == position && position != PLAN_NONE)
-            return &g->places[i];
-    return NULL;
+    const struct place *const *a = pa, *const *b = pb;
+    ORDER(*a, *b, node);
+    return 0;
+}
+
+static struct place *at_position(const struct graph *g, uint32_t position)
+{
+    size_t i;
+    SEARCH(i, g->n, g->places[i].position < position);
+    bool found = i < g->n && g->places[i].position == position && position != PLAN_NONE;
+    return found ? &g->places[i] : NULL;
 }
 
 /* The exec's kernels get their places. Return: false without memory. */
@@ -121,9 +129,23 @@ static void graph_free(struct graph *g)
 {
     if (g) {
         free(g->places);
+        free(g->by_node);
         free(g->of);
     }
     free(g);
+}
+
+/* Orders the places. Return: false without memory. */
+static bool order(struct graph *g)
+{
+    g->by_node = calloc(g->n, sizeof *g->by_node);
+    if (!g->by_node)
+        return false;
+    SORT(g->places, g->n, by_position);
+    for (uint32_t i = 0; i < g->n; i++)
+        g->by_node[i] = &g->places[i];
+    SORT(g->by_node, g->n, by_node);
+    return true;
 }
 
 /* NULL: it has no sites, or there is no memory. */
@@ -134,11 +156,9 @@ static struct graph *graph_new(uint32_t id, const struct graph_plan *plan)
         g->places = calloc(plan->n_kernels, sizeof *g->places);
     for (uint32_t i = 0; g && g->places && i < plan->n_kernels; i++)
         g->n += make_place(plan, &plan->kernels[i], &g->places[g->n]);
-    if (g && g->n) {
+    if (g && g->n && order(g) && pair(g, plan)) {
         g->id = id;
-        SORT(g->places, g->n, by_node);
-        if (pair(g, plan))
-            return g;
+        return g;
     }
     graph_free(g);
     return NULL;
@@ -157,14 +177,14 @@ static void follow_update(struct graph *g, uint32_t id, const struct graph_plan 
         lose_places(g);
         return;
     }
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct place *p = &g->places[i];
-        bool same = false;
-        for (uint32_t k = 0; k < g->n_kernels && !same; k++)
-            same = g->of[k] == p && join_name(plan->kernels[k].func->name) == p->name;
-        if (!same)
-            atomic_store_relaxed(&p->gone, 1);
-    }
+    for (uint32_t i = 0; i < g->n; i++)
+        g->places[i].kept = false;
+    for (uint32_t k = 0; k < g->n_kernels; k++)
+        if (g->of[k])
+            g->of[k]->kept |= join_name(plan->kernels[k].func->name) == g->of[k]->name;
+    for (uint32_t i = 0; i < g->n; i++)
+        if (!g->places[i].kept)
+            atomic_store_relaxed(&g->places[i].gone, 1);
 }
 
 static void find_places(CUgraphExec handle, uint32_t id, const struct exec *x)
@@ -271,9 +291,9 @@ void graphs_launches(const struct exec *x, bool counted)
 static const struct place *place_of(const struct graph *g, const struct records_event *e)
 {
     size_t i;
-    SEARCH(i, g->n, g->places[i].node < e->node);
-    const struct place *p = &g->places[i];
-    bool found = i < g->n && p->node == e->node && e->name && join_name(e->name) == p->name;
+    SEARCH(i, g->n, g->by_node[i]->node < e->node);
+    const struct place *p = i < g->n ? g->by_node[i] : NULL;
+    bool found = p && p->node == e->node && e->name && join_name(e->name) == p->name;
     n_looked++;
     n_named += found;
     return found && !atomic_load_relaxed(&p->gone) ? p : NULL;
@@ -331,6 +351,6 @@ void graphs_reset(void)
     ids = graphs = by_id = fresh;
     ended.lock = unlocked;
     ended.first = ended.last = NULL; /* the parent's stay in its memory */
-    n_looked = n_named = 0;
-    memset(had, 0, sizeof had);
+    n_looked = n_named =
+        0; /* no record comes that @had is asked for: CUPTI does not come through a fork */
 }
