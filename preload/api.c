@@ -14,7 +14,6 @@
 #include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
-#include "preload/trace/lanes.h"
 #include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 #include "storage/writer/steps.h"
@@ -205,9 +204,7 @@ EXPORT int dmi_tap(const struct dmi_tap *tap)
     if (has_no_sites())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
-    uint32_t own = eager_take_own();
-    steps_own(own);
-    lanes_own(own, (struct stream){ .handle = tap ? tap->stream : NULL });
+    steps_own_ahead(eager_take_own(), (struct stream){ .handle = tap ? tap->stream : NULL });
     session_leave(&call);
     return r;
 }

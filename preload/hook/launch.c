@@ -5,7 +5,6 @@
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
 #include "preload/recording/recorder.h"
-#include "preload/trace/lanes.h"
 #include "preload/trace/steps.h"
 
 #include <stddef.h>
@@ -49,9 +48,7 @@ static void before(const struct eager_launch *launch, const struct func *func, b
         eager_before(launch, func, &around->job);
     if (around->captured && forward_take_begun() && around->traced)
         steps_begins(DMI_STEP_FORWARD, launch->stream);
-    uint32_t own = eager_take_own();
-    steps_own(own);
-    lanes_own(own, launch->stream);
+    steps_own_ahead(eager_take_own(), launch->stream);
 }
 
 static void after(const struct eager_launch *launch, CUresult result, struct around *around)

@@ -27,7 +27,7 @@ uint64_t lanes_unknown(void);
 /* As struct join_calls has it. */
 uint64_t lanes_open(uint32_t context, uint32_t stream);
 
-/* The calling thread launched @n kernels of DMI's in the stream, ahead of a launch of its own: where it launched nothing there yet for what it launches for now, they come before that. */
+/* The calling thread launched @n kernels of DMI's in the stream, ahead of a launch of its own: they are of that launch's step. */
 void lanes_own(uint32_t n, struct stream stream);
 
 /* The calling thread has waited for all that is in the stream, or in the context (NULL: the current one). */

@@ -7,6 +7,7 @@
 #ifndef PRELOAD_TRACE_STEPS_H
 #define PRELOAD_TRACE_STEPS_H
 
+#include "preload/trace/lanes.h"
 #include "preload/trace/threads.h"
 
 #include <dmi/dmi.h>
@@ -62,6 +63,13 @@ void steps_waited(uint64_t ns);
 
 /* Kernels of DMI's own that the calling thread launched. */
 void steps_own(uint32_t n);
+
+/* Those that it launched in the stream, ahead of a launch of its own. */
+static inline void steps_own_ahead(uint32_t n, struct stream stream)
+{
+    steps_own(n);
+    lanes_own(n, stream);
+}
 
 /* After fork, in the child. */
 void steps_reset(void);
