@@ -13,8 +13,8 @@ struct line_peer {
     uid_t uid;
     pid_t pid;
     int fd; /* that came with the line; -1: none */
-    bool (*meanwhile)(
-        void); /* serves other clients for a moment, for a command that waits. Return: false: it is time to end */
+    /* serves other clients for a moment, for a command that waits. Return: false: it is time to end */
+    bool (*meanwhile)(void);
 };
 
 /* The next word of a line, after blanks; "": there is none. *@rest: what follows it. */

@@ -240,7 +240,9 @@ int cuptiActivityRegisterTimestampCallback(other_clock_read *clock)
 #define SUBSCRIBERS(call)                                                                          \
     ({                                                                                             \
         int _r = call;                                                                             \
-        _r == LIBRARY_TAKEN &&lends() && lend_for_subscriber() ? (call) : _r;                      \
+        if (_r == LIBRARY_TAKEN && lends() && lend_for_subscriber())                               \
+            _r = call;                                                                             \
+        _r;                                                                                        \
     })
 
 int cuptiSubscribe(void **subscriber, void *callback, void *user)

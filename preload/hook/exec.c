@@ -44,10 +44,10 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
 }
 
 /* CUPTI may know it by another id from here on. */
-static void trace_made(CUresult r, CUgraphExec handle)
+static void trace_made(CUgraphExec handle)
 {
     struct session_call call;
-    if (r != CUDA_SUCCESS || !session_does(SESSION_TRACE))
+    if (!session_does(SESSION_TRACE))
         return;
     if (session_enter_for(&call, SESSION_TRACE))
         graphs_made(handle, exec_find(handle));
@@ -58,7 +58,7 @@ static void trace_made(CUresult r, CUgraphExec handle)
 static void note_created(CUresult r, const CUgraphExec *handle, CUgraph graph)
 {
     if (r == CUDA_SUCCESS)
-        trace_made(r, *handle);
+        trace_made(*handle);
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_created(*handle, graph));
 }
@@ -268,7 +268,8 @@ static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
         update_done(exec_find(handle), update, r == CUDA_SUCCESS);
         session_leave(&call);
     }
-    trace_made(r, handle);
+    if (r == CUDA_SUCCESS)
+        trace_made(handle);
 }
 
 EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node,

@@ -29,7 +29,7 @@ bool graphs_had(uint32_t id);
 /* The exec is about to be launched. @counted: its occurrences were, so layers follow. Thread: launches it. */
 void graphs_launches(const struct exec *exec, bool counted);
 
-/* Of what the record is. Thread: the collector. */
+/* The site and layer of the kernel that the record is of. Thread: the collector. */
 struct ran_place graphs_place(const struct records_event *event);
 
 /* Lets go of what is known of execs that ended long ago. Thread: the collector. */

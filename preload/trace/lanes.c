@@ -86,7 +86,7 @@ static uint64_t name_of(const void *function)
     return hash;
 }
 
-/* Of the function that the lane launched last, unless it may have ended since. */
+/* The name of the function that the lane launched last, unless that may have ended since. */
 static uint64_t name_of_last(const struct lane *l)
 {
     const void *last = atomic_load_relaxed(&l->last);

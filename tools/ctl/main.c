@@ -54,10 +54,9 @@ static const char usage_text[] =
 static int no_socket(struct err *err, int r)
 {
     if (r == -ENOENT)
-        return err_set(
-            err, r,
-            "there is no control socket: was it started with dmi-run --control or --trace, "
-            "and does it run still?");
+        return err_set(err, r,
+                       "there is no control socket: was it started with dmi-run --control or "
+                       "--trace, and does it run still?");
     if (r == -ECONNREFUSED)
         return err_set(err, r, "nobody listens at the control socket: its process was killed");
     return err_set_errno(err, -r, "the control socket cannot be used");
@@ -380,8 +379,7 @@ static int each_run(const struct runs *runs, const struct question *q, bool json
     if (any)
         return status;
     complain("no run in this folder has a control socket: were they started with dmi-run --control "
-             "or --trace, "
-             "and do they run still?");
+             "or --trace, and do they run still?");
     return CTL_USAGE;
 }
 

@@ -401,7 +401,7 @@ static uint32_t context_id(CUcontext context)
     return ask ? ask(context) : 0;
 }
 
-/* Of one context at a time. */
+/* The kinds of one context are noted at a time. */
 EXPORTED CUptiResult cuptiActivityEnableContext(CUcontext context, CUpti_ActivityKind kind)
 {
     cupti.context = context_id(context);
