@@ -354,8 +354,8 @@ class Run:
                     return None
                 block[p::each] = (lambda piece, n: piece, self.inflate, self.unpack)[codec](piece, n // each)
             if encoding == 2:
-                values = np.frombuffer(block, f"<u{width}")
-                block = (values >> 1 | values << 8 * width - 1).tobytes()
+                values = np.frombuffer(block, np.uint8).reshape(-1, width)
+                block = (values >> 1 | np.roll(values, -1, axis=1) << 7).tobytes()
             out += block
         return bytes(out)
 
