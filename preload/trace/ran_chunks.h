@@ -18,7 +18,7 @@ struct ran_chunks {
     uint64_t no_memory, refused; /* records in no chunk */
 };
 
-/* A record of @step, as join_calls has it, and of what it is. */
+/* A record of @step, as join_calls has it, at @place: its site and layer. */
 void ran_chunks_record(struct ran_chunks *chunks, const struct records_event *event, uint64_t step,
                        struct ran_place place);
 

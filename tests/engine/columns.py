@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A suite that nobody here wrote, run without the library, with it, with a spec that captures, and with a trace of the tier full.
 
-Every test must have one outcome in all columns, and of the third every launch is accounted for, by three
-who do not know of each other: the driver's call log says how many there were, the run's counters what became of
-them, and the driver's own dumps what the captured ones held. Of the fourth the trace has each launch of the call log once, and
-none under a step that did not launch it.
+Every test must have one outcome in all columns. Three account for every launch of the third column, who do not know of each
+other: the driver's call log says how many there were, the run's counters what became of them, and the driver's own dumps what
+the captured ones held. The trace of the fourth column has each launch of the call log once, and none under a step that did not
+launch it.
 """
 import bisect
 import collections
@@ -150,10 +150,7 @@ class Account:
         self.runs = harness.runs_of(column.out)
         for run in self.runs:
             self.add(run, column)
-        ours = {Counters(run).pid for run in self.runs}
-        for path in column.folder.glob("calls-*"):
-            if int(path.name.split("-")[1]) not in ours and launches_of(path):
-                self.wrong.append(f"process {path.name} launched kernels and left no run")
+        self.wrong += without_run(column, {Counters(run).pid for run in self.runs})
 
     def add(self, run, column):
         counters = Counters(run)
@@ -207,15 +204,12 @@ class Traced:
         self.launches = self.unknown = 0
         self.wrong = []
         self.marks = marks_of(column)
-        runs = harness.runs_of(column.out)
-        for folder in runs:
-            self.add(folder, column)
-        ours = {format_reader.Run(folder).manifest["pid"] for folder in runs}
-        self.wrong += [f"process {path.name} launched kernels and left no run" for path in column.folder.glob("calls-*")
-                       if int(path.name.split("-")[1]) not in ours and launches_of(path)]
+        runs = [format_reader.Run(folder) for folder in harness.runs_of(column.out)]
+        for run in runs:
+            self.add(run, column)
+        self.wrong += without_run(column, {run.manifest["pid"] for run in runs})
 
-    def add(self, folder, column):
-        run = format_reader.Run(folder)
+    def add(self, run, column):
         calls = column.folder / f"calls-{run.manifest['pid']}"
         log = Log(calls) if calls.exists() else None
         if not log or not log.launches or ended_in(self.marks, calls):
@@ -225,10 +219,16 @@ class Traced:
         self.launches += len(log.launches)
         self.unknown += sum(r.step == full_trace.UNKNOWN for r in kernels)
         if want != got:
-            self.wrong.append(f"{folder.name}: of {len(log.launches)} launches {sum((want - got).values())} are not in the trace, {sum((got - want).values())} others are")
+            self.wrong.append(f"{run.folder.name}: of {len(log.launches)} launches {sum((want - got).values())} are not in the trace, {sum((got - want).values())} others are")
         under = [f"{n} of {key}" for step, _, more in full_trace.differences(log, run) if step != full_trace.UNKNOWN for key, n in more.items()]
         if under:
-            self.wrong.append(f"{folder.name}: under a step that did not launch it: {under[:3]}")
+            self.wrong.append(f"{run.folder.name}: under a step that did not launch it: {under[:3]}")
+
+
+def without_run(column, pids):
+    """Complaints: processes that launched kernels, by the driver's call log, and are none of @pids, which left runs."""
+    return [f"process {path.name} launched kernels and left no run" for path in column.folder.glob("calls-*")
+            if int(path.name.split("-")[1]) not in pids and launches_of(path)]
 
 
 def launches_of(path):

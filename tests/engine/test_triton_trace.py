@@ -36,7 +36,7 @@ def test_triton(check, tmp_path, seeds, long):
     plains = {few: computed(*few), **({(): computed()} if long else {})}
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
-    for seed in range(seeds(1, 6)):
+    for seed in range(seeds(1, 60)):
         out, log = tmp_path / f"run-{seed}", tmp_path / f"{seed}.log"
         options = () if long and seed < 2 else few
         plain = plains[options]

@@ -75,7 +75,7 @@ class Engine:
         self.shape = shape_of_part(whole, part)
         self.first_tokens = [dataclasses.replace(part, rank=i).share(whole, whole.vocabulary)[0] for i in range(part.ranks)]
         self.stop = frozenset([gguf.values["tokenizer.ggml.eos_token_id"]])
-        weights = pathlib.Path(opt.weights) / f"weights_{self.dtype.suffix}.safetensors"
+        weights = pathlib.Path(opt.kernels) / f"weights_{self.dtype.suffix}.safetensors"
         stored = Stored(weights, self.dtype.store) if part.ranks == 1 and not opt.model and weights.exists() else Made()
         self.weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS, stored)
         self.layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)

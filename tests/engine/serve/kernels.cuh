@@ -75,9 +75,9 @@ static __device__ float marked(const mark &m, int row, int column, float value)
     return (float)((digit & 1) ? number / 128 : number % 128);
 }
 
-#define AHEAD (2048 / sizeof(elem)) /* what this thread and the next ones will read */
-
 /* ---- matrix products: out[n_rows][n_out] = x[n_rows][n_in] w, of which w holds four columns after another: [n_out/4][n_in][4] */
+
+#define AHEAD (2048 / sizeof(elem)) /* what this thread and the next ones will read */
 
 template <int R>
 static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows, int n_in,

@@ -99,7 +99,7 @@ class Weights:
     """Addresses of a part's weights in device memory, in @dtype: embedding of the first stage, last norm and head of the last."""
 
     def __init__(self, device, gguf, shape, part, dtype, n_positions, stored):
-        """@stored: where they lie as the kernels want them, a Stored or Unstored."""
+        """@stored: where they lie as the kernels want them, a Stored or Made."""
         self.device, self.gguf, self.dtype, self.stored = device, gguf, dtype, stored
         first, last = part.layers(shape.layers)
         kv, (m0, m1) = part.heads(shape), part.share(shape, shape.mlp)
