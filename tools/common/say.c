@@ -5,6 +5,7 @@
 #include "core/words.h"
 #include "read/utf8.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -39,9 +40,11 @@ void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
 
 void complain(const char *fmt, ...)
 {
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s: ", program_invocation_short_name);
     va_list ap;
     va_start(ap, fmt);
-    say_formatted(stderr, DMI_TOOL ": ", fmt, ap);
+    say_formatted(stderr, prefix, fmt, ap);
     va_end(ap);
 }
 
