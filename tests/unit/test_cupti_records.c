@@ -346,6 +346,16 @@ static uint64_t still(void)
     return 7;
 }
 
+/* As on a machine that does something else after two calls of three. */
+static uint64_t interrupted(void)
+{
+    static unsigned n;
+    uint64_t ticks = quick();
+    if (n++ % 3 < 2)
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    return ticks;
+}
+
 START_TEST(times_of_another_clock_are_those_of_the_systems)
 {
     struct other_clock c = { 0 };
@@ -370,6 +380,16 @@ START_TEST(times_of_another_clock_are_those_of_the_systems)
 }
 END_TEST
 
+START_TEST(a_reading_that_was_interrupted_is_not_used)
+{
+    struct other_clock c = { 0 };
+    other_clock_look(&c, interrupted);
+    nanosleep(&(struct timespec){ .tv_nsec = 110000000 }, NULL);
+    other_clock_look(&c, interrupted);
+    ck_assert(other_clock_mono(&c, quick()) <= clock_mono_ns() + 1000000);
+}
+END_TEST
+
 int main(void)
 {
     const char *path = getenv("TEST_CUPTI");
@@ -387,6 +407,7 @@ int main(void)
     tcase_add_test(c, kinds_that_are_not_read_are_counted);
     tcase_add_test(c, a_walker_that_stops_within_is_noticed);
     tcase_add_test(c, times_of_another_clock_are_those_of_the_systems);
+    tcase_add_test(c, a_reading_that_was_interrupted_is_not_used);
     if (real_next) {
         tcase_add_test(c, nvidias_walker_finds_the_same);
         tcase_add_test(c, places_are_the_walkers);

@@ -61,6 +61,10 @@ static const struct layout {
     { "14000", 140000, 256, 128, 120 }, /* newer than those that are known */
 };
 
+struct reading {
+    uint64_t ticks, real; /* of another clock, and CLOCK_REALTIME then */
+};
+
 static struct {
     pthread_mutex_t lock; /* all below */
     const struct layout *layout;
@@ -70,8 +74,8 @@ static struct {
     char fails[64]; /* the function that fails; "": none */
     unsigned long fails_at, n_calls;
     CUptiResult failure;
-    uint64_t (*clock)(void);          /* NULL: CLOCK_REALTIME */
-    uint64_t clock_ticks, clock_real; /* when it was given */
+    uint64_t (*clock)(void); /* NULL: CLOCK_REALTIME */
+    struct reading given;    /* of it, when it was given */
     int n_subscribers;
     uint64_t kinds;               /* bit K: records of kind K are wanted */
     uint64_t kinds_of_subscriber; /* likewise, by its own calls */
@@ -296,13 +300,33 @@ static bool have_room(size_t n)
     return cupti.buffer && cupti.size >= n;
 }
 
-/* By the clock that was given, on the line from when it was to now. Lock held. */
-static uint64_t by_clock(uint64_t real)
+/* Of several readings the one that took least: between the calls of another one the machine may do something else. */
+static struct reading read_clock(void)
 {
-    uint64_t now = real_now();
-    double rate = (double)(cupti.clock() - cupti.clock_ticks) / (double)(now - cupti.clock_real);
+    struct reading best = { 0 };
+    uint64_t least = UINT64_MAX;
 
-    return cupti.clock_ticks + (uint64_t)((double)(int64_t)(real - cupti.clock_real) * rate);
+    for (int i = 0; i < 100 && least > 5000; i++) {
+        uint64_t before = real_now(), ticks = cupti.clock(), took = real_now() - before;
+
+        if (took < least) {
+            least = took;
+            best = (struct reading){ ticks, before + took / 2 };
+        }
+    }
+    return best;
+}
+
+/* By the clock that was given, on the line from when it was to now. Lock held. */
+static void by_clock(struct activity *a)
+{
+    struct reading now = read_clock(), given = cupti.given;
+    double rate = (double)(now.ticks - given.ticks) / (double)(now.real - given.real);
+    int64_t n_begin = (int64_t)((double)(int64_t)(a->begin_ns - given.real) * rate);
+
+    a->end_ns =
+        given.ticks + (uint64_t)(n_begin + (int64_t)((double)(a->end_ns - a->begin_ns) * rate));
+    a->begin_ns = given.ticks + (uint64_t)n_begin;
 }
 
 /* Lock held. */
@@ -324,10 +348,8 @@ static void observe(const struct activity *activity)
 
         if (cupti.other_graphs && a.graph)
             a.graph += 1u << 19;
-        if (cupti.clock) {
-            a.begin_ns = by_clock(activity->begin_ns);
-            a.end_ns = by_clock(activity->end_ns);
-        }
+        if (cupti.clock)
+            by_clock(&a);
         if (cupti.no_time && number % cupti.no_time == 0)
             a.begin_ns = a.end_ns = 0;
         size_t n = put(&a, record);
@@ -455,8 +477,7 @@ EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallb
 {
     pthread_mutex_lock(&cupti.lock);
     cupti.clock = clock;
-    cupti.clock_ticks = clock();
-    cupti.clock_real = real_now();
+    cupti.given = read_clock();
     pthread_mutex_unlock(&cupti.lock);
     return CUPTI_SUCCESS;
 }
