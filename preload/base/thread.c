@@ -7,7 +7,7 @@
 
 #define STACK_BYTES (512u << 10)
 
-int thread_start(pthread_t *id, void *(*fn)(void *), void *arg, const char *name)
+int thread_start(pthread_t *id, void *(*fn)(void *), void *arg)
 {
     pthread_attr_t attr;
     cpu_set_t cpus;
@@ -22,7 +22,6 @@ int thread_start(pthread_t *id, void *(*fn)(void *), void *arg, const char *name
     pthread_attr_destroy(&attr);
     if (r)
         return -r;
-    pthread_setname_np(*id, name);
     if (cpus_beside(&cpus))
         pthread_setaffinity_np(*id, sizeof cpus, &cpus); /* where it fails it stays here */
     return 0;

@@ -7,9 +7,10 @@
 
 /**
  * thread_start() - a thread that takes none of the application's signals, on CPUs where it is in nobody's way (cpus.h)
- * @name: of at most 15 bytes
+ *
+ * @fn gives itself a name. Linux names another thread by a file of /proc, which makes that thread's end take milliseconds.
  * Thread: any, after the constructor. Return: 0 or -errno.
  */
-int thread_start(pthread_t *id, void *(*fn)(void *), void *arg, const char *name);
+int thread_start(pthread_t *id, void *(*fn)(void *), void *arg);
 
 #endif

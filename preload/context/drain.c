@@ -429,6 +429,7 @@ void *drain_main(void *arg)
     struct context *c = arg;
     struct drain drain = { .context = c, .healthy_ns = clock_mono_ns() };
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    pthread_setname_np(pthread_self(), "dmi-drain");
     session_attach();
     drain.r = driver_table.cuCtxSetCurrent(context_handle(c));
     if (driver_table.cuThreadExchangeStreamCaptureMode)

@@ -87,6 +87,7 @@ void *encoder_main(void *arg)
 {
     struct context *c = arg;
     struct batch *b;
+    pthread_setname_np(pthread_self(), "dmi-encode");
     session_attach();
     priority_lower();
     while ((b = next_batch(c->staging))) {

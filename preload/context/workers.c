@@ -36,10 +36,9 @@ void workers_free(struct context *c)
 
 /* ------------------------------------------------------------------------- start */
 
-static int start_thread(struct context_thread *thread, void *(*fn)(void *), void *arg,
-                        const char *name)
+static int start_thread(struct context_thread *thread, void *(*fn)(void *), void *arg)
 {
-    int r = thread_start(&thread->id, fn, arg, name);
+    int r = thread_start(&thread->id, fn, arg);
     thread->runs = !r;
     return r;
 }
@@ -50,7 +49,7 @@ static int start_encoders(struct context *c)
     int r = 0;
     c->n_encoders = 0;
     while (!r && c->n_encoders < c->staging->n_batches - STAGING_SPARE) {
-        r = start_thread(&c->encoders[c->n_encoders], encoder_main, c, "dmi-encode");
+        r = start_thread(&c->encoders[c->n_encoders], encoder_main, c);
         c->n_encoders += !r;
     }
     return c->n_encoders ? 0 : r;
@@ -84,7 +83,7 @@ int workers_start(struct context *c)
     int r = start_encoders(c);
     if (r)
         return r;
-    r = start_thread(&c->drain, drain_main, c, "dmi-drain");
+    r = start_thread(&c->drain, drain_main, c);
     if (r) {
         staging_end(c->staging);
         join_encoders(c, UINT64_MAX / 2);

@@ -310,6 +310,7 @@ static bool serve_others(void)
 static void *server_main(void *arg)
 {
     (void)arg;
+    pthread_setname_np(pthread_self(), "dmi-control");
     priority_lower();
     session_attach();
     while (serve_once(WAKE_MS))
@@ -340,7 +341,7 @@ static int start(void)
     int r = listen_in(run_path(session.run));
     if (r)
         return r;
-    r = thread_start(&server.thread, server_main, NULL, "dmi-control");
+    r = thread_start(&server.thread, server_main, NULL);
     server.runs = !r;
     if (r)
         remove_socket();

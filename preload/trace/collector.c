@@ -265,6 +265,7 @@ static bool round_of(uint64_t now)
 static void *collector_main(void *arg)
 {
     (void)arg;
+    pthread_setname_np(pthread_self(), "dmi-trace");
     session_attach();
     priority_lower();
     collector.write_ns = clock_mono_ns();
@@ -284,7 +285,7 @@ static void *collector_main(void *arg)
 
 int collector_start(void)
 {
-    int r = thread_start(&collector.thread, collector_main, NULL, "dmi-trace");
+    int r = thread_start(&collector.thread, collector_main, NULL);
     collector.runs = !r;
     return r;
 }

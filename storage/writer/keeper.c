@@ -24,6 +24,9 @@ static bool wait_for_stop(struct keeper *k)
 static void *keeper_main(void *arg)
 {
     struct keeper *k = arg;
+    pthread_setname_np(
+        pthread_self(),
+        "dmi-keep"); /* of another thread it would be a file of /proc, which its end waits for */
     priority_lower();
     if (k->begin)
         k->begin();
@@ -59,8 +62,6 @@ int keeper_start(struct keeper *k, uint64_t every_ns, void (*begin)(void), void 
     pthread_condattr_destroy(&monotonic);
     int r = start_thread(k);
     k->runs = !r;
-    if (!r)
-        pthread_setname_np(k->id, "dmi-keep");
     return r;
 }
 

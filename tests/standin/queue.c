@@ -359,6 +359,7 @@ static void *worker(void *data)
 {
     struct ready_list *list = data;
 
+    pthread_setname_np(pthread_self(), list == &ready ? "standin-worker" : "standin-host");
     pthread_mutex_lock(&driver.lock);
     for (;;) {
         struct op *op;
@@ -395,7 +396,7 @@ static void *worker(void *data)
     return NULL;
 }
 
-static bool thread_start(struct ready_list *list, const char *name)
+static bool thread_start(struct ready_list *list)
 {
     sigset_t all, old;
     bool ok;
@@ -408,8 +409,7 @@ static bool thread_start(struct ready_list *list, const char *name)
     pthread_sigmask(SIG_SETMASK, &all, &old);
     ok = pthread_create(&workers[n_workers], NULL, worker, list) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (ok)
-        pthread_setname_np(workers[n_workers++], name);
+    n_workers += ok;
     return ok;
 }
 
@@ -426,8 +426,8 @@ CUresult queue_start(void)
         atomic_store(&delay_seed, driver.config.delay_seed);
     }
     for (int i = 0; i < driver.config.n_threads; i++)
-        ok &= thread_start(&ready, "standin-worker");
-    ok &= thread_start(&ready_host, "standin-host");
+        ok &= thread_start(&ready);
+    ok &= thread_start(&ready_host);
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
