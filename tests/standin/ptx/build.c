@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build.h"
+#include "info.h"
 #define RT_ENV_ONLY
 #include "rt.h" /* so that make and ninja know: their text is part of this object */
 #include "rt_matrix.h"
@@ -21,9 +22,10 @@
 
 extern char **environ;
 
-/* rt.h and rt_matrix.h as text, one after the other; RT_H and RT_MATRIX_H are their paths, given by meson.build */
+/* info.h, rt.h and rt_matrix.h as text, one after the other; INFO_H, RT_H and RT_MATRIX_H are their paths, given by meson.build */
 __asm__(".section .rodata\n"
         "rt_text:\n"
+        ".incbin \"" INFO_H "\"\n"
         ".incbin \"" RT_H "\"\n"
         ".incbin \"" RT_MATRIX_H "\"\n"
         "rt_text_end:\n"

@@ -276,4 +276,5 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
             emit_function(&e);
         }
     }
+    emit_info(&e);
 }

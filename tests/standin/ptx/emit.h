@@ -77,6 +77,9 @@ const char *emit_shared_offset(struct emitter *e, const struct operand *o);
 /* emit_meet_warp() - all 32 lanes of the warp wait for each other here */
 void emit_meet_warp(struct emitter *e);
 
+/* emit_info() - what the module says of itself (info.h); after all functions */
+void emit_info(struct emitter *e);
+
 /* ---- handlers, by file ---- */
 
 /* emit_memory.c */

@@ -139,19 +139,12 @@ struct function_ir {
     bool has_barrier;
 };
 
-struct fixup {
-    int global;
-    size_t at; /* offset in the variable */
-    int target;
-    int64_t addend;
-};
-
 struct module_ir {
     struct function_ir *functions, **last_function;
     unsigned n_functions, n_function_names;
     struct ptx_global *globals;
     size_t n_globals, cap_globals;
-    struct fixup *fixups;
+    struct ptx_fixup *fixups;
     size_t n_fixups, cap_fixups;
     size_t shared_bytes; /* .shared of the module and of device functions */
     size_t extern_align; /* the strictest of its .extern .shared arrays */

@@ -504,10 +504,10 @@ static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t
                 return;
             }
             int64_t addend = accept(p, "+") ? (int64_t)take_int(p) : 0;
-            struct fixup fix = { .global = global,
-                                 .at = *at,
-                                 .target = global_named(p, name)->global,
-                                 .addend = addend };
+            struct ptx_fixup fix = { .global = global,
+                                     .at = *at,
+                                     .target = global_named(p, name)->global,
+                                     .addend = addend };
             IR_PUSH(p->m, p->m->fixups, p->m->n_fixups, p->m->cap_fixups, fix);
         }
         *at += unit;

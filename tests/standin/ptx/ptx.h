@@ -9,6 +9,8 @@
 #ifndef STANDIN_PTX_PTX_H
 #define STANDIN_PTX_PTX_H
 
+#include "info.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,30 +36,6 @@ enum ptx_status {
 
 struct ptx_module;
 struct ptx_kernel;
-
-/* What a kernel says of itself; valid while its module lives. */
-struct ptx_param_info {
-    size_t offset, size, align; /* bytes, in the packed buffer */
-};
-struct ptx_kernel_info {
-    const char *name;
-    unsigned n_params;
-    const struct ptx_param_info *params;
-    size_t params_bytes;
-    unsigned static_shared; /* bytes a block */
-    unsigned local_bytes;   /* a thread */
-    unsigned max_threads;   /* a block: .maxntid or .reqntid; 0: not said */
-    unsigned registers;     /* 32-bit ones, roughly: there is no allocator here */
-};
-
-/* A module-scope variable (.global or .const). */
-struct ptx_global {
-    const char *name;
-    size_t size, align;
-    bool constant;
-    bool external;
-    const unsigned char *init; /* @size bytes, NULL: zero */
-};
 
 struct ptx_options {
     bool pausable; /* call ptx_pause between any two global stores or atomics */

@@ -15,17 +15,14 @@
 #include <string.h>
 
 struct ptx_kernel {
-    struct ptx_kernel_info info;
-    struct ptx_module *module;
-    void (*run)(const struct rt_env *env);
-    uint64_t frame_bytes;
+    const struct ptx_code *code;
+    const struct ptx_module *module;
 };
 
 struct ptx_module {
-    struct module_ir ir; /* owns names, parameters and initial bytes */
-    void *object;
+    void *object; /* owns all that @info holds */
+    const struct ptx_module_info *info;
     struct ptx_kernel *kernels;
-    size_t n_kernels;
     uint64_t *addresses; /* of variables */
 };
 
@@ -65,56 +62,36 @@ int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pa
     return r ? r : emit_module(ir, pausable, out);
 }
 
-static int bind_kernels(struct ptx_module *m)
+/* Its machine code. To translate it takes longer than to read it: once is enough. Return: NULL with a message in @log and @r set. */
+static void *translate(const struct build_from *from, char *log, size_t n_log, int *r)
 {
-    size_t n = 0;
-    for (struct function_ir *f = m->ir.functions; f; f = f->next)
-        n += f->is_kernel;
-    m->kernels = calloc(n + 1, sizeof *m->kernels);
-    m->addresses = calloc(m->ir.n_globals + 1, sizeof *m->addresses);
-    if (!m->kernels || !m->addresses)
-        return PTX_E_MEMORY;
-    for (struct function_ir *f = m->ir.functions; f; f = f->next) {
-        if (!f->is_kernel)
-            continue;
-        char name[200];
-        struct ptx_kernel *k = &m->kernels[m->n_kernels++];
-        snprintf(name, sizeof name, "k_%s", f->c_name);
-        k->run = (void (*)(const struct rt_env *))dlsym(m->object, name);
-        snprintf(name, sizeof name, "frame_bytes_%s", f->c_name);
-        const uint64_t *frame = dlsym(m->object, name);
-        if (!k->run || !frame)
-            return PTX_E_COMPILE;
-        k->frame_bytes = *frame;
-        k->module = m;
-        k->info = (struct ptx_kernel_info){
-            .name = f->name,
-            .n_params = f->n_params,
-            .params = f->param_info,
-            .params_bytes = f->params_bytes,
-            .static_shared = (unsigned)f->static_shared,
-            .local_bytes = (unsigned)f->total_local,
-            .max_threads = f->max_threads,
-            .registers = f->n_regs > 255 ? 255 : f->n_regs,
-        };
-    }
-    return PTX_OK;
+    struct module_ir ir = { .functions = NULL };
+    struct text c = { .data = NULL };
+    void *object = NULL;
+    *r = ptx_translate(&ir, from->ptx, from->n, from->pausable, &c);
+    if (*r)
+        snprintf(log, n_log, "%s", ir.message);
+    else
+        object = build_shared(c.data ? c.data : "", c.n, from, log, n_log);
+    free(c.data);
+    ir_free(&ir);
+    if (!*r && !object)
+        *r = PTX_E_COMPILE;
+    return object;
 }
 
-/* Its machine code. To translate it takes longer than to read it: once is enough. */
-static int load_object(struct ptx_module *m, const struct build_from *from, char *log, size_t n_log)
+static int bind_kernels(struct ptx_module *m)
 {
-    struct text c = { .data = NULL };
-    m->object = build_known(from);
-    if (m->object)
-        return PTX_OK;
-    int r = emit_module(&m->ir, from->pausable, &c);
-    if (r)
-        snprintf(log, n_log, "%s", m->ir.message);
-    else
-        m->object = build_shared(c.data ? c.data : "", c.n, from, log, n_log);
-    free(c.data);
-    return r || m->object ? r : PTX_E_COMPILE;
+    m->info = dlsym(m->object, "ptx_module_info");
+    if (!m->info)
+        return PTX_E_COMPILE;
+    m->kernels = calloc(m->info->n_kernels + 1, sizeof *m->kernels);
+    m->addresses = calloc(m->info->n_globals + 1, sizeof *m->addresses);
+    if (!m->kernels || !m->addresses)
+        return PTX_E_MEMORY;
+    for (size_t i = 0; i < m->info->n_kernels; i++)
+        m->kernels[i] = (struct ptx_kernel){ &m->info->kernels[i], m };
+    return PTX_OK;
 }
 
 int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options,
@@ -130,11 +107,10 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     const struct build_from from = { text, n_text, options && options->pausable };
     if (!m)
         return PTX_E_MEMORY;
-    int r = read_module(&m->ir, text, n_text);
-    if (!r)
-        r = load_object(m, &from, log, n_log);
-    else
-        snprintf(log, n_log, "%s", m->ir.message);
+    int r = PTX_OK;
+    m->object = build_known(&from);
+    if (!m->object)
+        m->object = translate(&from, log, n_log, &r);
     if (!r)
         r = bind_kernels(m);
     if (r) {
@@ -151,7 +127,6 @@ void ptx_module_free(struct ptx_module *m)
         return;
     if (m->object)
         dlclose(m->object);
-    ir_free(&m->ir);
     free(m->kernels);
     free(m->addresses);
     free(m);
@@ -159,7 +134,7 @@ void ptx_module_free(struct ptx_module *m)
 
 size_t ptx_module_n_kernels(const struct ptx_module *m)
 {
-    return m->n_kernels;
+    return m->info->n_kernels;
 }
 
 const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *m, size_t i)
@@ -169,17 +144,17 @@ const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *m, size_t i)
 
 const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *kernel)
 {
-    return &kernel->info;
+    return &kernel->code->info;
 }
 
 size_t ptx_module_n_globals(const struct ptx_module *m)
 {
-    return m->ir.n_globals;
+    return m->info->n_globals;
 }
 
 const struct ptx_global *ptx_module_global(const struct ptx_module *m, size_t i)
 {
-    return &m->ir.globals[i];
+    return &m->info->globals[i];
 }
 
 void ptx_module_bind(struct ptx_module *m, size_t i, uint64_t address)
@@ -191,8 +166,8 @@ void ptx_module_init_addresses(const struct ptx_module *m,
                                void (*write)(void *ctx, uint64_t address, uint64_t value),
                                void *ctx)
 {
-    for (size_t i = 0; i < m->ir.n_fixups; i++) {
-        const struct fixup *f = &m->ir.fixups[i];
+    for (size_t i = 0; i < m->info->n_fixups; i++) {
+        const struct ptx_fixup *f = &m->info->fixups[i];
         write(ctx, m->addresses[f->global] + f->at, m->addresses[f->target] + (uint64_t)f->addend);
     }
 }
@@ -289,7 +264,7 @@ static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, 
             memset(env->frames, 0, n_frames);
         if (env->n_shared) /* what shared memory holds at first is undefined: NaN shows who reads it */
             memset(env->shared, 0xff, env->n_shared);
-        k->run(env);
+        k->code->run(env);
     }
 }
 
@@ -304,8 +279,8 @@ static size_t align_up(size_t n, size_t align)
 /* The dynamic part begins after the static one, as strictly aligned as any array that may lie there. */
 static size_t dynamic_at(const struct ptx_kernel *k)
 {
-    size_t align = k->module->ir.extern_align;
-    return align_up(k->info.static_shared, align > 16 ? align : 16);
+    size_t align = k->module->info->extern_align;
+    return align_up(k->code->info.static_shared, align > 16 ? align : 16);
 }
 
 /* Runs the blocks in the numeric mode that translated code expects: the application may have set another. */
@@ -322,7 +297,7 @@ static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid,
         running.leave = &leave;
         run_blocks(k, grid, env, n_frames);
     } else if (fault) {
-        *fault = (struct ptx_fault){ .address = running.address, .kernel = k->info.name };
+        *fault = (struct ptx_fault){ .address = running.address, .kernel = k->code->info.name };
     }
     running.leave = outer;
     fesetenv(&host);
@@ -333,17 +308,18 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
 {
     size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
     size_t statics = dynamic_at(k);
-    size_t used = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared;
+    size_t used =
+        grid->dynamic_shared ? statics + grid->dynamic_shared : k->code->info.static_shared;
     size_t n_shared = align_up(used, SHARED_UNIT);
-    size_t n_frames = align_up(n_threads * k->frame_bytes, 64),
-           n_params = align_up(k->info.params_bytes, 64);
+    size_t n_frames = align_up(n_threads * *k->code->frame_bytes, 64),
+           n_params = align_up(k->code->info.params_bytes, 64);
     u8 *bytes =
-        workspace_get(n_shared + n_frames + n_params + n_threads * k->info.local_bytes + 64);
+        workspace_get(n_shared + n_frames + n_params + n_threads * k->code->info.local_bytes + 64);
     if (!bytes)
         return PTX_E_MEMORY;
     u8 *frames = bytes + n_shared, *param = frames + n_frames, *local = param + n_params;
-    if (k->info.params_bytes)
-        memcpy(param, params, k->info.params_bytes);
+    if (k->code->info.params_bytes)
+        memcpy(param, params, k->code->info.params_bytes);
     struct rt_env env = {
         .device_base = memory.device_base,
         .device_size = memory.device_size,
@@ -361,7 +337,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .look = grid->together ? on_look : NULL,
         .globals = k->module->addresses,
         .params = param,
-        .n_params = k->info.params_bytes,
+        .n_params = k->code->info.params_bytes,
         .shared = bytes,
         .n_shared = n_shared,
         .static_shared = statics,
