@@ -20,7 +20,7 @@ from standin_log import Log
 
 CLIENT = BUILD / "tests" / "preload" / "failing_calls"
 pytestmark = [pytest.mark.built(CLIENT, harness.DMI_DUMP), pytest.mark.since(12000, "libraries and graph execs as the program makes them")]
-TEXT = spec(site("block", layer="occ"), site("before", when="before"), site("place", dtype="f32", write="{}"), head="ring: {bytes: 1M, slots: 512}\nedits: {bytes: 64K}\n")
+TEXT = spec(site("block", layer="occ"), site("before", when="before"), site("place", dims="[{row: true, count: 'arg[1].u32 / 16'}, {count: 16}]", dtype="f32", write="{}"), head="ring: {bytes: 1M, slots: 512}\nedits: {bytes: 64K}\n")
 EDITS = b"editspec: 1\nedits: [{name: same, site: place, do: [{scale: 1}]}]\n"
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # Of each of the program's calls, of each of the library's, and of those that both make: how many occurrences in the quick form.
@@ -116,7 +116,7 @@ def test_the_librarys_calls(bench, long):
                 difference(captured, clean) + unaccounted(captured, False))
     bench.check(captured.result.run().counters.captured[0].records > 10, "the program is captured", captured.result.run().counters.captured)
     said = re.search(r'edit "same" at place: (\d+) rows written of (\d+) due', captured.result.stderr)
-    bench.check(said and int(said[1]) > 100, "and rows are written", captured.result.stderr[-800:])
+    bench.check(said and int(said[1]) > 50, "and rows are written", captured.result.stderr[-800:])
     for name, count in sorted(captured.others.items()):
         numbers = range(1, count + 1)
         for n, code in itertools.product(numbers if long else spread(numbers, QUICK_OTHERS), codes(long)):
