@@ -13,10 +13,10 @@ What was once found wrong, and the test that holds it right (storage: tests/unit
 | 5 | a FIFO, a link or a device in the folder, or given as a file | storage_reader: only_regular_files_are_opened; here: test_no_fifo_is_waited_for |
 | 6 | a sparse segment of a terabyte | storage_reader: a_terabyte_of_holes_is_passed_over |
 | 7 | 2^32-1 rows of no width | here: test_rows_without_width |
-| 8 | more tensors than memory | use: test_bounds; here: test_many_tensors_of_a_small_file |
+| 8 | more tensors than memory | here: test_bounds; here: test_many_tensors_of_a_small_file |
 | 9 | overlapping spans | storage_golden: invalid_segments_are_damage; here: test_overlapping_spans |
 | 10 | much metadata in a sparse file | here: test_much_metadata |
-| 11 | 60,000 requests, as many sites as there may be, 100,000 names | use: test_bounds; test_dump_requests.py: test_a_crowd; here: test_many_sites |
+| 11 | 60,000 requests, as many sites as there may be, 100,000 names | here: test_bounds; test_dump_requests.py: test_a_crowd; here: test_many_sites |
 | 12 | escapes and line ends in what a run says of itself | use: test_odd_names; here: test_hostile_texts |
 | 13 | a missing step, one after its record, one twice | storage_reader: steps_that_cannot_be_are_damage |
 | 14 | step flags (ignored), rows 0, spans beyond the batch | storage_golden: invalid_segments_are_damage; here: test_steps_that_claim_too_much |
@@ -28,7 +28,7 @@ What was once found wrong, and the test that holds it right (storage: tests/unit
 | 20 | layers that are not 0, 1, 2... in JSON | here: test_layers_in_json |
 | 21 | a stray segment of a high number | storage_reader: a_stray_segment_of_a_high_number_is_one_line |
 | 22 | positions up to 2^63 | storage_golden: invalid_segments_are_damage; here: test_the_last_positions |
-| 23 | a reference of very many keys | use: test_bounds |
+| 23 | a reference of very many keys | here: test_bounds |
 | | an export comes back through verify --against | use: test_export_comes_back_through_verify |
 | | an export into the run; old files beside new ones | use: test_where_export_writes; test_dump_force.py |
 | | --site and --layer of list; what is not there is 1; show takes printed names | use: test_what_is_not_there |
@@ -51,7 +51,9 @@ import subprocess
 
 import pytest
 
-from harness import BUILD, DMI_DUMP, ROOT
+from harness import BUILD, DMI_DUMP, ROOT, cpu_seconds
+from test_dmi_dump import write_safetensors
+from test_dump_use import UseCase, read_header
 
 kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 MAKE_RUN = BUILD / "tests" / "unit" / "make_run"
@@ -360,3 +362,24 @@ def test_flips_and_cuts(tmp_path, check, seeds):
         check(out.exists() and not list(tmp_path.glob("*partial*")), f"what is undamaged is exported: {name}")
         path.write_bytes(before)
     check(dump("verify", run).returncode == 0, "and nothing of the run has changed")
+
+
+def test_bounds(tmp_path, check):
+    case = UseCase(tmp_path, check)
+    run = case.odd_run("many")
+    begin = cpu_seconds()
+    done = case.dump("export", run)
+    case.check("more tensors than can be used: refused, and what to do is said", done.returncode == 2 and
+               "choose some with --site" in done.stderr, done)
+    facts, status = case.json("list", "--tensors", "--site", "s7", "--request", "64999", run)
+    case.check("and a selection of them works", status == 0 and [t["key"] for t in facts["tensors"]] == ["64999/s7"], facts)
+    facts, status = case.json("list", "--requests", run)
+    case.check("requests in time proportional to their number", status == 0 and len(facts["requests"]) == 65000)
+    write_safetensors(case.folder / "big.safetensors", {f"n{i}/site{i}": [[1.0]] for i in range(100000)})
+    done = case.dump("verify", "--against", case.folder / "big.safetensors", case.one_run("small"))
+    case.check("a reference of many names likewise", done.returncode == 1 and cpu_seconds() - begin < 60, cpu_seconds() - begin)
+    flat, path = case.odd_run("flat"), case.folder / "flat.safetensors"
+    case.check("rows without elements", case.dump("export", flat, "--force", "-o", path).returncode == 0 and
+               read_header(path)[0]["r/s0"]["shape"] == [5, 0] and
+               case.dump("verify", flat, "--against", path).returncode == 0 and
+               case.dump("show", "s0", flat).returncode == 0)
