@@ -6,6 +6,8 @@
 #ifndef CUPTI_OTHER_CLOCK_H
 #define CUPTI_OTHER_CLOCK_H
 
+#include "core/clock.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,10 +16,8 @@ typedef uint64_t other_clock_read(void);
 /* Accepts being zeroed: there is none. */
 struct other_clock {
     other_clock_read *read;
-    struct other_clock_pair {
-        uint64_t ticks, mono_ns;
-    } first, last;                /* of the line */
-    struct other_clock_pair next; /* the first one of the line after it */
+    struct clock_pair first, last; /* of the line */
+    struct clock_pair next;        /* the first one of the line after it */
 };
 
 /* Reads both clocks. @read: whose; another one than before begins a new line. NULL: none. */

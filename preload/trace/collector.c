@@ -91,9 +91,8 @@ static void look_at_clocks(uint64_t now)
     if (c->clock_ns && now - c->clock_ns < CLOCK_NS)
         return;
     c->clock_ns = now;
-    /* the real clock between two readings of the other: of their middle */
-    uint64_t before = clock_mono_ns(), real = clock_real_ns(), after = clock_mono_ns();
-    int64_t by = trace_clock_pair(&c->clock, before + (after - before) / 2, real);
+    struct clock_pair real = clock_pair(clock_real_ns);
+    int64_t by = trace_clock_pair(&c->clock, real.mono_ns, real.other);
     if (by)
         mark(DMI_MARK_CLOCK_SET, by, "");
 }
