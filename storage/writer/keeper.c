@@ -24,9 +24,8 @@ static bool wait_for_stop(struct keeper *k)
 static void *keeper_main(void *arg)
 {
     struct keeper *k = arg;
-    pthread_setname_np(
-        pthread_self(),
-        "dmi-keep"); /* of another thread it would be a file of /proc, which its end waits for */
+    /* by itself: another thread's name goes to a file in /proc, which delays the end of that thread */
+    pthread_setname_np(pthread_self(), "dmi-keep");
     priority_lower();
     if (k->begin)
         k->begin();
