@@ -31,8 +31,8 @@ enum dmi_step_times_flags {
     DMI_STEP_CONTEXT_GONE = 1 << 11, /* the CUDA context ended before the device was done */
     DMI_STEP_REFUSED = 1 << 12,      /* the driver refused an event */
     DMI_STEP_UNFINISHED = 1 << 13,   /* the device was not done when the process ended */
-    DMI_STEP_ELSEWHERE =
-        1 << 14, /* it ended in another context, or in a stream that only its thread can name */
+    /* it ended in another context, in a stream that only its thread can name, or while another thread was about to make its first launch */
+    DMI_STEP_ELSEWHERE = 1 << 14,
 };
 
 /* 6.4. An entry of a STEP_TIMES chunk. */

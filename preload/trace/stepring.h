@@ -30,6 +30,7 @@ struct trace_step {
     uint64_t gate;      /* trace_gate while it ran */
     uint64_t deal;      /* by which launches are dealt to it (join.h) */
     bool begun;         /* some launch is its first */
+    bool timed;         /* the event before that launch is recorded, or was refused */
     uint32_t recording; /* threads that record an event of it */
     bool over;          /* it ended meanwhile: the last of these threads puts it */
     uint64_t end_ns;    /* of CLOCK_MONOTONIC */

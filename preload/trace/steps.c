@@ -167,6 +167,7 @@ static void put(struct trace_step *step)
 static void recorded(struct trace_step *step)
 {
     pthread_mutex_lock(&steps.lock);
+    step->timed = true;
     bool last = !--step->recording && step->over;
     pthread_mutex_unlock(&steps.lock);
     if (last)
@@ -181,8 +182,9 @@ static void take(struct ending *e, uint64_t now_ns, uint32_t flags)
     struct trace_step *step = e->step;
     step->end_ns = now_ns;
     step->end_flags |= flags | (step->n_ends > 1 ? DMI_STEP_SEVERAL : 0);
-    if (!step->at.launches && !step->at.graph_launches)
-        step->end_flags |= DMI_STEP_NO_LAUNCH;
+    step->end_flags |= step->at.launches || step->at.graph_launches ? 0 : DMI_STEP_NO_LAUNCH;
+    if (step->begun && !step->timed) /* an event now would be before the first one */
+        step->end_flags |= DMI_STEP_ELSEWHERE;
     if (step->end_flags >= DMI_STEP_NO_LAUNCH)
         e->n = 0;
     step->over = true;
@@ -453,8 +455,7 @@ uint64_t steps_said(void)
 
 uint64_t steps_deal(void)
 {
-    bool engine = atomic_load_relaxed(&steps.source) == DMI_STEP_ENGINE;
-    return engine ? atomic_load_relaxed(&steps.deal) : 0;
+    return steps_source() == DMI_STEP_ENGINE ? atomic_load_relaxed(&steps.deal) : 0;
 }
 
 uint32_t steps_source(void)
@@ -535,7 +536,7 @@ void steps_look(void)
     int saved = errno;
     pthread_mutex_lock(&steps.lock);
     e.step = step_of(t);
-    if (e.step && e.step->begun && !atomic_load_relaxed(&t->last_gone))
+    if (e.step && e.step->timed && !atomic_load_relaxed(&t->last_gone))
         add_end(&e, t, false);
     if (e.n)
         e.step->recording++;
@@ -587,8 +588,7 @@ void steps_stop(void)
 
 void steps_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    steps.lock = unlocked;
+    steps.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (uint32_t i = 0; i < TRACE_THREADS; i++)
         steps.threads[i] = (struct trace_thread){ 0 };
     steps.engine = NULL;

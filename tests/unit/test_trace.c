@@ -123,8 +123,14 @@ static CUresult event_create(CUevent *e, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+static void (*while_recorded)(void); /* called once */
+
 static CUresult event_record(CUevent e, CUstream s)
 {
+    void (*meanwhile)(void) = while_recorded;
+    while_recorded = NULL;
+    if (meanwhile)
+        meanwhile();
     if (device.capturing[number_of(s)])
         device.n_captured++;
     if (fails())
@@ -571,6 +577,47 @@ START_TEST(threads_launch_while_steps_begin_and_end)
 }
 END_TEST
 
+static pthread_barrier_t launched, ended;
+
+static void *launch_once(void *arg)
+{
+    launch(2, CUDA_SUCCESS);
+    pthread_barrier_wait(&launched);
+    pthread_barrier_wait(&ended);
+    return arg;
+}
+
+static void step_ends_after_a_launch_of_another_thread(void)
+{
+    pthread_t thread;
+    pthread_barrier_init(&launched, NULL, 2);
+    pthread_barrier_init(&ended, NULL, 2);
+    pthread_create(&thread, NULL, launch_once, NULL);
+    pthread_barrier_wait(&launched);
+    steps_engine_ends();
+    pthread_barrier_wait(&ended);
+    pthread_join(thread, NULL);
+}
+
+/* The thread of its first launch is still in the driver, for the event before it. */
+START_TEST(a_step_that_ends_before_its_first_event_is_recorded_has_no_time)
+{
+    step_begins(0);
+    while_recorded = step_ends_after_a_launch_of_another_thread;
+    launch(1, CUDA_SUCCESS);
+    struct dmi_step_times at = collect();
+    ck_assert_uint_eq(at.launches, 1);
+    ck_assert_uint_eq(at.flags, DMI_STEP_ELSEWHERE);
+    step_begins(1);
+    launch(1, CUDA_SUCCESS);
+    steps_engine_ends();
+    at = collect();
+    ck_assert(at.flags & DMI_STEP_HAS_DEVICE);
+    ck_assert(!(at.flags & DMI_STEP_HAS_GAP));
+    ck_assert_uint_eq(at.device_ns, 10000);
+}
+END_TEST
+
 START_TEST(a_step_names_the_thread_that_said_it_also_in_a_child)
 {
     step_begins(0);
@@ -916,6 +963,7 @@ int main(void)
     tcase_add_test(tc, what_the_user_names_begins_steps_until_the_engine_says_some);
     tcase_add_test(tc, a_graph_or_a_range_begins_a_step);
     tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
+    tcase_add_test(tc, a_step_that_ends_before_its_first_event_is_recorded_has_no_time);
     tcase_add_test(tc, a_step_names_the_thread_that_said_it_also_in_a_child);
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
     tcase_add_test(tc, launches_are_counted_by_stream_and_step);
