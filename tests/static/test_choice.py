@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests ./bootstrap test chooses: by name, by the files that changed, for the short run and the long one."""
+"""Which tests ./bootstrap test chooses: by name, by the files that changed, for the short run and the long one; and how often it runs them."""
+import argparse
+import json
 import pathlib
 import sys
 
@@ -83,3 +85,14 @@ def test_what_meson_is_given_means_the_same():
     text = chooser.quoted(["it's", "a\\b", True, 7])
     assert text == r"['it\'s', 'a\\b', true, 7]"
     assert pathlib.Path(chooser.ROOT) == ROOT
+
+
+def test_each_repeat_is_run_though_one_fails(tmp_path, monkeypatch, capfd):
+    for name, path in {"QUEUE": "queue", "LOG": "queue/build/meson-logs/all.json", "CPU": "queue/cpu.jsonl"}.items():
+        monkeypatch.setattr(chooser, name, tmp_path / path)
+    fails_once = {"cmd": ["sh", "-c", "test -e once || { touch once; exit 1; }"], "env": {}, "protocol": "exitcode", "is_parallel": True, "timeout": 60,
+                  "priority": 0, "workdir": str(tmp_path)}
+    chooser.write_queue([chooser.Test("plain", row("a", "unit") | fails_once)])
+    chooser.run(argparse.Namespace(repeat=3, load=0))
+    capfd.readouterr()
+    assert [json.loads(line)["result"] for line in chooser.LOG.read_text().splitlines()] == ["FAIL", "OK", "OK"]

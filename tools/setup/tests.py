@@ -206,10 +206,14 @@ def run(opt):
     command = ["meson", "test", "-C", QUEUE / "build", "--no-rebuild", "--logbase", "all", "--print-errorlogs",
                # one more than there are cores: some tests wait, for a slow disk of theirs, say
                "--num-processes", str((os.cpu_count() or 1) + 1)]
-    if opt.repeat > 1:
-        command += ["--repeat", str(opt.repeat)]
+    told = ""
     with busy(opt.load):
-        subprocess.run(command, check=False)
+        for _ in range(opt.repeat):  # meson's own --repeat ends with the first failure
+            LOG.unlink(missing_ok=True)
+            subprocess.run(command, check=False)
+            told += LOG.read_text(encoding="utf-8", errors="replace") if LOG.exists() else ""
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    LOG.write_text(told, encoding="utf-8")
 
 
 def try_mutants(paths):
