@@ -384,8 +384,10 @@ static bool is_proved(struct join *j, const struct stream *s, size_t m, uint64_t
 {
     struct unit u = { 0 };
     size_t end;
-    while (next_unit(s, u.end, &u) && s->items[u.begin].event.begin_ns < s->groups[0].run.begin_ns)
-        ;
+    do
+        if (!next_unit(s, u.end, &u))
+            return false;
+    while (s->items[u.begin].event.begin_ns < s->groups[0].run.begin_ns);
     *from = end = u.begin;
     for (size_t i = 0; i < m; i++)
         if (!fits(j, s, end, &s->groups[i], &end))

@@ -440,6 +440,27 @@ START_TEST(a_run_whose_ids_are_not_known_is_not_compared)
 }
 END_TEST
 
+/* Of two launches and one after a wait the first one's record alone comes. */
+START_TEST(what_ran_before_a_wait_is_of_no_step_after_it)
+{
+    const struct plan two = { 0, 2, false, 0, 5 }, one = { 0, 1, false, 0, 5 };
+    struct join_run run = launch(&two, 1, 1, DMI_RAN_FIRST);
+    join_add_run(join, &run);
+    join_step(join, 1, 0);
+    now = busy[1] + 100;
+    run = launch(&one, 1, 2, DMI_RAN_FIRST + 1);
+    ck_assert(run.idle);
+    join_add_run(join, &run);
+    join_step(join, 2, 1);
+    join_add(join, &made[0].event);
+    join_doubt(join);
+    wait_long();
+    round_of(true);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(n_unknown, 1);
+}
+END_TEST
+
 /* Ids of several graphs count in their order; one that is not known makes all of them so. */
 START_TEST(ids_of_graphs_together)
 {
@@ -533,6 +554,7 @@ int main(int argc, char **argv)
     tcase_add_test(c, ids_that_no_graph_has_are_not_compared);
     tcase_add_test(c, ids_that_never_fit_are_not_compared);
     tcase_add_test(c, a_run_whose_ids_are_not_known_is_not_compared);
+    tcase_add_test(c, what_ran_before_a_wait_is_of_no_step_after_it);
     tcase_add_test(c, ids_of_graphs_together);
     tcase_add_loop_test(c, whatever_is_said_is_right, 0, seeds);
     suite_add_tcase(suite, c);
