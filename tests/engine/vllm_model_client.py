@@ -13,6 +13,7 @@ sys.setdlopenflags(os.RTLD_LAZY)  # torch_env.py says why
 
 import torch  # noqa: E402
 
+torch.cpu._is_amx_tile_supported = lambda: False  # of vLLM's kernels for processors that have them, none is here
 _OPS = torch.library.Library("_C", "FRAGMENT")
 for _name in ("silu_and_mul", "gelu_tanh_and_mul", "gelu_and_mul", "swigluoai_and_mul"):  # vLLM before 0.28 looks them up, and calls PyTorch's instead
     _OPS.define(f"{_name}(Tensor! out, Tensor input) -> ()")

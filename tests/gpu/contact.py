@@ -182,7 +182,7 @@ class Contact:
                 ("link normal", [*under, source / "drain.yaml", "--", bench / "bench_link", "normal", "1", "4"]),
                 ("link noise", [*under, source / "drain.yaml", "--", bench / "bench_link", "noise", "1", "4"]),
                 ("drain", [bench / "bench_drain", self.folder / "drain-out", "0.1"])):
-            seconds = self.left(45)
+            seconds = self.left(120)
             if not seconds:
                 self.table.skip("benchmarks", name, "the time for all is over")
                 continue
