@@ -92,7 +92,7 @@ def test_each_repeat_is_run_though_one_fails(tmp_path, monkeypatch, capfd):
         monkeypatch.setattr(chooser, name, tmp_path / path)
     fails_once = {"cmd": ["sh", "-c", "test -e once || { touch once; exit 1; }"], "env": {}, "protocol": "exitcode", "is_parallel": True, "timeout": 60,
                   "priority": 0, "workdir": str(tmp_path)}
-    chooser.write_queue([chooser.Test("plain", row("a", "unit") | fails_once)])
+    chooser.write_queue([chooser.Test("plain", row("a", "unit") | fails_once)], False)
     chooser.run(argparse.Namespace(repeat=3, load=0))
     capfd.readouterr()
     assert [json.loads(line)["result"] for line in chooser.LOG.read_text().splitlines()] == ["FAIL", "OK", "OK"]

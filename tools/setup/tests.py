@@ -63,8 +63,8 @@ class Test:
         """Is @path, relative to the root, among the words of its command?"""
         return any(word.endswith("/" + path) for word in self.row["cmd"])
 
-    def lines(self):
-        """The test in the language of meson.build."""
+    def lines(self, whole):
+        """The test in the language of meson.build. In a @whole run benchmarks run beside other tests: what they say there is that they run."""
         row, env = self.row, dict(self.row["env"])
         command = [str(ROOT / "tools/setup/meter.py"), str(CPU), self.label]
         if self.build != "plain" and can_setarch():
@@ -74,7 +74,7 @@ class Test:
         more = [f"env.set({quoted(key)}, {quoted(value)})" for key, value in env.items()]
         if library_path:
             more.append(f"env.prepend('LD_LIBRARY_PATH', {quoted(library_path)})")
-        keywords = {"args": command[1:], "protocol": row["protocol"], "is_parallel": row["is_parallel"], "timeout": row["timeout"],
+        keywords = {"args": command[1:], "protocol": row["protocol"], "is_parallel": row["is_parallel"] or (whole and self.is_in("bench")), "timeout": row["timeout"],
                     "priority": row["priority"], "workdir": row["workdir"] or str(FOLDERS[self.build])}
         text = ", ".join(f"{key}: {quoted(value)}" for key, value in keywords.items())
         return ["env = environment()", *more, f"test({quoted(self.label)}, find_program({quoted(command[0])}), env: env, {text})"]
@@ -179,11 +179,11 @@ def build(tests, log_folder):
     return failed
 
 
-def write_queue(tests):
+def write_queue(tests, whole):
     QUEUE.mkdir(parents=True, exist_ok=True)
     lines = ["project('queue', meson_version: '>=1.0')"]
     for test in tests:
-        lines += test.lines()
+        lines += test.lines(whole)
     (QUEUE / "meson.build").write_text("\n".join(lines) + "\n", encoding="utf-8")
     shutil.rmtree(QUEUE / "build", ignore_errors=True)
     subprocess.run(["meson", "setup", QUEUE / "build", QUEUE], stdout=subprocess.DEVNULL, check=True)
@@ -257,7 +257,7 @@ def main():
         chosen = [t for t in tests if t.belongs(opt.long)]
     first = not CPU.exists()  # of any run of tests: ./bootstrap demo compiles but few of the kernels
     broken = build(chosen, ROOT / "build" / "log")
-    write_queue([t for t in chosen if t.build not in broken])
+    write_queue([t for t in chosen if t.build not in broken], whole)
     run(opt)
     survived = bool(paths) and try_mutants(paths)
     say(f"== Summary after {int(time.monotonic() - started) // 60} min {int(time.monotonic() - started) % 60} s")
