@@ -64,7 +64,7 @@ class Test:
         return any(word.endswith("/" + path) for word in self.row["cmd"])
 
     def lines(self, whole):
-        """The test in the language of meson.build. In a @whole run benchmarks run beside other tests: what they say there is that they run."""
+        """The test in the language of meson.build. In a @whole run benchmarks run beside other tests: their figures are no measure there."""
         row, env = self.row, dict(self.row["env"])
         command = [str(ROOT / "tools/setup/meter.py"), str(CPU), self.label]
         if self.build != "plain" and can_setarch():
