@@ -351,6 +351,6 @@ void graphs_reset(void)
     ids = graphs = by_id = fresh;
     ended.lock = unlocked;
     ended.first = ended.last = NULL; /* the parent's stay in its memory */
-    n_looked = n_named =
-        0; /* no record comes that @had is asked for: CUPTI does not come through a fork */
+    /* @had stays: no record comes for which it is asked, as CUPTI does not come through a fork */
+    n_looked = n_named = 0;
 }

@@ -37,47 +37,34 @@ void ptx_set_memory(const struct ptx_memory *m)
 
 /* ------------------------------------------------------------------------- loading */
 
-static int read_module(struct module_ir *ir, const char *text, size_t n_text)
+int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable,
+                  struct text *out)
 {
     if (setjmp(ir->on_error))
         return ir->status;
     ptx_parse(ir, text, n_text);
     ptx_indirect_calls(ir);
     ptx_calls(ir);
-    return PTX_OK;
-}
-
-static int emit_module(struct module_ir *ir, bool pausable, struct text *out)
-{
-    if (setjmp(ir->on_error))
-        return ir->status;
     ptx_emit(ir, out, pausable);
     return PTX_OK;
 }
 
-int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable,
-                  struct text *out)
-{
-    int r = read_module(ir, text, n_text);
-    return r ? r : emit_module(ir, pausable, out);
-}
-
-/* Its machine code. To translate it takes longer than to read it: once is enough. Return: NULL with a message in @log and @r set. */
-static void *translate(const struct build_from *from, char *log, size_t n_log, int *r)
+/* Its machine code. To translate it takes long: once is enough. */
+static int load_object(struct ptx_module *m, const struct build_from *from, char *log, size_t n_log)
 {
     struct module_ir ir = { .functions = NULL };
     struct text c = { .data = NULL };
-    void *object = NULL;
-    *r = ptx_translate(&ir, from->ptx, from->n, from->pausable, &c);
-    if (*r)
+    m->object = build_known(from);
+    if (m->object)
+        return PTX_OK;
+    int r = ptx_translate(&ir, from->ptx, from->n, from->pausable, &c);
+    if (r)
         snprintf(log, n_log, "%s", ir.message);
     else
-        object = build_shared(c.data ? c.data : "", c.n, from, log, n_log);
+        m->object = build_shared(c.data ? c.data : "", c.n, from, log, n_log);
     free(c.data);
     ir_free(&ir);
-    if (!*r && !object)
-        *r = PTX_E_COMPILE;
-    return object;
+    return r || m->object ? r : PTX_E_COMPILE;
 }
 
 static int bind_kernels(struct ptx_module *m)
@@ -107,10 +94,7 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     const struct build_from from = { text, n_text, options && options->pausable };
     if (!m)
         return PTX_E_MEMORY;
-    int r = PTX_OK;
-    m->object = build_known(&from);
-    if (!m->object)
-        m->object = translate(&from, log, n_log, &r);
+    int r = load_object(m, &from, log, n_log);
     if (!r)
         r = bind_kernels(m);
     if (r) {
