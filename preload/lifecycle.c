@@ -346,24 +346,35 @@ static void ended(struct context *c)
         exec_forget_context(c);
 }
 
-/* Another CUDA context may have the handle of one whose end the library has not noticed yet. Return: whether that was so. */
-static bool notice_end(struct context *c)
+/* What lies in it stays as it is until it has ended. */
+static bool has_begun(const struct context *c)
 {
     enum context_state state = context_state(c);
-    if ((state != CONTEXT_STOPPED && state != CONTEXT_STUCK && state != CONTEXT_FAILED) ||
-        !context_use(c))
+    return state != CONTEXT_COUNTING && state != CONTEXT_STARTING;
+}
+
+/* Return: whether another CUDA context has the handle of one whose end the library has not noticed yet. */
+static bool notice_end(struct context *c)
+{
+    if (!context_use(c))
         return false;
-    bool same = context_is_same(c);
-    if (!same)
+    bool other = has_begun(c) && !context_is_same(c);
+    if (other)
         ended(c);
     context_unuse(c);
-    return !same;
+    return other;
+}
+
+static bool is_at_rest(const struct context *c)
+{
+    enum context_state state = context_state(c);
+    return state == CONTEXT_STOPPED || state == CONTEXT_STUCK || state == CONTEXT_FAILED;
 }
 
 static void prepare(void)
 {
     struct context *c = context_prepare();
-    if (c && notice_end(c))
+    if (c && is_at_rest(c) && notice_end(c))
         context_prepare();
 }
 
@@ -405,6 +416,17 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
 }
 
 /* ------------------------------------------------------------------------- contexts */
+
+void lifecycle_context_begins(CUcontext handle)
+{
+    struct session_call call;
+    struct context *c = context_find(handle);
+    if (!c || context_state(c) == CONTEXT_READY) /* no call is under way that may end it */
+        return;
+    if (session_enter(&call))
+        notice_end(c);
+    session_leave(&call);
+}
 
 void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
 {

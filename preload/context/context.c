@@ -231,6 +231,21 @@ enum context_state context_ends(struct context *c)
 
 /* ------------------------------------------------------------------------- calls that may end it */
 
+/* Under the owner's lock: @handle is that of a context which has begun, and of no primary one but that of @device. */
+static void begins(CUcontext handle, CUdevice device)
+{
+    for (int d = 0; d < REFERENCES_DEVICES; d++)
+        if (d != device && primaries[d].handle == handle)
+            primaries[d].handle = NULL;
+}
+
+void context_created(CUcontext handle)
+{
+    pthread_mutex_lock(&owner);
+    begins(handle, -1);
+    pthread_mutex_unlock(&owner);
+}
+
 void context_retains(CUdevice device)
 {
     pthread_mutex_lock(&owner);
@@ -246,8 +261,10 @@ void context_retained(CUdevice device, CUcontext handle)
     pthread_mutex_lock(&owner);
     if (references_follow(device)) {
         primaries[device].retaining--;
-        if (handle)
+        if (handle) {
             primaries[device].handle = handle;
+            begins(handle, device);
+        }
     }
     pthread_mutex_unlock(&owner);
 }

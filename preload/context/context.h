@@ -192,8 +192,8 @@ struct context {
  *
  * A call that may end the CUDA context is an ender. It waits until our threads have ended, then calls the driver. Several may be
  * under way. The last one to return finds out whether the context lives, and resumes or says that it is gone; a call that
- * certainly ended it says so at once. No thread makes a ring meanwhile. Once the driver has returned it may give the handle
- * to another context: the first call in that one notices by its id (context_is_same()) that the one before has ended.
+ * certainly ended it says so at once. No thread makes a ring meanwhile. Before the call returns the driver may give the handle
+ * to another context: the thread to which it gives that one notices by its id (context_is_same()) that the one before has ended.
  * A call that is certain to end nothing (another reference is left) changes nothing, and waits for nothing. But if an ender
  * begins after it, the driver may see it after the ender: then it counts as one of those that the last one leaves.
  *
@@ -268,11 +268,14 @@ void context_fails(struct context *context);
 /* The CUDA context has ended. Return: the state before, GONE: it was said already. */
 enum context_state context_ends(struct context *context);
 
-/* A retaining of the primary context of @device begins; and it gave @handle, NULL: nothing. */
+/* The driver has made @handle, which is no primary context: one that had this handle before has ended. */
+void context_created(CUcontext handle);
+
+/* A retaining of the primary context of @device begins. */
 void context_retains(CUdevice device);
-/* The same ends. */
+/* The same ends, and gave @handle, NULL: nothing. */
 void context_retained(CUdevice device, CUcontext handle);
-/* What the last one gave, NULL: there was none. */
+/* What the last one gave. NULL: there was none, or another context has begun with that handle. */
 CUcontext context_primary(CUdevice device);
 /* Return: false: one is under way. With equal stamps none has begun between two calls. */
 bool context_retain_stamp(CUdevice device, uint64_t *stamp);

@@ -27,14 +27,29 @@ static CUcontext green_context(CUgreenCtx green)
                : NULL;
 }
 
+static void created(CUcontext context)
+{
+    context_created(context);
+    lifecycle_context_begins(context);
+}
+
 /* The new context is current. */
-WAITS(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
-WAITS(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
-WAITS(cuCtxCreate_v3,
-      (CUcontext * c, CUexecAffinityParam *params, int n, unsigned flags, CUdevice d),
-      (c, params, n, flags, d))
-WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
-      (c, params, flags, d))
+#define CREATES(name, declare, pass)                                                               \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        CUresult r = REAL(name) pass;                                                              \
+        if (r == CUDA_SUCCESS)                                                                     \
+            created(*c);                                                                           \
+        lifecycle_waited(r);                                                                       \
+        return r;                                                                                  \
+    }
+CREATES(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+CREATES(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+CREATES(cuCtxCreate_v3,
+        (CUcontext * c, CUexecAffinityParam *params, int n, unsigned flags, CUdevice d),
+        (c, params, n, flags, d))
+CREATES(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
+        (c, params, flags, d))
 
 /* One that becomes current is about to be used; the code that it runs may have been loaded in another one. */
 #define BECOMES_CURRENT(name)                                                                      \
@@ -70,8 +85,10 @@ EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice de
     CUresult r = real(context, device);
     bool good = r == CUDA_SUCCESS && context;
     context_retained(device, good ? *context : NULL);
-    if (good)
+    if (good) {
         references_retained(device);
+        lifecycle_context_begins(*context);
+    }
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -89,6 +106,9 @@ EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc re
                                          CUdevice device, unsigned flags)
 {
     CUresult r = REAL(cuGreenCtxCreate)(green, resources, device, flags);
+    CUcontext context = r == CUDA_SUCCESS && session_armed() ? green_context(*green) : NULL;
+    if (context)
+        created(context);
     if (r == CUDA_SUCCESS)
         stream_green_begins();
     return r;

@@ -98,6 +98,15 @@ def test_primary(bench):
     all_of(bench, "a reset primary context", r, [filled(i, 64) for i in range(3)])
 
 
+@pytest.mark.parametrize("ends", [["reset d"], ["retain k d", "release d"], ["unseenretain k d", "release d"]], ids=["reset", "released", "unseen"])
+def test_another_context_has_the_handle_of_a_primary_one(bench, ends):
+    """The next end of the primary context is none of that one's."""
+    use = ["module m fill", "func f m block", "alloc p 4096", "repeat 3", "launch f 0 1 64 p 64 1%i", "endrepeat"]
+    script = ["init 0", "device d 0", "retain c d", "setctx c", *use, "release d", "ctx c2 d", *use, *ends, "launch f 0 1 64 p 64 1", *use, "sync", "digest p 256"]
+    r = bench.alike("a context has the handle of a primary one", script, TEXT, **SLOW, **REUSE)
+    all_of(bench, "one with the handle of another", r, [filled(s, 64) for s in (1, *(10, 11, 12) * 3)])
+
+
 PRIMARY = ["init 0", "device d 0", "retain c d", "setctx c"]
 MADE = ["ctx c d"]
 USE = ["module m fill", "func block m block", "alloc p 4096", "stream a"]
