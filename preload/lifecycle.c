@@ -27,6 +27,7 @@
 #include "preload/recording/recorder.h"
 #include "preload/session/session.h"
 #include "preload/trace/trace.h"
+#include "preload/unmatched.h"
 
 #include <dmi/ring.h>
 
@@ -346,35 +347,23 @@ static void ended(struct context *c)
         exec_forget_context(c);
 }
 
-/* What lies in it stays as it is until it has ended. */
-static bool has_begun(const struct context *c)
-{
-    enum context_state state = context_state(c);
-    return state != CONTEXT_COUNTING && state != CONTEXT_STARTING;
-}
-
 /* Return: whether another CUDA context has the handle of one whose end the library has not noticed yet. */
 static bool notice_end(struct context *c)
 {
-    if (!context_use(c))
+    if (context_state(c) == CONTEXT_READY ||
+        !context_use(c)) /* no call is under way that may end it */
         return false;
-    bool other = has_begun(c) && !context_is_same(c);
-    if (other)
+    bool same = context_is_same(c);
+    if (!same)
         ended(c);
     context_unuse(c);
-    return other;
-}
-
-static bool is_at_rest(const struct context *c)
-{
-    enum context_state state = context_state(c);
-    return state == CONTEXT_STOPPED || state == CONTEXT_STUCK || state == CONTEXT_FAILED;
+    return !same;
 }
 
 static void prepare(void)
 {
     struct context *c = context_prepare();
-    if (c && is_at_rest(c) && notice_end(c))
+    if (c && notice_end(c))
         context_prepare();
 }
 
@@ -421,7 +410,7 @@ void lifecycle_context_begins(CUcontext handle)
 {
     struct session_call call;
     struct context *c = context_find(handle);
-    if (!c || context_state(c) == CONTEXT_READY) /* no call is under way that may end it */
+    if (!c)
         return;
     if (session_enter(&call))
         notice_end(c);
@@ -459,86 +448,6 @@ static void stop_context(struct context *c, void *arg)
     if (!context_stop(c, now < d->end_ns ? d->end_ns - now : 0, DMI_DROP_EXIT_TIMEOUT))
         d->all = false;
     forward_check(c);
-}
-
-static void report_no_range(uint32_t site)
-{
-    char why[384];
-    nvtx_names_why(session.spec, site, why, sizeof why);
-    session_problem(site, PROBLEM_NO_MATCH, "%s", why);
-}
-
-/* A pattern stands for names that some engines lack: it is reported where none of them came. */
-static void report_untapped(uint32_t site)
-{
-    const struct spec_site *s = session_site(site);
-    char nearest[512];
-    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        const struct spec_site *other = session_site(i);
-        if (other->line == s->line && other->about.tap &&
-            (atomic_load_relaxed(&session_counters(i)->launches) || (i < site && i != site)))
-            return;
-    }
-    taps_nearest(s->about.tap, nearest, sizeof nearest);
-    session_problem(site, PROBLEM_NO_MATCH, "nothing was tapped as %s in layers that it takes%s",
-                    s->about.tap, nearest);
-}
-
-/* Launches of the unsupported ones, of those that were given up, and of those in bodies, matched. */
-static bool has_matched(uint32_t site)
-{
-    return atomic_load_relaxed(&session_counters(site)->launches) ||
-           session_reported(site, PROBLEM_UNSUPPORTED) ||
-           session_reported(site, PROBLEM_GIVEN_UP) || session_reported(site, PROBLEM_UNCOUNTED);
-}
-
-static void report_no_match(uint32_t site)
-{
-    const char *kernel = functions_of_site(site);
-    if (session_site(site)->about.tap)
-        report_untapped(site);
-    else if (session_site(site)->nvtx.pattern)
-        report_no_range(site);
-    else if (kernel)
-        session_problem(site, PROBLEM_NO_MATCH,
-                        "kernel %s was loaded, but no launch of it came through the library: "
-                        "it was not launched, or by a way past it",
-                        kernel);
-    else
-        session_problem(site, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
-                        session_site(site)->about.kernel);
-}
-
-/* Many processes of an engine launch nothing: such a one says so once. Its manifest says it of each site. */
-static void report_nothing_matched(void)
-{
-    struct session_deferred first = { 0 };
-    uint32_t n_sites = session.spec->n_sites, i = 0;
-    session_defer(&first);
-    while (i < n_sites && !first.any)
-        report_no_match(i++);
-    session_defer(NULL);
-    if (first.any && n_sites > i)
-        session_problem(first.site, first.problem, "%s; nor did a launch match the %u other sites",
-                        first.sentence, n_sites - i);
-    else
-        session_report_deferred(&first);
-    session_log_problems(false);
-    while (i < n_sites)
-        report_no_match(i++);
-    session_log_problems(true);
-}
-
-static void report_unmatched(void)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < session.spec->n_sites; i++)
-        any = any || has_matched(i);
-    for (uint32_t i = 0; any && i < session.spec->n_sites; i++)
-        if (!has_matched(i))
-            report_no_match(i);
-    if (!any)
-        report_nothing_matched();
 }
 
 /*
@@ -586,7 +495,7 @@ static void flush_and_close(void)
     struct deadline deadline = { .end_ns = clock_mono_ns() + lifecycle.exit_ns };
     session_attach();
     if (session.spec)
-        report_unmatched();
+        unmatched_report();
     __atomic_store_n(&session.armed, 0, __ATOMIC_SEQ_CST); /* see session_enter() */
     deadline.all = server_stop(deadline.end_ns);
     deadline.all &= wait_for_calls(deadline.end_ns);

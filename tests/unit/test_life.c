@@ -63,14 +63,13 @@ bool driver_resolve(void)
 /* As preload/lifecycle.c has these, without functions and graphs. */
 static bool notice_end(struct context *c)
 {
-    if (!context_use(c))
+    if (context_state(c) == CONTEXT_READY || !context_use(c))
         return false;
-    enum context_state state = context_state(c);
-    bool other = state != CONTEXT_COUNTING && state != CONTEXT_STARTING && !context_is_same(c);
-    if (other)
+    bool same = context_is_same(c);
+    if (!same)
         context_gone(c);
     context_unuse(c);
-    return other;
+    return !same;
 }
 
 void lifecycle_waited(CUresult r)
@@ -80,9 +79,7 @@ void lifecycle_waited(CUresult r)
         return;
     session_enter(&call);
     struct context *c = context_prepare();
-    enum context_state state = c ? context_state(c) : CONTEXT_FREE;
-    if ((state == CONTEXT_STOPPED || state == CONTEXT_STUCK || state == CONTEXT_FAILED) &&
-        notice_end(c))
+    if (c && notice_end(c))
         context_prepare();
     session_leave(&call);
 }
@@ -91,10 +88,9 @@ void lifecycle_context_begins(CUcontext handle)
 {
     struct session_call call;
     struct context *c = context_find(handle);
-    if (!c || context_state(c) == CONTEXT_READY)
-        return;
     session_enter(&call);
-    notice_end(c);
+    if (c)
+        notice_end(c);
     session_leave(&call);
 }
 
