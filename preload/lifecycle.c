@@ -348,12 +348,15 @@ static void ended(struct context *c)
 }
 
 /* Return: whether another CUDA context has the handle of one whose end the library has not noticed yet. */
-static bool notice_end(struct context *c)
+static bool notice_end(struct context *c, bool is_new)
 {
-    if (context_state(c) == CONTEXT_READY ||
-        !context_use(c)) /* no call is under way that may end it */
+    enum context_state state = context_state(c);
+    if (state == CONTEXT_READY && !is_new) /* no call is under way that may end it */
         return false;
-    bool same = context_is_same(c);
+    if (!context_use(c))
+        return false;
+    bool has_no_ring = state == CONTEXT_COUNTING || state == CONTEXT_STARTING;
+    bool same = has_no_ring ? !is_new : context_is_same(c);
     if (!same)
         ended(c);
     context_unuse(c);
@@ -363,7 +366,7 @@ static bool notice_end(struct context *c)
 static void prepare(void)
 {
     struct context *c = context_prepare();
-    if (c && notice_end(c))
+    if (c && notice_end(c, false))
         context_prepare();
 }
 
@@ -406,14 +409,14 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
 
 /* ------------------------------------------------------------------------- contexts */
 
-void lifecycle_context_begins(CUcontext handle)
+void lifecycle_context_begins(CUcontext handle, bool is_new)
 {
     struct session_call call;
     struct context *c = context_find(handle);
     if (!c)
         return;
     if (session_enter(&call))
-        notice_end(c);
+        notice_end(c, is_new);
     session_leave(&call);
 }
 

@@ -19,6 +19,7 @@ static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; /* of all states and c
 static struct {
     CUcontext handle;
     struct context_calls calls;
+    uint64_t n_changes; /* of the handle, and of what other contexts have */
     uint64_t n_retains; /* begun */
     uint32_t retaining; /* under way */
 } primaries[REFERENCES_DEVICES];
@@ -144,13 +145,22 @@ struct context *context_claim(CUcontext handle)
     return c;
 }
 
-/* Is a call under way that may end it? Under the owner's lock. */
+/* Under the owner's lock. */
+static bool are_ending(const struct context_calls *calls)
+{
+    return calls->enders || calls->awaited;
+}
+
+/*
+ * Is a call under way that may end it? Calls on a primary context are counted by its device. The context's handle leads to the
+ * device until another context has that handle, which may be so before the call returns. So the context notes where they are
+ * counted. Under the owner's lock.
+ */
 static bool may_end(const struct context *c)
 {
-    bool any = c->calls.enders || c->calls.awaited;
+    bool any = are_ending(&c->calls) || (c->primary_calls && are_ending(c->primary_calls));
     for (int d = 0; d < REFERENCES_DEVICES && !any; d++)
-        any = primaries[d].handle == c->handle &&
-              (primaries[d].calls.enders || primaries[d].calls.awaited);
+        any = primaries[d].handle == c->handle && are_ending(&primaries[d].calls);
     return any;
 }
 
@@ -234,9 +244,11 @@ enum context_state context_ends(struct context *c)
 /* Under the owner's lock: @handle is that of a context which has begun, and of no primary one but that of @device. */
 static void begins(CUcontext handle, CUdevice device)
 {
-    for (int d = 0; d < REFERENCES_DEVICES; d++)
+    for (int d = 0; d < REFERENCES_DEVICES; d++) {
+        primaries[d].n_changes++;
         if (d != device && primaries[d].handle == handle)
             primaries[d].handle = NULL;
+    }
 }
 
 void context_created(CUcontext handle)
@@ -246,27 +258,34 @@ void context_created(CUcontext handle)
     pthread_mutex_unlock(&owner);
 }
 
-void context_retains(CUdevice device)
+uint64_t context_retains(CUdevice device)
 {
+    uint64_t n_changes = 0;
     pthread_mutex_lock(&owner);
     if (references_follow(device)) {
+        n_changes = primaries[device].n_changes;
         primaries[device].n_retains++;
         primaries[device].retaining++;
     }
     pthread_mutex_unlock(&owner);
+    return n_changes;
 }
 
-void context_retained(CUdevice device, CUcontext handle)
+enum context_given context_retained(CUdevice device, CUcontext handle, uint64_t n_changes)
 {
+    enum context_given given = CONTEXT_SAME;
     pthread_mutex_lock(&owner);
     if (references_follow(device)) {
         primaries[device].retaining--;
-        if (handle) {
-            primaries[device].handle = handle;
-            begins(handle, device);
-        }
+        if (handle && handle != primaries[device].handle)
+            given = primaries[device].n_changes == n_changes ? CONTEXT_NEW : CONTEXT_UNSURE;
+    }
+    if (given == CONTEXT_NEW) {
+        primaries[device].handle = handle;
+        begins(handle, device);
     }
     pthread_mutex_unlock(&owner);
+    return given;
 }
 
 bool context_retain_stamp(CUdevice device, uint64_t *stamp)
@@ -318,6 +337,8 @@ void context_call_begins(struct context_call *call, const struct reference *r)
         calls->others++;
     }
     call->epoch = calls ? calls->epoch : 0;
+    if (call->context && !r->handle)
+        call->context->primary_calls = calls;
     pthread_mutex_unlock(&owner);
 }
 

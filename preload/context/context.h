@@ -125,11 +125,12 @@ struct context_bank {
 
 struct context {
     /* these outlive a capture context: a thread that comes late finds out by them */
-    int state;                  /* enum context_state; written by context.c alone */
-    uint32_t users;             /* context_use(); atomic */
-    CUcontext handle;           /* atomic: context_handle() */
-    struct context_calls calls; /* of a primary context they are counted by its device */
-    bool stuck;                 /* our threads did not end in time; under the owner's lock */
+    int state;                           /* enum context_state; written by context.c alone */
+    uint32_t users;                      /* context_use(); atomic */
+    CUcontext handle;                    /* atomic: context_handle() */
+    struct context_calls calls;          /* of a primary context they are counted by its device */
+    struct context_calls *primary_calls; /* where, once such a call has found this one; else NULL */
+    bool stuck;           /* our threads did not end in time; under the owner's lock */
     pthread_mutex_t lock; /* of launching threads and drain; never held across a driver call */
 
     int device;            /* ordinal */
@@ -271,10 +272,16 @@ enum context_state context_ends(struct context *context);
 /* The driver has made @handle, which is no primary context: one that had this handle before has ended. */
 void context_created(CUcontext handle);
 
-/* A retaining of the primary context of @device begins. */
-void context_retains(CUdevice device);
+/* A retaining of the primary context of @device begins. Return: for context_retained(). */
+uint64_t context_retains(CUdevice device);
+/* Contexts may have begun meanwhile: then another handle may be an old one, is not noted, and the driver must be asked again. */
+enum context_given {
+    CONTEXT_SAME = 0, /* the handle that the last one gave, or nothing */
+    CONTEXT_NEW = 1,  /* another, which is noted */
+    CONTEXT_UNSURE = 2,
+};
 /* The same ends, and gave @handle, NULL: nothing. */
-void context_retained(CUdevice device, CUcontext handle);
+enum context_given context_retained(CUdevice device, CUcontext handle, uint64_t n_changes);
 /* What the last one gave. NULL: there was none, or another context has begun with that handle. */
 CUcontext context_primary(CUdevice device);
 /* Return: false: one is under way. With equal stamps none has begun between two calls. */

@@ -188,10 +188,7 @@ bool context_is_same(const struct context *c)
     unsigned long long id;
     CUdeviceptr base = 0;
     size_t n;
-    enum context_state state = context_state(c);
     CUcontext handle = context_handle(c);
-    if (state == CONTEXT_COUNTING || state == CONTEXT_STARTING) /* nothing of ours lies in it */
-        return true;
     if (handle && c->id)
         return driver_table.cuCtxGetId(handle, &id) == CUDA_SUCCESS && id == c->id;
     if (!handle || !c->payload || !current_push(handle))

@@ -30,7 +30,7 @@ static CUcontext green_context(CUgreenCtx green)
 static void created(CUcontext context)
 {
     context_created(context);
-    lifecycle_context_begins(context);
+    lifecycle_context_begins(context, true);
 }
 
 /* The new context is current. */
@@ -78,17 +78,34 @@ WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priori
 STREAM_ENDS(cuStreamDestroy)
 STREAM_ENDS(cuStreamDestroy_v2)
 
+/* The caller holds a reference, so to give the one that asks back ends nothing. */
+static void ask_primary(CUdevice device)
+{
+    CUcontext context = NULL;
+    bool sure = false;
+    for (int i = 0; i < 8 && !sure; i++) {
+        uint64_t begun = context_retains(device);
+        bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
+        sure = context_retained(device, good ? context : NULL, begun) != CONTEXT_UNSURE;
+        if (good && driver_table.cuDevicePrimaryCtxRelease_v2 &&
+            driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
+            driver_table.cuDevicePrimaryCtxRelease_v2(device);
+    }
+}
+
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     __typeof__(cuDevicePrimaryCtxRetain) *real = REAL(cuDevicePrimaryCtxRetain);
-    context_retains(device);
+    uint64_t begun = context_retains(device);
     CUresult r = real(context, device);
     bool good = r == CUDA_SUCCESS && context;
-    context_retained(device, good ? *context : NULL);
-    if (good) {
+    enum context_given given = context_retained(device, good ? *context : NULL, begun);
+    if (given == CONTEXT_UNSURE)
+        ask_primary(device);
+    if (good)
         references_retained(device);
-        lifecycle_context_begins(*context);
-    }
+    if (good && context_primary(device) == *context)
+        lifecycle_context_begins(*context, given != CONTEXT_SAME);
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -170,22 +187,13 @@ static bool primary_is_gone(const struct context *c, CUdevice device)
 }
 
 /*
- * Where the primary context was retained by a way past the library, to retain it is the only way to its handle. The caller
- * holds a reference, so to give that one back ends nothing.
+ * Where the primary context was retained by a way past the library, to ask is the only way to its handle. The caller holds a
+ * reference.
  */
 static void note_primary(CUdevice device)
 {
-    CUcontext context = NULL;
-    if (context_primary(device) || primary_state(device) != PRIMARY_ACTIVE)
-        return;
-    context_retains(device);
-    bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
-    context_retained(device, good ? context : NULL);
-    if (!good)
-        return;
-    if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
-        driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
-        driver_table.cuDevicePrimaryCtxRelease_v2(device);
+    if (!context_primary(device) && primary_state(device) == PRIMARY_ACTIVE)
+        ask_primary(device);
 }
 
 /* These calls end it, whatever references are held. */

@@ -16,27 +16,45 @@
 #define MAX_RINGS 4096
 #define MAX_STACK 64
 
-/* The primary context of device N has handle N, so it has it again. */
 struct cuda_context {
     unsigned long long id; /* 0: it has ended */
+    CUdevice device;
+    uint32_t references; /* of one that is no primary one */
+    uint64_t ring;       /* number of the one that it has; 0: none */
+};
+
+struct primary {
+    struct cuda_context
+        *context; /* NULL: none, though there may be references to it after a reset */
     uint32_t references;
-    uint64_t ring; /* number of the one that it has; 0: none */
+};
+
+/* What a thread holds of a context: that one, not what has its handle later. */
+struct held {
+    struct cuda_context *context;
+    unsigned long long id;
+};
+
+struct ring_memory {
+    unsigned char *data;
+    unsigned long long context; /* id of the one that it is in */
 };
 
 static struct model {
     pthread_mutex_t lock; /* all below */
     struct cuda_context contexts[N_HANDLES];
+    struct primary primaries[LIFE_DEVICES];
     unsigned long long next_id;
-    unsigned char *rings[MAX_RINGS]; /* their memory; no address comes back within a test */
+    struct ring_memory rings[MAX_RINGS]; /* no address comes back within a test */
     uint64_t n_rings;
     uint64_t misuses;
 } model = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static __thread struct {
-    struct cuda_context *stack[MAX_STACK];
+    struct held stack[MAX_STACK];
     int n;
-    struct cuda_context *drained; /* by a thread of ours */
-    unsigned long long drained_id;
+    struct held drained; /* by a thread of ours */
+    uint64_t seed;
 } thread;
 
 #define UNDER_LOCK(work)                                                                           \
@@ -57,15 +75,16 @@ static bool lives(const struct cuda_context *c)
     return c && c->id;
 }
 
-static CUdevice device_of(const struct cuda_context *c)
+/* Under the lock. Return: one whose handle another had that has ended, where there is one; NULL: too many. */
+static struct cuda_context *begin(CUdevice device)
 {
-    int i = (int)(c - model.contexts);
-    return i < LIFE_DEVICES ? i : 0;
-}
-
-static void begin(struct cuda_context *c)
-{
-    *c = (struct cuda_context){ .id = ++model.next_id, .references = 1 };
+    struct cuda_context *c = model.contexts;
+    while (c < model.contexts + N_HANDLES && lives(c))
+        c++;
+    if (c == model.contexts + N_HANDLES)
+        return NULL;
+    *c = (struct cuda_context){ .id = ++model.next_id, .device = device, .references = 1 };
+    return c;
 }
 
 static void end(struct cuda_context *c)
@@ -74,40 +93,47 @@ static void end(struct cuda_context *c)
     c->id = 0;
 }
 
+/* Under the lock. */
+static bool is_same(struct held held)
+{
+    return held.id && held.context->id == held.id;
+}
+
 /* ------------------------------------------------------------------------- current */
 
 static CUresult get_current(CUcontext *handle)
 {
-    *handle = thread.n ? (CUcontext)(void *)thread.stack[thread.n - 1] : NULL;
+    *handle = thread.n ? (CUcontext)(void *)thread.stack[thread.n - 1].context : NULL;
     return CUDA_SUCCESS;
 }
 
 static CUresult push(CUcontext handle)
 {
-    struct cuda_context *c = context_at(handle);
-    bool good = UNDER_LOCK(lives(c)) && thread.n < MAX_STACK;
-    if (good)
-        thread.stack[thread.n++] = c;
-    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    struct held held = { .context = context_at(handle) };
+    pthread_mutex_lock(&model.lock);
+    held.id = held.context ? held.context->id : 0;
+    pthread_mutex_unlock(&model.lock);
+    if (!held.id || thread.n == MAX_STACK)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    thread.stack[thread.n++] = held;
+    return CUDA_SUCCESS;
 }
 
 static CUresult pop(CUcontext *handle)
 {
     if (!thread.n)
         return CUDA_ERROR_INVALID_CONTEXT;
-    *handle = (CUcontext)(void *)thread.stack[--thread.n];
+    *handle = (CUcontext)(void *)thread.stack[--thread.n].context;
     return CUDA_SUCCESS;
 }
 
 /* An application's threads push and pop: this is the drain. */
 static CUresult set_current(CUcontext handle)
 {
-    thread.drained = context_at(handle);
-    thread.drained_id = 0;
+    struct cuda_context *c = context_at(handle);
     pthread_mutex_lock(&model.lock);
-    model.misuses += handle && !lives(thread.drained); /* NULL: of one that is known to be gone */
-    if (thread.drained)
-        thread.drained_id = thread.drained->id;
+    model.misuses += c && !lives(c); /* NULL: of one that is known to be gone */
+    thread.drained = (struct held){ .context = c, .id = c ? c->id : 0 };
     pthread_mutex_unlock(&model.lock);
     return CUDA_SUCCESS;
 }
@@ -125,86 +151,100 @@ static CUresult address_range(CUdeviceptr *base, size_t *n, CUdeviceptr p)
     uint64_t ring = 0;
     pthread_mutex_lock(&model.lock);
     if (thread.n)
-        ring = thread.stack[thread.n - 1]->ring;
-    *base = ring ? (CUdeviceptr)(uintptr_t)model.rings[ring] : 0;
+        ring = thread.stack[thread.n - 1].context->ring;
+    *base = ring ? (CUdeviceptr)(uintptr_t)model.rings[ring].data : 0;
     pthread_mutex_unlock(&model.lock);
     *n = N_BYTES;
     return *base == p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* A call returns some time after it has begun or ended a context: other threads get the handle meanwhile. */
+static void return_late(void)
+{
+    for (int i = 0; i < 8; i++)
+        kit_nap(&thread.seed);
 }
 
 /* ------------------------------------------------------------------------- primary contexts */
 
 static CUresult retain(CUcontext *handle, CUdevice device)
 {
-    struct cuda_context *c = &model.contexts[device];
+    struct primary *p = &model.primaries[device];
     pthread_mutex_lock(&model.lock);
-    if (lives(c))
-        c->references++;
-    else if (c->references) /* after a reset */
-        c->id = ++model.next_id, c->references++;
-    else
-        begin(c);
+    if (!p->context) /* or after a reset */
+        p->context = begin(device);
+    p->references += p->context != NULL;
+    *handle = (CUcontext)(void *)p->context;
     pthread_mutex_unlock(&model.lock);
-    *handle = (CUcontext)(void *)c;
-    return CUDA_SUCCESS;
+    return_late();
+    return *handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult give_back(struct cuda_context *c)
+static void end_primary(struct primary *p)
 {
-    if (!c->references)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!--c->references)
-        end(c);
-    return CUDA_SUCCESS;
+    if (p->context)
+        end(p->context);
+    p->context = NULL;
 }
 
 static CUresult release(CUdevice device)
 {
-    return UNDER_LOCK(give_back(&model.contexts[device]));
+    struct primary *p = &model.primaries[device];
+    pthread_mutex_lock(&model.lock);
+    bool good = p->references;
+    p->references -= good;
+    if (!p->references)
+        end_primary(p);
+    pthread_mutex_unlock(&model.lock);
+    return_late();
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* References stay; the context begins again with the next one, or at once. */
-static CUresult start_again(struct cuda_context *c)
-{
-    if (!lives(c))
-        return CUDA_SUCCESS;
-    end(c);
-    if (model.next_id % 2)
-        c->id = ++model.next_id;
-    return CUDA_SUCCESS;
-}
-
 static CUresult reset(CUdevice device)
 {
-    return UNDER_LOCK(start_again(&model.contexts[device]));
+    struct primary *p = &model.primaries[device];
+    pthread_mutex_lock(&model.lock);
+    end_primary(p);
+    if (p->references && model.next_id % 2)
+        p->context = begin(device);
+    pthread_mutex_unlock(&model.lock);
+    return_late();
+    return CUDA_SUCCESS;
 }
 
 static CUresult get_state(CUdevice device, unsigned *flags, int *active)
 {
     *flags = 0;
     pthread_mutex_lock(&model.lock);
-    *active = lives(&model.contexts[device]);
+    *active = model.primaries[device].context != NULL;
     pthread_mutex_unlock(&model.lock);
     return CUDA_SUCCESS;
 }
 
 uint32_t life_driver_references(CUdevice device)
 {
-    return (uint32_t)UNDER_LOCK((CUresult)model.contexts[device].references);
+    return (uint32_t)UNDER_LOCK((CUresult)model.primaries[device].references);
 }
 
 /* ------------------------------------------------------------------------- other contexts */
 
+/* Under the lock. Handles are left for the primary contexts. */
+static bool any_left(void)
+{
+    int n = 0;
+    for (int i = 0; i < N_HANDLES; i++)
+        n += lives(&model.contexts[i]);
+    for (int d = 0; d < LIFE_DEVICES; d++)
+        n -= model.primaries[d].context != NULL;
+    return n < LIFE_CONTEXTS;
+}
+
 static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
 {
-    struct cuda_context *c = NULL;
-    (void)flags, (void)device;
+    (void)flags;
     pthread_mutex_lock(&model.lock);
-    for (int i = LIFE_DEVICES; i < N_HANDLES && !c; i++)
-        if (!lives(&model.contexts[i]))
-            c = &model.contexts[i];
-    if (c)
-        begin(c);
+    struct cuda_context *c = any_left() ? begin(device) : NULL;
     pthread_mutex_unlock(&model.lock);
     *handle = (CUcontext)(void *)c;
     return c ? push(*handle) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -212,7 +252,7 @@ static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
 
 static CUresult attach(CUcontext *handle, unsigned flags)
 {
-    struct cuda_context *c = thread.n ? thread.stack[thread.n - 1] : NULL;
+    struct cuda_context *c = thread.n ? thread.stack[thread.n - 1].context : NULL;
     (void)flags;
     pthread_mutex_lock(&model.lock);
     bool good = lives(c);
@@ -223,10 +263,20 @@ static CUresult attach(CUcontext *handle, unsigned flags)
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+static CUresult give_back(struct cuda_context *c)
+{
+    if (!lives(c))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!--c->references)
+        end(c);
+    return CUDA_SUCCESS;
+}
+
 static CUresult detach(CUcontext handle)
 {
-    struct cuda_context *c = context_at(handle);
-    return UNDER_LOCK(lives(c) ? give_back(c) : CUDA_ERROR_INVALID_CONTEXT);
+    CUresult r = UNDER_LOCK(give_back(context_at(handle)));
+    return_late();
+    return r;
 }
 
 static CUresult destroyed(struct cuda_context *c)
@@ -234,13 +284,14 @@ static CUresult destroyed(struct cuda_context *c)
     if (!lives(c))
         return CUDA_ERROR_INVALID_CONTEXT;
     end(c);
-    c->references = 0;
     return CUDA_SUCCESS;
 }
 
 static CUresult destroy(CUcontext handle)
 {
-    return UNDER_LOCK(destroyed(context_at(handle)));
+    CUresult r = UNDER_LOCK(destroyed(context_at(handle)));
+    return_late();
+    return r;
 }
 
 /* ------------------------------------------------------------------------- the ring */
@@ -263,6 +314,8 @@ bool life_driver_write(const struct context *c, const struct dmi_desc *record)
 {
     pthread_mutex_lock(&model.lock);
     bool there = is_there(c);
+    struct held current = thread.stack[thread.n - 1];
+    model.misuses += is_same(current) && model.rings[c->retired].context != current.id;
     unsigned char *to = (unsigned char *)(uintptr_t)c->payload + record->payload;
     for (uint64_t i = 0; there && i < record->n_bytes; i++)
         to[i] = life_driver_byte(record->ready, i);
@@ -284,7 +337,7 @@ static CUresult copy_out(void *to, CUdeviceptr from, size_t n, CUstream stream)
 {
     (void)stream;
     pthread_mutex_lock(&model.lock);
-    bool good = lives(thread.drained) && thread.drained->id == thread.drained_id;
+    bool good = is_same(thread.drained);
     model.misuses += !good;
     if (good)
         memcpy(to, (const void *)(uintptr_t)from, n);
@@ -313,16 +366,16 @@ int device_init(struct err *err, struct context *c)
     struct ring_slot *slots = calloc(N_SLOTS, sizeof *slots);
     ck_assert(memory && desc && slots);
     pthread_mutex_lock(&model.lock);
-    struct cuda_context *current = thread.stack[thread.n - 1];
-    bool good = lives(current);
+    struct held current = thread.stack[thread.n - 1];
+    bool good = is_same(current);
     ck_assert_uint_lt(model.n_rings + 1, MAX_RINGS);
     c->retired = ++model.n_rings;
-    model.rings[c->retired] = memory;
+    model.rings[c->retired] = (struct ring_memory){ .data = memory, .context = current.id };
     if (good)
-        current->ring = c->retired;
+        current.context->ring = c->retired;
+    c->device = current.context->device;
     pthread_mutex_unlock(&model.lock);
     ck_assert_int_eq(ring_init(&c->ring, desc, slots, N_SLOTS, N_BYTES), 0);
-    c->device = device_of(current);
     c->payload = (CUdeviceptr)(uintptr_t)memory;
     return good ? 0 : err_set(err, -EIO, "the context has ended");
 }
@@ -348,8 +401,9 @@ void device_forget(struct context *c)
 void life_driver_install(bool with_ids)
 {
     while (model.n_rings)
-        free(model.rings[model.n_rings--]);
+        free(model.rings[model.n_rings--].data);
     memset(model.contexts, 0, sizeof model.contexts);
+    memset(model.primaries, 0, sizeof model.primaries);
     model.misuses = 0;
     thread.n = 0;
     driver_table.cuCtxGetCurrent = get_current;

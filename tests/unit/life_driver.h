@@ -14,12 +14,12 @@
 #include <stdint.h>
 
 #define LIFE_DEVICES  2
-#define LIFE_CONTEXTS 8 /* handles of contexts that are no primary ones */
+#define LIFE_CONTEXTS 8 /* handles for contexts beside as many primary ones as devices */
 
 /* Puts the model in the driver's place, all of it new. @with_ids: it has cuCtxGetId, as drivers have from 12.0 on. */
 void life_driver_install(bool with_ids);
 
-/* How often a thread of ours used a context that had ended. */
+/* How often a thread of ours used a context that had ended, or a launch the ring of another context than its own. */
 uint64_t life_driver_misuses(void);
 
 /* A kernel's write of @n_bytes at @offset of the ring, and its descriptor. Return: false: the context has ended. */

@@ -61,11 +61,13 @@ bool driver_resolve(void)
 }
 
 /* As preload/lifecycle.c has these, without functions and graphs. */
-static bool notice_end(struct context *c)
+static bool notice_end(struct context *c, bool is_new)
 {
-    if (context_state(c) == CONTEXT_READY || !context_use(c))
+    enum context_state state = context_state(c);
+    if ((state == CONTEXT_READY && !is_new) || !context_use(c))
         return false;
-    bool same = context_is_same(c);
+    bool has_no_ring = state == CONTEXT_COUNTING || state == CONTEXT_STARTING;
+    bool same = has_no_ring ? !is_new : context_is_same(c);
     if (!same)
         context_gone(c);
     context_unuse(c);
@@ -79,18 +81,18 @@ void lifecycle_waited(CUresult r)
         return;
     session_enter(&call);
     struct context *c = context_prepare();
-    if (c && notice_end(c))
+    if (c && notice_end(c, false))
         context_prepare();
     session_leave(&call);
 }
 
-void lifecycle_context_begins(CUcontext handle)
+void lifecycle_context_begins(CUcontext handle, bool is_new)
 {
     struct session_call call;
     struct context *c = context_find(handle);
     session_enter(&call);
     if (c)
-        notice_end(c);
+        notice_end(c, is_new);
     session_leave(&call);
 }
 
