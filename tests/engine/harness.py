@@ -14,6 +14,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DMI_TEST_BUILD", ROOT / "build" / "meson"))
+# What Python itself loads, which is not sanitized: the plain build's libraries read what sanitized programs wrote.
+LIBRARIES = ROOT / "build" / "meson" if os.environ.get("DMI_TEST_RUNTIME") else BUILD
 DMI_RUN, DMI_DUMP = BUILD / "tools" / "dmi-run", BUILD / "tools" / "dmi-dump"
 PRELOAD = BUILD / "preload" / "libdmi_preload.so"
 # Drivers of several versions; the newest one has no folder of its own.

@@ -18,17 +18,17 @@ import dmi
 from attention_kit import Captured, Model, write_config, write_run
 from dmi.attention import AnswerRefused, attention
 from dmi.reading import ReadError
-from harness import BUILD
+from harness import BUILD, LIBRARIES
 
 TOOL = BUILD / "tools" / "dmi-analyze"
 ROTATED, BARE = ("q_rot", "k_rot", "v", "z"), ("q", "k", "v", "z")
-pytestmark = pytest.mark.built(TOOL, BUILD / "analyze" / "libdmi_analyze.so.1", BUILD / "read" / "libdmi_read.so.1")
+pytestmark = pytest.mark.built(TOOL, LIBRARIES / "analyze" / "libdmi_analyze.so.1", LIBRARIES / "read" / "libdmi_read.so.1")
 
 
 @pytest.fixture(autouse=True)
 def fixture_libraries(monkeypatch):
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(BUILD / "read" / "libdmi_read.so.1"))
-    monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(BUILD / "analyze" / "libdmi_analyze.so.1"))
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARIES / "read" / "libdmi_read.so.1"))
+    monkeypatch.setenv("DMI_ANALYZE_LIBRARY", str(LIBRARIES / "analyze" / "libdmi_analyze.so.1"))
 
 
 def tool(*words, status=0, **env):

@@ -12,10 +12,10 @@ from safetensors.numpy import load_file
 import dmi
 from attention_kit import Captured, Model, write_run
 from dmi import attention
-from harness import BUILD
+from harness import LIBRARIES
 from test_analyze import ROTATED, TOOL, fixture_libraries, tool  # noqa: F401
 
-pytestmark = pytest.mark.built(TOOL, BUILD / "analyze" / "libdmi_analyze.so.1", BUILD / "read" / "libdmi_read.so.1")
+pytestmark = pytest.mark.built(TOOL, LIBRARIES / "analyze" / "libdmi_analyze.so.1", LIBRARIES / "read" / "libdmi_read.so.1")
 IDS = [5, 9, 5, 7, 9, 9, 11, 5, 7, 7, 3, 5, 9, 4]
 
 

@@ -11,11 +11,11 @@ import dmi
 from attention_kit import write_arrays
 from dmi.attention import attention
 from dmi.reading import ReadError
-from harness import BUILD, ROOT
+from harness import LIBRARIES, ROOT
 from test_analyze import fixture_libraries  # noqa: F401
 
 REFERENCE = ROOT / "tests" / "reference" / "attention.safetensors"
-pytestmark = pytest.mark.built(BUILD / "analyze" / "libdmi_analyze.so.1", BUILD / "read" / "libdmi_read.so.1")
+pytestmark = pytest.mark.built(LIBRARIES / "analyze" / "libdmi_analyze.so.1", LIBRARIES / "read" / "libdmi_read.so.1")
 BOUND = 1e-5  # of a weight: both are of f32, in another order
 NORMED = ("qwen3", "gemma3")  # q and k are normed before RoPE: what attach() calls q and k is no way to them
 

@@ -10,12 +10,12 @@ import warnings
 import pytest
 
 import dmi
-from harness import BUILD
+from harness import BUILD, LIBRARIES
 
 kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 numpy = pytest.importorskip("numpy")
 ANALYZE = BUILD / "tools" / "dmi-analyze"
-READ, LIBRARY = BUILD / "read" / "libdmi_read.so.1", BUILD / "analyze" / "libdmi_analyze.so.1"
+READ, LIBRARY = LIBRARIES / "read" / "libdmi_read.so.1", LIBRARIES / "analyze" / "libdmi_analyze.so.1"
 pytestmark = pytest.mark.built(ANALYZE, READ, LIBRARY)
 ERROR = 0.00390625 * (1 + 1e-4)
 LAYERS, WIDTH, ROWS = 8, 1500, 21
