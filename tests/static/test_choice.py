@@ -58,7 +58,8 @@ def test_documents_concern_no_engine(plain):
 
 @pytest.mark.parametrize("long, wanted", [(False, {"a", "b"}), (True, {"a", "c", "d"})])
 def test_the_short_run_and_the_long_one(long, wanted):
-    tests = [chooser.Test("plain", r) for r in (row("a", "unit"), row("b", "unit", "short"), row("c", "unit", "long"), row("d", "bench"))]
+    tests = [chooser.Test("plain", r) for r in (row("a", "unit"), row("b", "unit", "short"), row("c", "unit", "long"), row("d", "bench"),
+                                             row("e", "bench", "long"))]
     assert {t.name for t in tests if t.belongs(long)} == wanted
 
 

@@ -49,10 +49,16 @@ class Test:
         return suite in self.suites
 
     def belongs(self, long):
-        """Is it part of the whole run, the short or the long one? ThreadSanitizer's build runs the suite `tsan` alone."""
+        """
+        Is it part of the whole run, the short or the long one?
+
+        ThreadSanitizer's build runs the suite `tsan` alone. Benchmarks judge nothing: the long run tries that the short ones still work.
+        """
         if self.build == "tsan" and not self.is_in("tsan"):
             return False
-        return not self.is_in("short") if long else not (self.is_in("long") or self.is_in("bench"))
+        if long:
+            return not self.is_in("short") and not (self.is_in("bench") and self.is_in("long"))
+        return not self.is_in("long") and not self.is_in("bench")
 
     def is_named(self, pattern):
         """NAME, SUITE/NAME, or BUILD/SUITE/NAME, where the others mean each build that has it"""
