@@ -138,8 +138,11 @@ static CUresult set_current(CUcontext handle)
     return CUDA_SUCCESS;
 }
 
+/* NULL: of the current one. */
 static CUresult get_id(CUcontext handle, unsigned long long *id)
 {
+    if (!handle)
+        get_current(&handle);
     pthread_mutex_lock(&model.lock);
     *id = context_at(handle)->id;
     pthread_mutex_unlock(&model.lock);
@@ -314,7 +317,7 @@ bool life_driver_write(const struct context *c, const struct dmi_desc *record)
 {
     pthread_mutex_lock(&model.lock);
     bool there = is_there(c);
-    struct held current = thread.stack[thread.n - 1];
+    struct held current = thread.n ? thread.stack[thread.n - 1] : (struct held){ 0 };
     model.misuses += is_same(current) && model.rings[c->retired].context != current.id;
     unsigned char *to = (unsigned char *)(uintptr_t)c->payload + record->payload;
     for (uint64_t i = 0; there && i < record->n_bytes; i++)
