@@ -83,7 +83,7 @@ static void ask_primary(CUdevice device)
 {
     CUcontext context = NULL;
     bool sure = false;
-    for (int i = 0; i < 8 && !sure; i++) {
+    for (int i = 0; i < 1000 && !sure; i++) {
         uint64_t begun = context_retains(device);
         bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
         sure = context_retained(device, good ? context : NULL, begun) != CONTEXT_UNSURE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/life_driver.h"
 
+#include "core/atomic.h"
 #include "preload/base/driver.h"
 #include "preload/context/device.h"
 #include "tests/unit/drain_kit.h"
@@ -161,9 +162,19 @@ static CUresult address_range(CUdeviceptr *base, size_t *n, CUdeviceptr p)
     return *base == p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+static void (*meanwhile)(void); /* atomic */
+
+void life_driver_before_return(void (*fn)(void))
+{
+    atomic_store_release(&meanwhile, fn); /* to return_late() */
+}
+
 /* A call returns some time after it has begun or ended a context: other threads get the handle meanwhile. */
 static void return_late(void)
 {
+    void (*fn)(void) = atomic_exchange_acq_rel(&meanwhile, NULL);
+    if (fn)
+        fn();
     for (int i = 0; i < 8; i++)
         kit_nap(&thread.seed);
 }
@@ -228,6 +239,19 @@ static CUresult get_state(CUdevice device, unsigned *flags, int *active)
 uint32_t life_driver_references(CUdevice device)
 {
     return (uint32_t)UNDER_LOCK((CUresult)model.primaries[device].references);
+}
+
+CUcontext life_driver_current(CUdevice *primary)
+{
+    struct held current = thread.n ? thread.stack[thread.n - 1] : (struct held){ 0 };
+    *primary = -1;
+    pthread_mutex_lock(&model.lock);
+    bool lives_on = is_same(current);
+    for (int d = 0; d < LIFE_DEVICES && lives_on; d++)
+        if (model.primaries[d].context == current.context)
+            *primary = d;
+    pthread_mutex_unlock(&model.lock);
+    return lives_on ? (CUcontext)(void *)current.context : NULL;
 }
 
 /* ------------------------------------------------------------------------- other contexts */

@@ -27,8 +27,14 @@ bool life_driver_write(const struct context *context, const struct dmi_desc *rec
 bool life_driver_publish(const struct context *context, uint64_t index,
                          const struct dmi_desc *record);
 
+/* The next call that begins or ends a context has done so when it calls @fn, and returns after it. */
+void life_driver_before_return(void (*fn)(void));
+
 /* What a kernel of launch @seq writes. */
 unsigned char life_driver_byte(uint64_t seq, uint64_t i);
+
+/* The calling thread's current context, NULL: there is none, or it has ended. @primary: of which device it is the primary one; -1: of none. */
+CUcontext life_driver_current(CUdevice *primary);
 
 /* References to the primary context that the driver knows. */
 uint32_t life_driver_references(CUdevice device);

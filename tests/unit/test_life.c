@@ -180,6 +180,14 @@ static void launch_in(struct context *c, uint32_t site, uint64_t *seed)
     }
 }
 
+/* As a correct program does: in a context that this thread, or for device 0 the main thread, holds. */
+static bool may_use_current(const struct worker *w)
+{
+    CUdevice primary;
+    CUcontext current = life_driver_current(&primary);
+    return current && (primary < 0 ? current == w->own : !primary || w->held[primary]);
+}
+
 static void launch(uint64_t *seed)
 {
     struct session_call call;
@@ -209,6 +217,35 @@ static void pop(struct worker *w)
         return;
     driver_table.cuCtxPopCurrent_v2(&popped);
     w->depth--;
+}
+
+/* Nobody resets what others use. What is only held may be reset. */
+static pthread_rwlock_t whole = PTHREAD_RWLOCK_INITIALIZER;
+
+static void retain_and_push(struct worker *w, CUdevice device)
+{
+    pthread_rwlock_rdlock(&whole);
+    push(w, retain(device));
+    w->held[device]++;
+    pthread_rwlock_unlock(&whole);
+}
+
+/* It launches, or instantiates a graph. */
+static void use(struct worker *w, bool launches)
+{
+    pthread_rwlock_rdlock(&whole);
+    if (may_use_current(w) && launches)
+        launch(&w->seed);
+    else if (may_use_current(w))
+        lifecycle_waited(CUDA_SUCCESS);
+    pthread_rwlock_unlock(&whole);
+}
+
+static void reset(void)
+{
+    pthread_rwlock_wrlock(&whole);
+    cuDevicePrimaryCtxReset_v2(1);
+    pthread_rwlock_unlock(&whole);
 }
 
 /* Other threads do not name it. */
@@ -251,11 +288,11 @@ static void step(struct worker *w)
 {
     CUdevice device = (int)(kit_next(&w->seed) % LIFE_DEVICES);
     switch (kit_next(&w->seed) % 12) {
-    case 0:
-    case 1:
-        push(w, retain(device));
+    case 0: /* a transport does so for each transfer */
+        retain(device);
         w->held[device]++;
         break;
+    case 1: retain_and_push(w, device); break;
     case 2:
     case 3:
         if (w->held[device])
@@ -266,14 +303,14 @@ static void step(struct worker *w)
     case 5: attach(w); break;
     case 6: detach(w); break;
     case 7: pop(w); break;
-    case 8: lifecycle_waited(CUDA_SUCCESS); break; /* it instantiates a graph */
+    case 8: use(w, false); break;
     case 9:
-        if (kit_next(&w->seed) % 3 == 0)
-            cuDevicePrimaryCtxReset_v2(1);
-        else if (kit_next(&w->seed) % 3 == 0)
+        if (kit_next(&w->seed) % 2)
+            reset();
+        else
             destroy(w);
         break;
-    default: launch(&w->seed);
+    default: use(w, true);
     }
 }
 
@@ -516,6 +553,43 @@ START_TEST(a_closed_context_does_not_go_on)
 }
 END_TEST
 
+static CUcontext other; /* of another thread */
+
+static void *create_other(void *unused)
+{
+    uint64_t seed = 2;
+    ck_assert_int_eq(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    launch(&seed);
+    return unused;
+}
+
+static void another_thread_creates(void)
+{
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, create_other, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+/* The driver gives its handle out before the call that ends it has returned. Later ends of the primary context are none of the new one's. */
+START_TEST(another_context_has_the_handle_before_the_call_returns)
+{
+    uint64_t seed = 1;
+    set_up(_i);
+    CUcontext primary = context_handle(world.kept);
+    life_driver_before_return(another_thread_creates);
+    ck_assert_int_eq(release(0), CUDA_SUCCESS);
+    ck_assert_ptr_eq(other, primary);
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    ck_assert_int_eq(context_state(context_find(other)), CONTEXT_READY);
+    ck_assert(current_push(other));
+    launch(&seed);
+    current_pop();
+    ck_assert_int_eq(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    check_sums();
+    ck_assert_uint_eq(kit_captured(), 2);
+}
+END_TEST
+
 START_TEST(what_is_used_stays)
 {
     set_up(true);
@@ -542,6 +616,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(single, the_last_of_several_calls_resumes, 0,
                         sizeof overlaps / sizeof overlaps[0]);
     tcase_add_test(single, a_closed_context_does_not_go_on);
+    tcase_add_loop_test(single, another_context_has_the_handle_before_the_call_returns, 0, 2);
     tcase_add_test(single, what_is_used_stays);
     suite_add_tcase(suite, single);
     TCase *random = tcase_create("random");

@@ -123,12 +123,11 @@ static CUresult event_create(CUevent *e, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static void (*while_recorded)(void); /* called once */
+static void (*while_recorded)(void); /* called once; atomic */
 
 static CUresult event_record(CUevent e, CUstream s)
 {
-    void (*meanwhile)(void) = while_recorded;
-    while_recorded = NULL;
+    void (*meanwhile)(void) = atomic_exchange_acq_rel(&while_recorded, NULL);
     if (meanwhile)
         meanwhile();
     if (device.capturing[number_of(s)])
