@@ -59,6 +59,20 @@ static json_t *sum_of(json_t *released, uint32_t site)
     return one;
 }
 
+/*
+ * Its process was killed after it had closed @s, and before the manifest said so. What a reader knows of a segment that is gone
+ * is what the manifest says.
+ */
+static void say_closed(const struct reader_segment *s, json_t *said)
+{
+    size_t n_records;
+    reader_entries(s, &n_records);
+    json_object_set_new(said, "closed", json_true());
+    json_object_set_new(said, "bytes", json_integer((json_int_t)s->n_bytes));
+    json_object_set_new(said, "chunks", json_integer((json_int_t)s->n_seen));
+    json_object_set_new(said, "records", json_integer((json_int_t)n_records));
+}
+
 static void release_one(const struct reader_segment *s, json_t *said, json_t *released)
 {
     size_t n;
@@ -71,6 +85,8 @@ static void release_one(const struct reader_segment *s, json_t *said, json_t *re
         add_to(sum, "rows", sites[i].rows);
         add_to(sum, "bytes", sites[i].bytes);
     }
+    if (!reader_flag_of(said, "closed"))
+        say_closed(s, said);
     json_object_set_new(said, "released", json_true());
 }
 

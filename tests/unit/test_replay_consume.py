@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+import xxhash
 
 from damage import flip_payload
 from harness import BUILD
@@ -57,6 +58,25 @@ def test_a_closed_run(tmp_path, check):
     kept = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", tmp_path / "copy"], stdout=subprocess.PIPE, check=True).stdout)["sites"]
     gone = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", run], stdout=subprocess.PIPE, check=True).stdout)["sites"]
     check([s["captured"] for s in gone] == [s["captured"] for s in kept] == [s["released"] for s in gone], "the sums are those of before")
+
+
+def test_the_process_was_killed_before_the_manifest_said_that_a_segment_is_closed(tmp_path, check):
+    """What lies after such a segment is known by its number of chunks, which the release has to say."""
+    with subprocess.Popen([WRITE_RUN, tmp_path / "out", "1", str(PART), "0", "0", "0"], stdout=subprocess.PIPE) as writer:
+        wait_for(lambda: len(list((tmp_path / "out").glob("[!.]*/seg-*"))) > 5)
+        writer.send_signal(signal.SIGKILL)
+    run = next(path for path in (tmp_path / "out").iterdir() if not path.name.startswith("."))
+    whole, said = places(stream(run)), manifest(run)
+    last = max(i for i, s in enumerate(said["segments"]) if s["closed"])
+    said["segments"] = [*said["segments"][:last], {"file": f"seg-{last:06}.dmi", "closed": False}]
+    said["checksum"] = "0" * 16
+    text = json.dumps(said)
+    (run / "manifest.json").write_text(text.replace("0" * 16, xxhash.xxh3_64_hexdigest(text.encode()), 1))
+    check(*verify(run))
+    replay(run, "--to", f"file:{tmp_path / 'taken'}", "--consume")
+    check(f"seg-{last:06}.dmi" not in segments(run), "the segment is gone", segments(run))
+    check(places(read_stream(tmp_path / "taken")) == whole, "all of it was taken")
+    check(*verify(run))
 
 
 def test_nothing_goes_before_all_is_taken(tmp_path, check):
