@@ -60,17 +60,23 @@ static json_t *sum_of(json_t *released, uint32_t site)
 }
 
 /*
- * Its process was killed after it had closed @s, and before the manifest said so. What a reader knows of a segment that is gone
- * is what the manifest says.
+ * The manifest's entry of @s, which is closed. Its process may have been killed before the manifest said so, or named it. What a
+ * reader knows of a segment that is gone is what the manifest says.
  */
-static void say_closed(const struct reader_segment *s, json_t *said)
+static json_t *entry_of(json_t *list, const struct reader_segment *s)
 {
     size_t n_records;
+    if (json_array_size(list) == s->number)
+        json_array_append_new(list, json_pack("{s:s}", "file", s->name));
+    json_t *said = json_array_get(list, s->number);
     reader_entries(s, &n_records);
-    json_object_set_new(said, "closed", json_true());
-    json_object_set_new(said, "bytes", json_integer((json_int_t)s->n_bytes));
-    json_object_set_new(said, "chunks", json_integer((json_int_t)s->n_seen));
-    json_object_set_new(said, "records", json_integer((json_int_t)n_records));
+    if (!reader_flag_of(said, "closed")) {
+        json_object_set_new(said, "closed", json_true());
+        json_object_set_new(said, "bytes", json_integer((json_int_t)s->n_bytes));
+        json_object_set_new(said, "chunks", json_integer((json_int_t)s->n_seen));
+        json_object_set_new(said, "records", json_integer((json_int_t)n_records));
+    }
+    return said;
 }
 
 static void release_one(const struct reader_segment *s, json_t *said, json_t *released)
@@ -85,8 +91,6 @@ static void release_one(const struct reader_segment *s, json_t *said, json_t *re
         add_to(sum, "rows", sites[i].rows);
         add_to(sum, "bytes", sites[i].bytes);
     }
-    if (!reader_flag_of(said, "closed"))
-        say_closed(s, said);
     json_object_set_new(said, "released", json_true());
 }
 
@@ -99,8 +103,7 @@ static char *manifest_without(const struct reader *r, uint32_t n)
     json_object_set_new(m, "checksum", json_string(MANIFEST_CHECKSUM_ZERO));
     for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].number < n; i++)
         release_one(&r->index.segments[i],
-                    json_array_get(json_object_get(m, "segments"), r->index.segments[i].number),
-                    released);
+                    entry_of(json_object_get(m, "segments"), &r->index.segments[i]), released);
     char *text = json_dumps(m, JSON_INDENT(1));
     json_decref(m);
     if (text)

@@ -60,7 +60,8 @@ def test_a_closed_run(tmp_path, check):
     check([s["captured"] for s in gone] == [s["captured"] for s in kept] == [s["released"] for s in gone], "the sums are those of before")
 
 
-def test_the_process_was_killed_before_the_manifest_said_that_a_segment_is_closed(tmp_path, check):
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_process_was_killed_before_the_manifest_said_that_a_segment_is_closed(tmp_path, check, listed):
     """What lies after such a segment is known by its number of chunks, which the release has to say."""
     with subprocess.Popen([WRITE_RUN, tmp_path / "out", "1", str(PART), "0", "0", "0"], stdout=subprocess.PIPE) as writer:
         wait_for(lambda: len(list((tmp_path / "out").glob("[!.]*/seg-*"))) > 5)
@@ -68,7 +69,7 @@ def test_the_process_was_killed_before_the_manifest_said_that_a_segment_is_close
     run = next(path for path in (tmp_path / "out").iterdir() if not path.name.startswith("."))
     whole, said = places(stream(run)), manifest(run)
     last = max(i for i, s in enumerate(said["segments"]) if s["closed"])
-    said["segments"] = [*said["segments"][:last], {"file": f"seg-{last:06}.dmi", "closed": False}]
+    said["segments"] = said["segments"][:last] + listed * [{"file": f"seg-{last:06}.dmi", "closed": False}]
     said["checksum"] = "0" * 16
     text = json.dumps(said)
     (run / "manifest.json").write_text(text.replace("0" * 16, xxhash.xxh3_64_hexdigest(text.encode()), 1))
