@@ -3,6 +3,7 @@
 import json
 import struct
 
+from damage import write_manifest
 from format_reader import (CHUNK_MAGIC, COUNTERS_MAGIC, GROUP, NONE, OUTCOMES, PLANE, RECORD, RECORDS, SEGMENT_MAGIC, SITES, SPAN, STEP,
                            STEPS, VERSION, pad8, xxh3)
 
@@ -102,15 +103,14 @@ def write(folder, sites, data, problems=(), expected=None, about=None, **more):
         tally = (expected or {}).get(i, (0, 0, 0))
         counters += struct.pack("<3Q", *tally) + struct.pack("<3Q", *tally) + bytes(464)
     (folder / "counters").write_bytes(counters)
-    manifest = {"format": "dmi-run", "version": VERSION, "checksum": "0" * 16, "uuid": UUID_TEXT, "job": None, "host": "h", "pid": 1,
+    manifest = {"format": "dmi-run", "version": VERSION, "checksum": "", "uuid": UUID_TEXT, "job": None, "host": "h", "pid": 1,
                 "start_realtime_ns": 0, "library_version": "0", "state": "running",
                 "spec": {"path": "s", "file": "spec.yaml", "bytes": 0, "xxh3": f"{xxh3(b''):016x}"},
                 "counters": {"file": "counters", "bytes": len(counters)}, "segments": [{"file": "seg-000000.dmi", "closed": False}],
                 "problems": list(problems), "dictionary": dictionary(sites, **more)}
     if about:
         manifest["about"] = about
-    text = json.dumps(manifest)
-    (folder / "manifest.json").write_text(text.replace("0" * 16, f"{xxh3(text.encode()):016x}", 1))
+    write_manifest(folder, manifest)
     return folder
 
 
