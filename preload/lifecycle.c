@@ -347,27 +347,23 @@ static void ended(struct context *c)
         exec_forget_context(c);
 }
 
-/* Return: whether another CUDA context has the handle of one whose end the library has not noticed yet. */
-static bool notice_end(struct context *c, bool is_new)
+/* Another CUDA context may have the handle of one whose end the library has not noticed yet. */
+static void notice_end(struct context *c)
 {
-    enum context_state state = context_state(c);
-    if (state == CONTEXT_READY && !is_new) /* no call is under way that may end it */
-        return false;
     if (!context_use(c))
-        return false;
-    bool has_no_ring = state == CONTEXT_COUNTING || state == CONTEXT_STARTING;
-    bool same = has_no_ring ? !is_new : context_is_same(c);
-    if (!same)
+        return;
+    if (context_is_over(c))
         ended(c);
     context_unuse(c);
-    return !same;
 }
 
 static void prepare(void)
 {
-    struct context *c = context_prepare();
-    if (c && notice_end(c, false))
-        context_prepare();
+    struct context *c = context_current();
+    if (!c || context_state(c) == CONTEXT_READY)
+        return;
+    notice_end(c);
+    context_prepare();
 }
 
 static bool is_started(CUresult r)
@@ -408,17 +404,6 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
 }
 
 /* ------------------------------------------------------------------------- contexts */
-
-void lifecycle_context_begins(CUcontext handle, bool is_new)
-{
-    struct session_call call;
-    struct context *c = context_find(handle);
-    if (!c)
-        return;
-    if (session_enter(&call))
-        notice_end(c, is_new);
-    session_leave(&call);
-}
 
 void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
 {

@@ -36,12 +36,6 @@ void lifecycle_waited_in(CUresult result, CUcontext handle);
 /* The last flush: drains all contexts within DMI_EXIT_MS, closes the run, disarms. Once. Keeps errno. */
 void lifecycle_finish(void);
 
-/*
- * The driver has given @handle to a context that may have begun just now, or has for certain if it @is_new to the library: if
- * another had it before, that one has ended.
- */
-void lifecycle_context_begins(CUcontext handle, bool is_new);
-
 /**
  * lifecycle_context_ends() - a call gives @reference back, or ends a context whatever is held
  * If no other reference is known our threads let go of it, and what is known of functions is forgotten. What is launched

@@ -19,10 +19,11 @@ static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; /* of all states and c
 static struct {
     CUcontext handle;
     struct context_calls calls;
-    uint64_t n_changes; /* of the handle, and of what other contexts have */
     uint64_t n_retains; /* begun */
     uint32_t retaining; /* under way */
 } primaries[REFERENCES_DEVICES];
+
+static uint64_t n_begun; /* contexts whose handles were given out since */
 
 static bool exists(enum context_state state)
 {
@@ -244,11 +245,10 @@ enum context_state context_ends(struct context *c)
 /* Under the owner's lock: @handle is that of a context which has begun, and of no primary one but that of @device. */
 static void begins(CUcontext handle, CUdevice device)
 {
-    for (int d = 0; d < REFERENCES_DEVICES; d++) {
-        primaries[d].n_changes++;
+    n_begun++;
+    for (int d = 0; d < REFERENCES_DEVICES; d++)
         if (d != device && primaries[d].handle == handle)
             primaries[d].handle = NULL;
-    }
 }
 
 void context_created(CUcontext handle)
@@ -260,32 +260,31 @@ void context_created(CUcontext handle)
 
 uint64_t context_retains(CUdevice device)
 {
-    uint64_t n_changes = 0;
     pthread_mutex_lock(&owner);
+    uint64_t before = n_begun;
     if (references_follow(device)) {
-        n_changes = primaries[device].n_changes;
         primaries[device].n_retains++;
         primaries[device].retaining++;
     }
     pthread_mutex_unlock(&owner);
-    return n_changes;
+    return before;
 }
 
-enum context_given context_retained(CUdevice device, CUcontext handle, uint64_t n_changes)
+bool context_retained(CUdevice device, CUcontext handle, uint64_t before)
 {
-    enum context_given given = CONTEXT_SAME;
+    bool other = false, sure = true;
     pthread_mutex_lock(&owner);
     if (references_follow(device)) {
         primaries[device].retaining--;
-        if (handle && handle != primaries[device].handle)
-            given = primaries[device].n_changes == n_changes ? CONTEXT_NEW : CONTEXT_UNSURE;
+        other = handle && handle != primaries[device].handle;
+        sure = !other || n_begun == before;
     }
-    if (given == CONTEXT_NEW) {
+    if (other && sure) {
         primaries[device].handle = handle;
         begins(handle, device);
     }
     pthread_mutex_unlock(&owner);
-    return given;
+    return sure;
 }
 
 bool context_retain_stamp(CUdevice device, uint64_t *stamp)

@@ -274,14 +274,11 @@ void context_created(CUcontext handle);
 
 /* A retaining of the primary context of @device begins. Return: for context_retained(). */
 uint64_t context_retains(CUdevice device);
-/* Contexts may have begun meanwhile: then another handle may be an old one, is not noted, and the driver must be asked again. */
-enum context_given {
-    CONTEXT_SAME = 0, /* the handle that the last one gave, or nothing */
-    CONTEXT_NEW = 1,  /* another, which is noted */
-    CONTEXT_UNSURE = 2,
-};
-/* The same ends, and gave @handle, NULL: nothing. */
-enum context_given context_retained(CUdevice device, CUcontext handle, uint64_t n_changes);
+/*
+ * The same ends, and gave @handle, NULL: nothing. Return: false: contexts have begun meanwhile, so that another handle than
+ * the last one may be an old one. It is not noted, and the driver must be asked again.
+ */
+bool context_retained(CUdevice device, CUcontext handle, uint64_t before);
 /* What the last one gave. NULL: there was none, or another context has begun with that handle. */
 CUcontext context_primary(CUdevice device);
 /* Return: false: one is under way. With equal stamps none has begun between two calls. */

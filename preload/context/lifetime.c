@@ -198,6 +198,24 @@ bool context_is_same(const struct context *c)
     return there && base == c->payload && n >= c->ring.n_bytes;
 }
 
+bool context_is_over(const struct context *c)
+{
+    switch (context_state(c)) {
+    case CONTEXT_STOPPING:
+    case CONTEXT_STOPPED:
+    case CONTEXT_STUCK:
+    case CONTEXT_RESUMING:
+    case CONTEXT_FAILED: return !context_is_same(c);
+    case CONTEXT_READY:    /* no call is under way that may end it */
+    case CONTEXT_COUNTING: /* nothing of ours lies in it */
+    case CONTEXT_STARTING:
+    case CONTEXT_FREE:
+    case CONTEXT_GONE:
+    case CONTEXT_DISMANTLED: break;
+    }
+    return false;
+}
+
 bool context_gone(struct context *c)
 {
     enum context_state before = context_ends(c);

@@ -43,6 +43,9 @@ void context_release(struct context *context);
  */
 bool context_is_same(const struct context *context);
 
+/* Has another CUDA context the handle of this one, which has ended unnoticed? Calls the driver. Thread: any that uses it, where it is current. */
+bool context_is_over(const struct context *context);
+
 /* The CUDA context has ended: what is in flight is counted. Return: true for the one who says it first. Thread: any. */
 bool context_gone(struct context *context);
 

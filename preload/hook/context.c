@@ -27,19 +27,13 @@ static CUcontext green_context(CUgreenCtx green)
                : NULL;
 }
 
-static void created(CUcontext context)
-{
-    context_created(context);
-    lifecycle_context_begins(context, true);
-}
-
 /* The new context is current. */
 #define CREATES(name, declare, pass)                                                               \
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         CUresult r = REAL(name) pass;                                                              \
         if (r == CUDA_SUCCESS)                                                                     \
-            created(*c);                                                                           \
+            context_created(*c);                                                                   \
         lifecycle_waited(r);                                                                       \
         return r;                                                                                  \
     }
@@ -78,15 +72,17 @@ WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priori
 STREAM_ENDS(cuStreamDestroy)
 STREAM_ENDS(cuStreamDestroy_v2)
 
+#define MOST_ASKED 1000 /* times, where contexts begin all the while */
+
 /* The caller holds a reference, so to give the one that asks back ends nothing. */
 static void ask_primary(CUdevice device)
 {
     CUcontext context = NULL;
     bool sure = false;
-    for (int i = 0; i < 1000 && !sure; i++) {
-        uint64_t begun = context_retains(device);
+    for (int i = 0; i < MOST_ASKED && !sure; i++) {
+        uint64_t before = context_retains(device);
         bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
-        sure = context_retained(device, good ? context : NULL, begun) != CONTEXT_UNSURE;
+        sure = context_retained(device, good ? context : NULL, before);
         if (good && driver_table.cuDevicePrimaryCtxRelease_v2 &&
             driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
             driver_table.cuDevicePrimaryCtxRelease_v2(device);
@@ -96,16 +92,13 @@ static void ask_primary(CUdevice device)
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     __typeof__(cuDevicePrimaryCtxRetain) *real = REAL(cuDevicePrimaryCtxRetain);
-    uint64_t begun = context_retains(device);
+    uint64_t before = context_retains(device);
     CUresult r = real(context, device);
     bool good = r == CUDA_SUCCESS && context;
-    enum context_given given = context_retained(device, good ? *context : NULL, begun);
-    if (given == CONTEXT_UNSURE)
+    if (!context_retained(device, good ? *context : NULL, before))
         ask_primary(device);
     if (good)
         references_retained(device);
-    if (good && context_primary(device) == *context)
-        lifecycle_context_begins(*context, given != CONTEXT_SAME);
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -125,7 +118,7 @@ EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc re
     CUresult r = REAL(cuGreenCtxCreate)(green, resources, device, flags);
     CUcontext context = r == CUDA_SUCCESS && session_armed() ? green_context(*green) : NULL;
     if (context)
-        created(context);
+        context_created(context);
     if (r == CUDA_SUCCESS)
         stream_green_begins();
     return r;

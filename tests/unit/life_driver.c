@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/life_driver.h"
 
-#include "core/atomic.h"
 #include "preload/base/driver.h"
 #include "preload/context/device.h"
 #include "tests/unit/drain_kit.h"
@@ -162,19 +161,23 @@ static CUresult address_range(CUdeviceptr *base, size_t *n, CUdeviceptr p)
     return *base == p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-static void (*meanwhile)(void); /* atomic */
+static void (*meanwhile)(void); /* of the thread that calls life_driver_before_return() */
+static int n_before_it;         /* calls */
 
-void life_driver_before_return(void (*fn)(void))
+void life_driver_before_return(int n, void (*fn)(void))
 {
-    atomic_store_release(&meanwhile, fn); /* to return_late() */
+    n_before_it = n;
+    meanwhile = fn;
 }
 
-/* A call returns some time after it has begun or ended a context: other threads get the handle meanwhile. */
+/* A call returns some time after it has begun or ended a context, or looked: other threads get the handle meanwhile. */
 static void return_late(void)
 {
-    void (*fn)(void) = atomic_exchange_acq_rel(&meanwhile, NULL);
-    if (fn)
+    void (*fn)(void) = meanwhile;
+    if (fn && !n_before_it--) {
+        meanwhile = NULL;
         fn();
+    }
     for (int i = 0; i < 8; i++)
         kit_nap(&thread.seed);
 }
@@ -233,6 +236,7 @@ static CUresult get_state(CUdevice device, unsigned *flags, int *active)
     pthread_mutex_lock(&model.lock);
     *active = model.primaries[device].context != NULL;
     pthread_mutex_unlock(&model.lock);
+    return_late();
     return CUDA_SUCCESS;
 }
 
@@ -431,6 +435,7 @@ void life_driver_install(bool with_ids)
         free(model.rings[model.n_rings--].data);
     memset(model.contexts, 0, sizeof model.contexts);
     memset(model.primaries, 0, sizeof model.primaries);
+    model.next_id = 0;
     model.misuses = 0;
     thread.n = 0;
     driver_table.cuCtxGetCurrent = get_current;

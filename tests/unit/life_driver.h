@@ -27,8 +27,11 @@ bool life_driver_write(const struct context *context, const struct dmi_desc *rec
 bool life_driver_publish(const struct context *context, uint64_t index,
                          const struct dmi_desc *record);
 
-/* The next call that begins or ends a context has done so when it calls @fn, and returns after it. */
-void life_driver_before_return(void (*fn)(void));
+/*
+ * Of the calls that begin or end a context, or ask for a primary one's state, the one after the next @n calls @fn once it has
+ * done its work, and returns after it. Thread: the only one of the application, but for those that @fn creates.
+ */
+void life_driver_before_return(int n, void (*fn)(void));
 
 /* What a kernel of launch @seq writes. */
 unsigned char life_driver_byte(uint64_t seq, uint64_t i);

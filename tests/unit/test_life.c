@@ -61,38 +61,19 @@ bool driver_resolve(void)
 }
 
 /* As preload/lifecycle.c has these, without functions and graphs. */
-static bool notice_end(struct context *c, bool is_new)
-{
-    enum context_state state = context_state(c);
-    if ((state == CONTEXT_READY && !is_new) || !context_use(c))
-        return false;
-    bool has_no_ring = state == CONTEXT_COUNTING || state == CONTEXT_STARTING;
-    bool same = has_no_ring ? !is_new : context_is_same(c);
-    if (!same)
-        context_gone(c);
-    context_unuse(c);
-    return !same;
-}
-
 void lifecycle_waited(CUresult r)
 {
     struct session_call call;
     if (r != CUDA_SUCCESS)
         return;
     session_enter(&call);
-    struct context *c = context_prepare();
-    if (c && notice_end(c, false))
-        context_prepare();
-    session_leave(&call);
-}
-
-void lifecycle_context_begins(CUcontext handle, bool is_new)
-{
-    struct session_call call;
-    struct context *c = context_find(handle);
-    session_enter(&call);
-    if (c)
-        notice_end(c, is_new);
+    struct context *c = context_current();
+    if (c && context_use(c)) {
+        if (context_is_over(c))
+            context_gone(c);
+        context_unuse(c);
+    }
+    context_prepare();
     session_leave(&call);
 }
 
@@ -219,13 +200,16 @@ static void pop(struct worker *w)
     w->depth--;
 }
 
-/* Nobody resets what others use. What is only held may be reset. */
+/* Nobody resets what others use, or retain. What is only held may be reset. */
 static pthread_rwlock_t whole = PTHREAD_RWLOCK_INITIALIZER;
 
-static void retain_and_push(struct worker *w, CUdevice device)
+/* A transport does not use it. */
+static void hold(struct worker *w, CUdevice device, bool uses)
 {
     pthread_rwlock_rdlock(&whole);
-    push(w, retain(device));
+    CUcontext handle = retain(device);
+    if (uses)
+        push(w, handle);
     w->held[device]++;
     pthread_rwlock_unlock(&whole);
 }
@@ -288,11 +272,8 @@ static void step(struct worker *w)
 {
     CUdevice device = (int)(kit_next(&w->seed) % LIFE_DEVICES);
     switch (kit_next(&w->seed) % 12) {
-    case 0: /* a transport does so for each transfer */
-        retain(device);
-        w->held[device]++;
-        break;
-    case 1: retain_and_push(w, device); break;
+    case 0: hold(w, device, false); break;
+    case 1: hold(w, device, true); break;
     case 2:
     case 3:
         if (w->held[device])
@@ -553,7 +534,7 @@ START_TEST(a_closed_context_does_not_go_on)
 }
 END_TEST
 
-static CUcontext other; /* of another thread */
+static CUcontext other, second; /* of another thread */
 
 static void *create_other(void *unused)
 {
@@ -563,20 +544,38 @@ static void *create_other(void *unused)
     return unused;
 }
 
-static void another_thread_creates(void)
+static void *reset_create_and_retain(void *unused)
+{
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(1), CUDA_SUCCESS);
+    ck_assert_int_eq(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    second = retain(1);
+    return unused;
+}
+
+static void in_another_thread(void *(*work)(void *))
 {
     pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, create_other, NULL), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, work, NULL), 0);
     pthread_join(thread, NULL);
 }
 
-/* The driver gives its handle out before the call that ends it has returned. Later ends of the primary context are none of the new one's. */
+static void another_thread_creates(void)
+{
+    in_another_thread(create_other);
+}
+
+static void another_thread_resets(void)
+{
+    in_another_thread(reset_create_and_retain);
+}
+
+/* The driver gives its handle out before the call that ends it has returned, or while the library asks whether it lives. Later ends of the primary context are none of the new one's. */
 START_TEST(another_context_has_the_handle_before_the_call_returns)
 {
     uint64_t seed = 1;
-    set_up(_i);
+    set_up(_i % 2);
     CUcontext primary = context_handle(world.kept);
-    life_driver_before_return(another_thread_creates);
+    life_driver_before_return(_i / 2, another_thread_creates);
     ck_assert_int_eq(release(0), CUDA_SUCCESS);
     ck_assert_ptr_eq(other, primary);
     ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
@@ -587,6 +586,50 @@ START_TEST(another_context_has_the_handle_before_the_call_returns)
     ck_assert_int_eq(cuCtxDestroy_v2(other), CUDA_SUCCESS);
     check_sums();
     ck_assert_uint_eq(kit_captured(), 2);
+}
+END_TEST
+
+/* It has no ring: the new one would get it, and the call that ends the old one would end it there. */
+START_TEST(another_context_has_the_handle_of_one_that_counts)
+{
+    uint64_t seed = 1;
+    CUcontext counting;
+    set_up(true);
+    ck_assert_int_eq(driver_table.cuDevicePrimaryCtxRetain(&counting, 1), CUDA_SUCCESS);
+    ck_assert(current_push(counting));
+    launch(&seed);
+    current_pop();
+    ck_assert_int_eq(context_state(context_find(counting)), CONTEXT_COUNTING);
+    life_driver_before_return(
+        3, another_thread_creates); /* the library looks, and asks for the handle */
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(1), CUDA_SUCCESS);
+    ck_assert_ptr_eq(other, counting);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_UNSUPPORTED), 2);
+    ck_assert(current_push(other));
+    lifecycle_waited(CUDA_SUCCESS);
+    launch(&seed);
+    current_pop();
+    ck_assert_int_eq(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    finish(1);
+}
+END_TEST
+
+/* A transport retains, and does not look at the handle: the primary context has another one by now. */
+START_TEST(an_old_handle_is_not_noted_over_a_new_one)
+{
+    set_up(_i);
+    life_driver_before_return(0, another_thread_resets);
+    CUcontext old = retain(1);
+    ck_assert_ptr_eq(old, other);
+    ck_assert_ptr_ne(second, other);
+    ck_assert_ptr_eq(context_primary(1), second);
+    ck_assert_int_eq(release(1), CUDA_SUCCESS);
+    ck_assert_int_eq(context_state(context_find(second)), CONTEXT_READY);
+    ck_assert_int_eq(release(1), CUDA_SUCCESS);
+    ck_assert_ptr_null(context_find(second));
+    ck_assert_int_eq(context_state(context_find(other)), CONTEXT_READY);
+    ck_assert_int_eq(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    finish(0);
 }
 END_TEST
 
@@ -616,7 +659,9 @@ int main(int argc, char **argv)
     tcase_add_loop_test(single, the_last_of_several_calls_resumes, 0,
                         sizeof overlaps / sizeof overlaps[0]);
     tcase_add_test(single, a_closed_context_does_not_go_on);
-    tcase_add_loop_test(single, another_context_has_the_handle_before_the_call_returns, 0, 2);
+    tcase_add_loop_test(single, another_context_has_the_handle_before_the_call_returns, 0, 4);
+    tcase_add_test(single, another_context_has_the_handle_of_one_that_counts);
+    tcase_add_loop_test(single, an_old_handle_is_not_noted_over_a_new_one, 0, 2);
     tcase_add_test(single, what_is_used_stays);
     suite_add_tcase(suite, single);
     TCase *random = tcase_create("random");
