@@ -17,22 +17,50 @@ static bool hash_holds(const uint8_t *data, size_t n, const char *said)
     return said && !strcmp(is, said);
 }
 
+static bool is_tally(const struct reader *r, const json_t *one)
+{
+    json_t *const numbers[] = { json_object_get(one, "site"), json_object_get(one, "records"),
+                                json_object_get(one, "rows"), json_object_get(one, "bytes") };
+    for (int i = 0; i < 4; i++)
+        if (!json_is_integer(numbers[i]) || json_integer_value(numbers[i]) < 0)
+            return false;
+    return reader_number_of(one, "site") < r->said.n_sites;
+}
+
+/* One finding for all. Return: the list can be used. */
+static bool check_released(struct reader *r, const json_t *list)
+{
+    const json_t *one;
+    size_t i;
+    if (list && !json_is_array(list)) {
+        reader_note(&r->notes, true, "manifest.json", -1, 0,
+                    "what it says of released segments is no list");
+        return false;
+    }
+    json_array_foreach(list, i, one) if (!is_tally(r, one))
+    {
+        reader_note(&r->notes, true, "manifest.json", -1, 0,
+                    "entry %zu in its list of what released segments held is none of a site", i);
+        return false;
+    }
+    return list;
+}
+
 /* Where the manifest has the sums they count: it says in the same file which segments are gone. */
 static void take_released(struct reader *r)
 {
     const json_t *list = json_object_get(r->said.manifest, "released"), *one;
     size_t i;
-    if (!json_is_array(list))
+    if (!check_released(r, list))
         return;
     for (uint32_t k = 0; k < r->counters->n_sites; k++)
         r->counters->sites[k].released = (struct dmi_tally){ 0 };
     json_array_foreach(list, i, one)
     {
-        uint64_t site = reader_number_of(one, "site");
-        if (site < r->counters->n_sites)
-            r->counters->sites[site].released =
-                (struct dmi_tally){ reader_number_of(one, "records"), reader_number_of(one, "rows"),
-                                    reader_number_of(one, "bytes") };
+        const struct dmi_tally t = { reader_number_of(one, "records"),
+                                     reader_number_of(one, "rows"),
+                                     reader_number_of(one, "bytes") };
+        reader_add_tally(&r->counters->sites[reader_number_of(one, "site")].released, &t);
     }
 }
 

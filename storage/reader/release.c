@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,24 +42,6 @@ static void delete_file(const struct reader *r, const struct reader_segment *s)
     unlinkat(r->place.dir, s->name, 0); /* what is still there is not read: the manifest says so */
 }
 
-static void add_to(json_t *sum, const char *key, uint64_t more)
-{
-    json_int_t before = json_integer_value(json_object_get(sum, key));
-    json_object_set_new(sum, key, json_integer(before + (json_int_t)more));
-}
-
-/* The entry of a site in the manifest's list of what is gone. */
-static json_t *sum_of(json_t *released, uint32_t site)
-{
-    json_t *one;
-    size_t i;
-    json_array_foreach(released, i, one) if (json_integer_value(json_object_get(one, "site")) ==
-                                             site) return one;
-    one = json_pack("{s:i, s:i, s:i, s:i}", "site", (int)site, "records", 0, "rows", 0, "bytes", 0);
-    json_array_append_new(released, one);
-    return one;
-}
-
 /*
  * The manifest's entry of @s, which is closed. Its process may have been killed before the manifest said so, or named it. What a
  * reader knows of a segment that is gone is what the manifest says.
@@ -79,31 +62,47 @@ static json_t *entry_of(json_t *list, const struct reader_segment *s)
     return said;
 }
 
-static void release_one(const struct reader_segment *s, json_t *said, json_t *released)
+static void release_one(const struct reader *r, const struct reader_segment *s, json_t *said,
+                        struct dmi_tally *sums)
 {
     size_t n;
     const struct dmi_footer_site *sites = reader_tallies(s, &n);
     for (size_t i = 0; i < n; i++) {
-        if (!sites[i].records)
-            continue;
-        json_t *sum = sum_of(released, sites[i].site);
-        add_to(sum, "records", sites[i].records);
-        add_to(sum, "rows", sites[i].rows);
-        add_to(sum, "bytes", sites[i].bytes);
+        const struct dmi_tally t = { sites[i].records, sites[i].rows, sites[i].bytes };
+        if (sites[i].site < r->counters->n_sites)
+            reader_add_tally(&sums[sites[i].site], &t);
     }
     json_object_set_new(said, "released", json_true());
+}
+
+/* The manifest's list of what is gone. */
+static json_t *list_of(const struct dmi_tally *sums, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        if (sums[i].records)
+            json_array_append_new(list, json_pack("{s:i, s:I, s:I, s:I}", "site", (int)i, "records",
+                                                  (json_int_t)sums[i].records, "rows",
+                                                  (json_int_t)sums[i].rows, "bytes",
+                                                  (json_int_t)sums[i].bytes));
+    return list;
 }
 
 /* Return: the manifest without these segments, to be freed; NULL: no memory. */
 static char *manifest_without(const struct reader *r, uint32_t n)
 {
-    json_t *m = json_deep_copy(r->said.manifest), *released = json_object_get(m, "released");
-    if (!released)
-        json_object_set_new(m, "released", released = json_array());
+    const struct dmi_counters *c = r->counters; /* they have what the manifest said of before */
+    _cleanup_(freep) struct dmi_tally *sums = calloc(c->n_sites + 1, sizeof *sums);
+    if (!sums)
+        return NULL;
+    for (uint32_t i = 0; i < c->n_sites; i++)
+        sums[i] = c->sites[i].released;
+    json_t *m = json_deep_copy(r->said.manifest);
     json_object_set_new(m, "checksum", json_string(MANIFEST_CHECKSUM_ZERO));
     for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].number < n; i++)
-        release_one(&r->index.segments[i],
-                    entry_of(json_object_get(m, "segments"), &r->index.segments[i]), released);
+        release_one(r, &r->index.segments[i],
+                    entry_of(json_object_get(m, "segments"), &r->index.segments[i]), sums);
+    json_object_set_new(m, "released", list_of(sums, c->n_sites));
     char *text = json_dumps(m, JSON_INDENT(1));
     json_decref(m);
     if (text)
@@ -137,7 +136,7 @@ int release_read(struct err *err, const struct reader *r)
     uint32_t n = read_to(r);
     if (r->place.dir < 0 || r->ranks)
         return err_set(err, -EINVAL, "%s is not the folder of one run", r->place.path);
-    if (damage || !r->said.manifest)
+    if (damage || !r->said.manifest || !r->counters)
         return err_set(err, -EBADMSG, "%s: no segment is released, as %s: %s", r->place.path,
                        damage ? damage->file : "manifest.json",
                        damage ? damage->text : "it cannot be read");

@@ -119,6 +119,20 @@ def test_a_run_that_is_written(tmp_path, check):
     check(*verify(run))
 
 
+HELD = {"site": 0, "records": 1, "rows": 1, "bytes": 4}
+
+
+@pytest.mark.parametrize("released, said", [(3, "is no list"), ([3], "entry 0"), ([HELD, {**HELD, "site": 99}], "entry 1"), ([{**HELD, "rows": -1}], "entry 0")])
+def test_nothing_goes_where_what_is_gone_is_not_known(tmp_path, check, released, said):
+    pytest.importorskip("xxhash", reason="needs the packages of tools/setup/python.txt")
+    run = written(tmp_path / "out")
+    before = segments(run)
+    write_manifest(run, {**manifest(run), "released": released})
+    done = replay(run, "--to", f"file:{tmp_path / 'taken'}", "--consume", status=1)
+    check(segments(run) == before, "all segments are there", segments(run))
+    check(said in done.stderr.decode(), "and it is said why", done.stderr)
+
+
 def flip_footer(segment):
     data = bytearray(segment.read_bytes())
     data[-100] ^= 1

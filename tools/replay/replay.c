@@ -16,7 +16,7 @@
 
 #define SETTLE_NS     300000000u
 #define LEAST_POLL    100000000u /* between two looks at a run that grows */
-#define POLL_PER_LOOK 4u         /* a look at a large run takes long: so many times that */
+#define POLL_PER_LOOK 4u         /* a look at a large run costs CPU time: so many times that */
 
 int replay_send(struct err *err, struct replay *r, struct item *item)
 {
@@ -285,10 +285,10 @@ static bool any_grows(const struct replay *r)
 }
 
 /* A run whose process has ended since may hold more than this look saw: so look again, once. @all: also there where it
- * had ended when the run was opened. */
-static int look_again(struct err *err, struct replay *r, bool all, uint64_t *took_ns)
+ * had ended when the run was opened. @spent_ns: of CPU time. */
+static int look_again(struct err *err, struct replay *r, bool all, uint64_t *spent_ns)
 {
-    uint64_t begin = clock_mono_ns();
+    uint64_t begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int res = 0;
     for (size_t i = 0; !res && i < r->n; i++) {
         struct source *s = &r->sources[i];
@@ -300,23 +300,23 @@ static int look_again(struct err *err, struct replay *r, bool all, uint64_t *too
         if (!res)
             res = send_findings(err, r, s);
     }
-    *took_ns = clock_mono_ns() - begin;
+    *spent_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin;
     return res;
 }
 
 static int follow(struct err *err, struct replay *r)
 {
-    uint64_t took_ns = 0;
-    int res = stop_asked() ? 0 : look_again(err, r, true, &took_ns);
+    uint64_t spent_ns = 0;
+    int res = stop_asked() ? 0 : look_again(err, r, true, &spent_ns);
     if (!res)
         res = send_all(err, r);
     while (!res && !stop_asked() && any_grows(r)) {
-        uint64_t ns = POLL_PER_LOOK * took_ns;
+        uint64_t ns = POLL_PER_LOOK * spent_ns;
         res = settle_at_times(err, r);
         if (!res)
             res = pause_ns(err, r, ns > LEAST_POLL ? ns : LEAST_POLL);
         if (!res && !stop_asked())
-            res = look_again(err, r, false, &took_ns);
+            res = look_again(err, r, false, &spent_ns);
         if (!res)
             res = send_all(err, r);
     }
