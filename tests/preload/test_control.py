@@ -327,7 +327,7 @@ def test_killed(bench, engine):
 
 
 @pytest.mark.parametrize("words, said", [(["status"], "RUN status"), ([], "RUN status"), (["/nowhere", "status"], "cannot be opened"),
-                                         (["--what", "x", "status"], "unknown option"), (["/", "sta\ntus"], "one line"), (["/", "x" * 20000], "16 KiB")], ids=str)
+                                         (["--what", "x", "status"], "unrecognized option"), (["/", "sta\ntus"], "one line"), (["/", "x" * 20000], "16 KiB")], ids=str)
 def test_wrong_usage(bench, words, said):
     done = subprocess.run([CTL, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     bench.check(done.returncode == 2 and said in done.stdout, "a sentence", done.stdout[-300:])

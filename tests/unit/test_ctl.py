@@ -49,7 +49,7 @@ def test_options_stand_anywhere(ask, words):
 
 def test_an_option_that_is_none_is_no_pattern(ask):
     status, said, asked = ask(["RUN", "sites", "off", "--jsno"], {"ok": True, "sites": 2})
-    assert status == 2 and "unknown option" in said[0] and asked is None
+    assert status == 2 and "unrecognized option" in said[0] and asked is None
     assert ask(["RUN", "sites", "off", "--", "-q"], {"ok": True, "sites": 2})[2] == "sites off -q\n"
 
 

@@ -131,7 +131,7 @@ def test_arguments(case, out):
                         (("show",), "needs a SITE"), (("list", out, "more"), "one argument too many"),
                         (("show", "q", "--rows", "x", out), "is none of a number"), (("show", "q", "--rows", "5:2", out), "is none of"),
                         (("list", case.folder / "nowhere"), "No such file"), (("list", "/proc/self/task"), "is no run"),
-                        (("export", "-f", "pt", out), "no format"), (("list", "--bad", out), "unknown option"),
+                        (("export", "-f", "pt", out), "no format"), (("list", "--bad", out), "unrecognized option"),
                         (("verify", out, "--against", case.folder / "nothing"), "No such file")):
         done = case.dump(*words)
         case.check(f"wrong usage is 2 and explained: {' '.join(str(w) for w in words[:3] if w != out)}",

@@ -204,7 +204,7 @@ def test_words(case):
     run = case.one_run("run")
     case.check("--version", case.dump("--version").stdout.startswith("dmi-dump "))
     for words, said in ((("list", "--rows", "x", run), "--rows: 'x'"), (("verify", "--tolerance", "-1", run), "--tolerance: '-1'"),
-                        (("list", "--site"), "no value after '--site'"), (("list", "--sit", "e", "--frob", run), "'--frob'"),
+                        (("list", "--site"), "option '--site' requires an argument"), (("list", "--sit", "e", "--frob", run), "'--frob'"),
                         (("export", "-f", "pt", run), "--format: no format 'pt': safetensors, npy")):
         done = case.dump(*words)
         case.check(f"an error names its option: {said}", done.returncode == 2 and said in done.stderr, done)

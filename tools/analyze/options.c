@@ -4,8 +4,8 @@
 #include "policy/number.h"
 #include "tools/common/choice.h"
 #include "tools/common/say.h"
+#include "tools/common/usage.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -276,16 +276,10 @@ static const char *option_name(int id)
     return "?";
 }
 
-static int hint(void)
-{
-    complain("try: dmi-analyze --help");
-    return ANALYZE_USAGE;
-}
-
 /* Return: as take_option(). */
 static int take(bool taken)
 {
-    return taken ? -1 : hint();
+    return taken ? -1 : usage_hint();
 }
 
 static int take_number(int id, int64_t most, uint32_t *out)
@@ -295,24 +289,22 @@ static int take_number(int id, int64_t most, uint32_t *out)
     *out = good ? (uint32_t)n : 0;
     if (good)
         return -1;
-    complain("--%s: '%s' is no number from 1 to %lld", option_name(id), optarg, (long long)most);
-    return hint();
+    return usage_wrong("--%s: '%s' is no number from 1 to %lld", option_name(id), optarg,
+                       (long long)most);
 }
 
 static int take_multiplier(double *out)
 {
     if (parse_decimal(optarg, out) && *out > 0)
         return -1;
-    complain("--multiplier: '%s' is no number above 0", optarg);
-    return hint();
+    return usage_wrong("--multiplier: '%s' is no number above 0", optarg);
 }
 
 static int take_memory(uint64_t *out)
 {
     if (parse_size(optarg, strlen(optarg), out) && *out)
         return -1;
-    complain("--memory: '%s' is no size", optarg);
-    return hint();
+    return usage_wrong("--memory: '%s' is no size", optarg);
 }
 
 static int take_order(uint32_t *out)
@@ -320,8 +312,7 @@ static int take_order(uint32_t *out)
     *out = !strcmp(optarg, "halves") ? DMI_ANALYZE_HALVES : DMI_ANALYZE_PAIRS;
     if (*out == DMI_ANALYZE_HALVES || !strcmp(optarg, "pairs"))
         return -1;
-    complain("--rope-order: '%s' is neither halves nor pairs", optarg);
-    return hint();
+    return usage_wrong("--rope-order: '%s' is neither halves nor pairs", optarg);
 }
 
 static int take_measure(uint32_t *out)
@@ -330,16 +321,14 @@ static int take_measure(uint32_t *out)
     for (*out = 0; *out < 4; ++*out)
         if (!strcmp(names[*out], optarg))
             return -1;
-    complain("--measure: '%s' is none of sum_normalize, max_normalize, sum, max", optarg);
-    return hint();
+    return usage_wrong("--measure: '%s' is none of sum_normalize, max_normalize, sum, max", optarg);
 }
 
 static int take_decimal(int id, double *out)
 {
     if (parse_decimal(optarg, out) && *out >= 0)
         return -1;
-    complain("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
-    return hint();
+    return usage_wrong("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
 }
 
 static int take_site(int c, struct dmi_analyze_sites *s)
@@ -365,15 +354,13 @@ static int take_by(enum by *out)
             *out = (enum by)i;
             return -1;
         }
-    complain("--by: '%s' is none of layer, token, channel", optarg);
-    return hint();
+    return usage_wrong("--by: '%s' is none of layer, token, channel", optarg);
 }
 
 static int take_name(struct options *o)
 {
     if (o->n_names == OPTIONS_MOST_SITES) {
-        complain("--site: more than %d", OPTIONS_MOST_SITES);
-        return hint();
+        return usage_wrong("--site: more than %d", OPTIONS_MOST_SITES);
     }
     o->names[o->n_names++] = (struct dmi_read_name){ optarg, strlen(optarg) };
     return -1;
@@ -432,6 +419,7 @@ static int take_option(int c, struct options *o)
     case OPT_JSON: o->json = true; break;
     case 'h': return print_usage(stdout);
     case OPT_VERSION: puts("dmi-analyze " DMI_VERSION); return ANALYZE_OK;
+    case '?': return ANALYZE_USAGE;
     default: return take_site(c, &o->sites);
     }
     return -1;
@@ -462,11 +450,11 @@ static int take_words(int n, char **words, const struct command *commands, struc
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command)
-        complain("unknown command '%s'", words[0]);
-    else if (n != 2)
-        complain("%s takes a run, and nothing more", o->command->name);
-    o->run = n > 1 ? words[1] : NULL;
-    return o->command && n == 2 ? -1 : hint();
+        return usage_command(words[0], "attention, heads, focus, rerank, stats or routing");
+    if (n != 2)
+        return usage_wrong("%s takes a run, and nothing more", o->command->name);
+    o->run = words[1];
+    return -1;
 }
 
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
@@ -475,13 +463,8 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     *o = (struct options){
         .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10, .below = -1, .times = 4
     };
-    opterr = 0;
     int c, status;
-    while ((c = getopt_long(argc, argv, ":ho:", long_options, NULL)) != -1) {
-        if (c == '?' || c == ':') {
-            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
-            return hint();
-        }
+    while ((c = usage_option(argc, argv, "ho:", long_options)) != -1) {
         c = c == 'o' ? OPT_OUTPUT : c;
         if ((status = take_option(c, o)) >= 0)
             return status;
@@ -492,5 +475,5 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     status = take_words(argc - optind, argv + optind, commands, o);
     if (status < 0 && o->heads_file && !o->command->by_file)
         status = take(choice_numbers("heads", o->heads_file, false, &o->heads));
-    return status < 0 && !are_taken(o, given) ? hint() : status;
+    return status < 0 && !are_taken(o, given) ? usage_hint() : status;
 }

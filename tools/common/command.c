@@ -2,11 +2,10 @@
 #include "tools/common/command.h"
 
 #include "core/cleanup.h"
-#include "core/utf8.h"
+#include "tools/common/say.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +14,6 @@
 #define EXIT_NOT_EXECUTABLE 126
 #define EXIT_NOT_FOUND      127
 #define LIBRARY             "libdmi_preload.so"
-
-static const char *program = "dmi";
-
-void command_program(const char *name)
-{
-    program = name;
-}
-
-void command_say(const char *fmt, ...)
-{
-    _cleanup_(freep) char *line = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    if (vasprintf(&line, fmt, ap) < 0)
-        line = NULL;
-    va_end(ap);
-    fprintf(stderr, "%s: ", program);
-    if (line)
-        fwrite(line, 1, utf8_make_printable(line, strlen(line)), stderr);
-    fputc('\n', stderr);
-}
 
 bool command_size(const char *text, char *out, size_t n_out)
 {
@@ -87,7 +65,7 @@ char *command_python(void)
                                           "../share/dmi/python" };
     char *python = find_beside(places, sizeof places / sizeof *places);
     if (!python)
-        command_say("cannot find the folder of the Python package dmi beside this program");
+        complain("cannot find the folder of the Python package dmi beside this program");
     return python;
 }
 
@@ -95,9 +73,9 @@ char *command_library(void)
 {
     char *library = find_library();
     if (!library)
-        command_say("cannot find " LIBRARY " %s",
-                    getenv("DMI_PRELOAD_PATH") ? "where DMI_PRELOAD_PATH says"
-                                               : "beside this program; set DMI_PRELOAD_PATH");
+        complain("cannot find " LIBRARY " %s", getenv("DMI_PRELOAD_PATH")
+                                                   ? "where DMI_PRELOAD_PATH says"
+                                                   : "beside this program; set DMI_PRELOAD_PATH");
     return library;
 }
 
@@ -114,7 +92,7 @@ static bool list_holds(const char *list, const char *path)
 bool command_set(const char *name, const char *value)
 {
     if (value && setenv(name, value, 1)) {
-        command_say("cannot set %s: %s", name, strerror(errno));
+        complain("cannot set %s: %s", name, strerror(errno));
         return false;
     }
     return true;
@@ -123,7 +101,7 @@ bool command_set(const char *name, const char *value)
 bool command_preload(const char *library)
 {
     if (strpbrk(library, ": ")) {
-        command_say(
+        complain(
             "%s: a path with a space or colon cannot be preloaded; copy the library elsewhere and "
             "set DMI_PRELOAD_PATH",
             library);
@@ -142,6 +120,6 @@ int command_become(char **command)
 {
     execvp(*command, command);
     int why = errno;
-    command_say("%s: %s", *command, strerror(why));
+    complain("%s: %s", *command, strerror(why));
     return why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }

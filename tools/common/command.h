@@ -6,12 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The name in front of what command_say() says. Init only. */
-void command_program(const char *name);
-
-/* A line on stderr. */
-void command_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
 /* Bytes, K, M or G may follow the number. Return: false if @text is no size; else @out is its bytes in decimal. */
 bool command_size(const char *text, char *out, size_t n_out);
 

@@ -38,13 +38,18 @@ void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
         s = NULL;
 }
 
-void complain(const char *fmt, ...)
+void complain_of(const char *fmt, va_list ap)
 {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s: ", program_invocation_short_name);
+    say_formatted(stderr, prefix, fmt, ap);
+}
+
+void complain(const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    say_formatted(stderr, prefix, fmt, ap);
+    complain_of(fmt, ap);
     va_end(ap);
 }
 

@@ -14,6 +14,9 @@
 /* One line on stderr, after the tool's name and ": ". */
 void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* As complain(), with the arguments in a list. */
+void complain_of(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+
 /* One line after @prefix; what a terminal may not print becomes '?', line ends included. */
 void say_line(FILE *to, const char *prefix, const char *s, size_t n);
 void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)

@@ -5,11 +5,11 @@
 #include "read/runs.h"
 #include "read/value.h"
 #include "tools/common/say.h"
+#include "tools/common/usage.h"
 #include "tools/ctl/edits.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -394,13 +394,6 @@ static int ask_all(const char *folder, const struct question *q, bool json)
 
 /* ------------------------------------------------------------------------- the command line */
 
-static int hint(const char *why)
-{
-    complain("%s", why);
-    complain("try: dmi-ctl --help");
-    return CTL_USAGE;
-}
-
 /* Return: what is wrong; NULL: nothing. */
 static const char *make_line(char **words, int n, struct question *q)
 {
@@ -427,22 +420,23 @@ int main(int argc, char **argv)
                                              { 0 } };
     _cleanup_(question_deinit) struct question q = { .file = NULL };
     bool json = false;
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+    for (int c; (c = usage_option(argc, argv, "h", options)) != -1;) {
         switch (c) {
         case 'j': json = true; break;
         case 'h': fputs(usage_text, stdout); return CTL_OK;
         case 'v': puts("dmi-ctl " DMI_VERSION); return CTL_OK;
-        default: return hint("unknown option: after -- words may begin with -");
+        default: complain("after -- words may begin with -"); return CTL_USAGE;
         }
     }
-    if (argc - optind < 2) {
+    if (argc == 1) {
         fputs(usage_text, stderr);
         return CTL_USAGE;
     }
+    if (argc - optind < 2)
+        return usage_wrong("expected a run and a command: dmi-ctl RUN status");
     const char *wrong = make_line(argv + optind + 1, argc - optind - 1, &q);
     if (wrong)
-        return hint(wrong);
+        return usage_wrong("%s", wrong);
     int status = ask_all(argv[optind], &q, json);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));

@@ -3,11 +3,12 @@
 
 #include "policy/number.h"
 #include "tools/common/choice.h"
+#include "tools/common/say.h"
+#include "tools/common/usage.h"
 #include "tools/dump/formats.h"
 #include "tools/dump/output.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,12 +226,6 @@ static const char *option_name(int id)
     return "?";
 }
 
-static int hint(void)
-{
-    complain("try: dmi-dump --help");
-    return DUMP_USAGE;
-}
-
 static int print_usage(FILE *to)
 {
     fputs(usage_text, to);
@@ -252,14 +247,13 @@ static int take_tolerance(int id, double *out)
 {
     if (parse_double(optarg, out))
         return -1;
-    complain("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
-    return hint();
+    return usage_wrong("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
 }
 
 /* Return: as take_option(). */
 static int take(bool taken)
 {
-    return taken ? -1 : hint();
+    return taken ? -1 : usage_hint();
 }
 
 static int take_numbers(int id, bool from_end, struct slices *slices)
@@ -273,8 +267,7 @@ static int take_queries(struct options *o)
     o->last_queries = !strcmp(optarg, "last");
     if (o->last_queries || !strcmp(optarg, "all"))
         return -1;
-    complain("--queries: '%s' is neither all nor last", optarg);
-    return hint();
+    return usage_wrong("--queries: '%s' is neither all nor last", optarg);
 }
 
 static int take_head_dim(struct options *o)
@@ -285,8 +278,7 @@ static int take_head_dim(struct options *o)
     o->head_dim = good ? (uint32_t)n : 0;
     if (good)
         return -1;
-    complain("--head-dim: '%s' is no number from 1 to 65536", optarg);
-    return hint();
+    return usage_wrong("--head-dim: '%s' is no number from 1 to 65536", optarg);
 }
 
 static int take_multiplier(struct options *o)
@@ -294,8 +286,7 @@ static int take_multiplier(struct options *o)
     o->by_heads = true;
     if (parse_double(optarg, &o->multiplier) && o->multiplier > 0 && isfinite(o->multiplier))
         return -1;
-    complain("--multiplier: '%s' is no number above 0", optarg);
-    return hint();
+    return usage_wrong("--multiplier: '%s' is no number above 0", optarg);
 }
 
 /* Return: -1 to go on, else an exit status. */
@@ -336,7 +327,7 @@ static int take_option(int c, struct options *o)
     case 'o': o->output = optarg; break;
     case 'h': return print_usage(stdout);
     case OPT_VERSION: puts("dmi-dump " DMI_VERSION); return DUMP_OK;
-    default: return hint();
+    default: return DUMP_USAGE;
     }
     return -1;
 }
@@ -347,31 +338,26 @@ static int take_words(int n, char **words, const struct command *commands, struc
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command && !strcmp(words[0], "join")) {
-        complain("there is no 'join': every command joins the runs of ranks that a folder holds");
-        return hint();
+        return usage_wrong(
+            "there is no 'join': every command joins the runs of ranks that a folder holds");
     }
-    if (!o->command) {
-        complain("'%s' is no command: list, show, stats, verify, diff, edits, export, recover",
-                 words[0]);
-        return hint();
-    }
+    if (!o->command)
+        return usage_command(words[0], "list, show, stats, verify, diff, edits, export or recover");
     int at = 1;
     if (o->command->takes_site && at < n) {
         if (!choice_name(words[at++], &o->select.sites))
             return DUMP_USAGE;
     } else if (o->command->takes_site) {
-        complain("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
-        return hint();
+        return usage_wrong("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
     }
     if (at == n && !o->from) {
-        complain("%s needs a RUN: a run's folder, or the --out folder of one run", words[0]);
-        return hint();
+        return usage_wrong("%s needs a RUN: a run's folder, or the --out folder of one run",
+                           words[0]);
     }
     if (!o->from)
         o->run = words[at++];
     if (o->command->takes_other && at == n) {
-        complain("%s needs two runs: RUN OTHER", words[0]);
-        return hint();
+        return usage_wrong("%s needs two runs: RUN OTHER", words[0]);
     }
     if (o->command->takes_other)
         o->other = words[at++];
@@ -381,8 +367,7 @@ static int take_words(int n, char **words, const struct command *commands, struc
         at = n;
     }
     if (at < n) {
-        complain("'%s' is one argument too many", words[at]);
-        return hint();
+        return usage_wrong("'%s' is one argument too many", words[at]);
     }
     return -1;
 }
@@ -446,29 +431,27 @@ static int hand_over(struct options *o)
     bool exports = !strcmp(o->command->name, "export");
     bool chooses = exports && format && format->chooses;
     if (o->select.fill_cached && format && format->copy) {
-        complain("--fill-cached: format %s has records as they are, and no tensors to fill",
-                 format->name);
-        return hint();
+        return usage_wrong(
+            "--fill-cached: format %s has records as they are, and no tensors to fill",
+            format->name);
     }
     bool takes_names = exports && format && format->takes_names;
     if (o->names &&
         (!takes_names || (strcmp(o->names, "keys") && strcmp(o->names, "transformerlens")))) {
-        complain("--names: '%s': export --format npz takes keys, or transformerlens", o->names);
-        return hint();
+        return usage_wrong("--names: '%s': export --format npz takes keys, or transformerlens",
+                           o->names);
     }
     if (o->by_heads && !(exports && format && format->takes_heads)) {
-        complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
-        return hint();
+        return usage_wrong(
+            "--queries, --head-dim and --multiplier are for export --format vllm-hook");
     }
     if (exports && format && !is_one(o, format))
-        return hint();
+        return usage_hint();
     if (o->loss_mask && !(exports && format && format->takes_mask)) {
-        complain("--loss-mask is for export --format vllm");
-        return hint();
+        return usage_wrong("--loss-mask is for export --format vllm");
     }
     if (chooses && !format->takes_sites && o->select.sites.n > 1) {
-        complain("--site: export --format %s takes one", format->name);
-        return hint();
+        return usage_wrong("--site: export --format %s takes one", format->name);
     }
     if (chooses) {
         o->own.sites = o->select.sites;
@@ -485,16 +468,9 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .tolerance = -1, .row_tolerance = -1 };
     int c;
     uint32_t given = 0;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {
-        int status;
-        if (c == '?' || c == ':') {
-            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
-            status = hint();
-        } else {
-            status = take_option(c, o);
-            given |= bit_of(c);
-        }
+    while ((c = usage_option(argc, argv, "f:o:h", long_options)) != -1) {
+        int status = take_option(c, o);
+        given |= bit_of(c);
         if (status >= 0)
             return status;
     }
@@ -502,7 +478,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
         return print_usage(stderr);
     int status = take_words(argc - optind, argv + optind, commands, o);
     if (status < 0 && !are_taken(o, given))
-        status = hint();
+        status = usage_hint();
     set_tolerances(o);
     return status < 0 ? hand_over(o) : status;
 }

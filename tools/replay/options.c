@@ -5,10 +5,10 @@
 #include "read/utf8.h"
 #include "tools/common/choice.h"
 #include "tools/common/say.h"
+#include "tools/common/usage.h"
 #include "tools/replay/pace.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -121,15 +121,9 @@ static const struct option long_options[] = {
     { 0 },
 };
 
-static int hint(void)
-{
-    complain("try: dmi-replay --help");
-    return REPLAY_USAGE;
-}
-
 static int take(bool taken)
 {
-    return taken ? -1 : hint();
+    return taken ? -1 : usage_hint();
 }
 
 static int print_usage(FILE *to)
@@ -153,10 +147,10 @@ static int take_to(struct options *o)
     o->kind = sink_find(optarg, &o->sink.where);
     if (o->kind)
         return -1;
-    complain("--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT, command:CMD or "
-             "clickhouse://HOST/",
-             optarg);
-    return hint();
+    return usage_wrong(
+        "--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT, command:CMD or "
+        "clickhouse://HOST/",
+        optarg);
 }
 
 static int take_format(struct options *o)
@@ -164,16 +158,14 @@ static int take_format(struct options *o)
     o->sink.format = format_find(optarg);
     if (o->sink.format)
         return -1;
-    complain("--format: '%s' is no format: write frames, jsonl or npy", optarg);
-    return hint();
+    return usage_wrong("--format: '%s' is no format: write frames, jsonl or npy", optarg);
 }
 
 static int take_speed(struct options *o)
 {
     if (pace_parse(optarg, &o->speed))
         return -1;
-    complain("--speed: '%s' is no speed: write max, 1, 0.5 or 10x", optarg);
-    return hint();
+    return usage_wrong("--speed: '%s' is no speed: write max, 1, 0.5 or 10x", optarg);
 }
 
 static int take_count(const char *name, unsigned *out)
@@ -184,17 +176,15 @@ static int take_count(const char *name, unsigned *out)
     *out = (unsigned)v;
     if (*optarg >= '0' && *optarg <= '9' && !*end && !errno && v && v <= 1000000)
         return -1;
-    complain("--%s: '%s' is no number from 1 to 1000000", name, optarg);
-    return hint();
+    return usage_wrong("--%s: '%s' is no number from 1 to 1000000", name, optarg);
 }
 
 static int take_size(const char *name, uint64_t *out)
 {
     if (parse_size(optarg, strlen(optarg), out) && *out)
         return -1;
-    complain("--%s: '%s' is no size: write a number above 0, K, M or G may follow it", name,
-             optarg);
-    return hint();
+    return usage_wrong("--%s: '%s' is no size: write a number above 0, K, M or G may follow it",
+                       name, optarg);
 }
 
 static int take_var(struct options *o)
@@ -203,8 +193,7 @@ static int take_var(struct options *o)
         o->vars[o->n_vars++] = optarg;
         return -1;
     }
-    complain("-D: '%s': write NAME=VALUE, at most %d times", optarg, SPEC_MAX_VARS);
-    return hint();
+    return usage_wrong("-D: '%s': write NAME=VALUE, at most %d times", optarg, SPEC_MAX_VARS);
 }
 
 static int take_selection(int c, struct wanted *w)
@@ -219,7 +208,7 @@ static int take_selection(int c, struct wanted *w)
     case OPT_REJECTED: w->select.rejected = true; break;
     case OPT_SUPERSEDED: w->select.superseded = true; break;
     case OPT_RANK: w->by_rank = true; return take(choice_ranks(optarg, w->ranks));
-    default: return hint();
+    default: return REPLAY_USAGE;
     }
     return -1;
 }
@@ -310,8 +299,7 @@ static int check_policy(struct options *o)
         wrong = "dmi-replay needs a RUN: a run's folder, or a folder of runs";
     if (!wrong)
         return -1;
-    complain("%s", wrong);
-    return hint();
+    return usage_wrong("%s", wrong);
 }
 
 static int check(struct options *o, char **words, int n)
@@ -322,18 +310,15 @@ static int check(struct options *o, char **words, int n)
     if (status >= 0 || o->policy)
         return status;
     if (!o->kind) {
-        complain("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT, "
-                 "command:CMD or clickhouse://HOST/");
-        return hint();
+        return usage_wrong("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT, "
+                           "command:CMD or clickhouse://HOST/");
     }
     if (!n) {
-        complain("dmi-replay needs a RUN: a run's folder, or a folder of runs");
-        return hint();
+        return usage_wrong("dmi-replay needs a RUN: a run's folder, or a folder of runs");
     }
     const char *wrong = contradiction(o);
     if (wrong) {
-        complain("%s", wrong);
-        return hint();
+        return usage_wrong("%s", wrong);
     }
     if (!o->sink.format)
         o->sink.format = formats[0];
@@ -346,15 +331,8 @@ int options_parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
     int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":f:D:h", long_options, NULL)) != -1) {
-        int status;
-        if (c == '?' || c == ':') {
-            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
-            status = hint();
-        } else {
-            status = take_option(c, o);
-        }
+    while ((c = usage_option(argc, argv, "f:D:h", long_options)) != -1) {
+        int status = take_option(c, o);
         if (status >= 0)
             return status;
     }

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "storage/text.h"
 #include "tools/common/command.h"
+#include "tools/common/say.h"
 #include "tools/common/vectors.h"
 
 #include <errno.h>
@@ -16,9 +17,9 @@
 bool edits_complete(const struct edits_options *o)
 {
     if (o->file && o->steer)
-        command_say("--edits beside --steer: expected one; a file of edits may hold several");
+        complain("--edits beside --steer: expected one; a file of edits may hold several");
     else if (o->times && !o->steer)
-        command_say("--times without --steer: a file of edits says coefficients itself");
+        complain("--times without --steer: a file of edits says coefficients itself");
     else
         return true;
     return false;
@@ -54,7 +55,7 @@ static char *steer_text(const struct edits_options *o, const struct spec *spec)
     unsigned n = 0;
     _cleanup_(freep) char *path = realpath(o->steer, NULL);
     if (!path) {
-        command_say("--steer %s: %s", o->steer, strerror(errno));
+        complain("--steer %s: %s", o->steer, strerror(errno));
         return NULL;
     }
     text_printf(&t, "{\"editspec\": 1, \"vectors\": {\"steer\": {\"file\": ");
@@ -65,11 +66,10 @@ static char *steer_text(const struct edits_options *o, const struct spec *spec)
             add_edit(&t, o, spec->sites[i].about.name, n++);
     text_printf(&t, "]}\n");
     if (!n)
-        command_say(
-            "--steer: the HookSpec has no site with \"write\": expected one, as edits write "
-            "there");
+        complain("--steer: the HookSpec has no site with \"write\": expected one, as edits write "
+                 "there");
     if (t.failed)
-        command_say("no memory");
+        complain("no memory");
     if (n && !t.failed) {
         text_add(&t, "", 1);
         return t.data;
@@ -115,14 +115,14 @@ bool edits_set(const struct edits_options *o, const char *out)
     size_t n;
     _cleanup_(freep) char *path = NULL;
     if (asprintf(&path, "%s/edits-XXXXXX", out) < 0 || edits_pack(o->read, &data, &n)) {
-        command_say("no memory for edits");
+        complain("no memory for edits");
         return false;
     }
     _cleanup_(freep) char *owned = data;
     _cleanup_(closep) int fd = mkstemp(path); /* for the user's eyes only */
     if (fd >= 0 && write_all(fd, owned, n))
         return command_set("DMI_EDITS", path);
-    command_say("%s: edits cannot be written: %s", path, strerror(errno));
+    complain("%s: edits cannot be written: %s", path, strerror(errno));
     return false;
 }
 

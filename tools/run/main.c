@@ -7,12 +7,13 @@
 #include "policy/spec.h"
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
+#include "tools/common/say.h"
+#include "tools/common/usage.h"
+#include "tools/common/watch.h"
 #include "tools/run/edits.h"
 #include "tools/run/taps.h"
-#include "tools/common/watch.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -133,7 +134,7 @@ static int read_options(int argc, char **argv, struct options *o)
     };
     int c;
     /* '+': options after it belong to the command */
-    while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
+    while ((c = usage_option(argc, argv, "+D:h", longs)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
         case TAP:
@@ -146,12 +147,12 @@ static int read_options(int argc, char **argv, struct options *o)
                                        : &o->taps.attach,
                          optarg))
                 break;
-            command_say("no memory");
+            complain("no memory");
             return EXIT_USAGE;
         case PRESET:
             if (o->taps.preset) {
-                command_say("--preset %s beside --preset %s: expected one; --tap names more",
-                            optarg, o->taps.preset);
+                complain("--preset %s beside --preset %s: expected one; --tap names more", optarg,
+                         o->taps.preset);
                 return EXIT_USAGE;
             }
             o->taps.preset = optarg;
@@ -167,7 +168,7 @@ static int read_options(int argc, char **argv, struct options *o)
             if (!strcmp(o->trace, "steps") || !strcmp(o->trace, "kernels") ||
                 !strcmp(o->trace, "full"))
                 break;
-            command_say("--trace=%s: expected steps, kernels or full", o->trace);
+            complain("--trace=%s: expected steps, kernels or full", o->trace);
             return EXIT_USAGE;
         case CHECK: o->check = true; break;
         case STRICT: o->strict = true; break;
@@ -175,19 +176,19 @@ static int read_options(int argc, char **argv, struct options *o)
             o->ring_bytes = o->ring_number;
             if (command_size(optarg, o->ring_number, sizeof o->ring_number))
                 break;
-            command_say("--ring-bytes %s: expected a number of bytes, K, M or G may follow it",
-                        optarg);
+            complain("--ring-bytes %s: expected a number of bytes, K, M or G may follow it",
+                     optarg);
             return EXIT_USAGE;
         case 'D':
             if (o->n_vars == SPEC_MAX_VARS) {
-                command_say("more than %d -D", SPEC_MAX_VARS);
+                complain("more than %d -D", SPEC_MAX_VARS);
                 return EXIT_USAGE;
             }
             o->vars[o->n_vars++] = optarg;
             break;
         case 'h': fputs(usage, stdout); return 0;
         case VERSION: puts("dmi-run " DMI_VERSION); return 0;
-        default: fputs("Try: dmi-run --help\n", stderr); return EXIT_USAGE;
+        default: return EXIT_USAGE;
         }
     }
     o->command = argv + optind;
@@ -202,7 +203,7 @@ static int complete_options(struct options *o)
         o->spec = getenv("DMI_SPEC");
     bool to_default = o->edits.steer && !(o->spec && *o->spec) && !o->taps.write;
     if (to_default && !taps_add(&o->taps.write, "resid_post")) {
-        command_say("no memory");
+        complain("no memory");
         return EXIT_USAGE;
     }
     if (o->edits.steer) {
@@ -210,8 +211,7 @@ static int complete_options(struct options *o)
         o->taps.layers = NULL;
     }
     if (!edits_complete(&o->edits) || !taps_complete(&o->taps, o->spec && *o->spec)) {
-        fputs("Try: dmi-run --help\n", stderr);
-        return EXIT_USAGE;
+        return usage_hint();
     }
     if (taps_named(&o->taps))
         o->spec = o->taps.all ? "--tap" : "--write";
@@ -221,24 +221,23 @@ static int complete_options(struct options *o)
         o->out = "dmi-out";
     bool has_spec = o->spec && *o->spec;
     if (!has_spec && (!o->trace || o->check || edits_wanted(&o->edits))) {
-        command_say("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
-                    "--attach SITES, --write SITES, --steer FILE or --trace");
+        complain("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
+                 "--attach SITES, --write SITES, --steer FILE or --trace");
     } else if (!*o->command && !o->check) {
-        command_say("no command: expected dmi-run %s %s -- COMMAND",
-                    taps_named(&o->taps) ? o->spec
-                    : has_spec           ? "--spec"
-                                         : "--trace",
-                    o->taps.all     ? o->taps.all
-                    : o->taps.write ? o->taps.write
-                    : has_spec      ? o->spec
-                                    : "");
+        complain("no command: expected dmi-run %s %s -- COMMAND",
+                 taps_named(&o->taps) ? o->spec
+                 : has_spec           ? "--spec"
+                                      : "--trace",
+                 o->taps.all     ? o->taps.all
+                 : o->taps.write ? o->taps.write
+                 : has_spec      ? o->spec
+                                 : "");
     } else if (*o->command && o->check) {
-        command_say("--check runs no command: leave out \"%s\", or --check", *o->command);
+        complain("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
         return -1;
     }
-    fputs("Try: dmi-run --help\n", stderr);
-    return EXIT_USAGE;
+    return usage_hint();
 }
 
 /* Prints what is wrong with the spec, and with the edits that are for it. Return: true if nothing is. */
@@ -259,7 +258,7 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
     if (rc < 0)
         fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
     else if (rc)
-        command_say("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
+        complain("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
     else if (o->check)
         printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec,
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
@@ -317,7 +316,7 @@ static bool set_job(void)
     if (given && *given)
         return true;
     if (getrandom(id, sizeof id, 0) != sizeof id) {
-        command_say("cannot draw an id for the job: %s", strerror(errno));
+        complain("cannot draw an id for the job: %s", strerror(errno));
         return false;
     }
     id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
@@ -339,7 +338,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 {
     int rc = make_folder(o->out);
     if (rc) {
-        command_say("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
+        complain("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
         return false;
     }
     _cleanup_(freep) char *library = command_library();
@@ -350,7 +349,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     _cleanup_(freep) char *spec = no_file ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
-        command_say("%s: %s", spec ? o->out : o->spec, strerror(errno));
+        complain("%s: %s", spec ? o->out : o->spec, strerror(errno));
         return false;
     }
     bool to_file = o->log && *o->log && strcmp(o->log, "stderr") && strcmp(o->log, "none");
@@ -377,7 +376,6 @@ static void options_deinit(struct options *o)
 int main(int argc, char **argv)
 {
     _cleanup_(options_deinit) struct options o = { 0 };
-    command_program("dmi-run");
     int status = read_options(argc, argv, &o);
     if (status < 0)
         status = complete_options(&o);
@@ -389,7 +387,7 @@ int main(int argc, char **argv)
     _cleanup_(freep) char *from_env = strdup(getenv("DMI_VARS") ? getenv("DMI_VARS") : "");
     size_t n_vars = from_env ? spec_split_vars(from_env, vars, SPEC_MAX_VARS) : SIZE_MAX;
     if (n_vars == SIZE_MAX) {
-        command_say("DMI_VARS holds more than %d variables", SPEC_MAX_VARS);
+        complain("DMI_VARS holds more than %d variables", SPEC_MAX_VARS);
         n_vars = 0;
     }
     memcpy(vars + n_vars, o.vars, o.n_vars * sizeof *vars);
@@ -400,10 +398,10 @@ int main(int argc, char **argv)
         return good ? 0 : EXIT_USAGE;
     if (!good || !arm(&o, vars, n_vars)) {
         if (o.strict) {
-            command_say("not running \"%s\" (--strict)", *o.command);
+            complain("not running \"%s\" (--strict)", *o.command);
             return EXIT_USAGE;
         }
-        command_say("running \"%s\" without capture", *o.command);
+        complain("running \"%s\" without capture", *o.command);
     }
     return command_become(o.command);
 }

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
+#include "tools/common/say.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,24 +70,23 @@ bool taps_complete(struct taps_options *t, bool has_spec)
     char known[128];
     tap_preset_names(known, sizeof known);
     if (t->preset && !preset) {
-        command_say("--preset %s: expected one of %s", t->preset, known);
+        complain("--preset %s: expected one of %s", t->preset, known);
         return false;
     }
     if (why) {
-        command_say("%s", why);
+        complain("%s", why);
         return false;
     }
     if (!taps_add(&t->layers, preset ? preset->layers : NULL) || !taps_add(&t->all, t->names) ||
         !taps_add(&t->all, preset ? preset->taps : NULL) ||
         (t->attach && !has_spec && !add_attached(&t->all, t->attach))) {
-        command_say("no memory");
+        complain("no memory");
         return false;
     }
     if (t->attach && !has_spec && !taps_named(t)) {
-        command_say(
-            "--attach %s: taps of modules are stored by their names: expected --tap NAME, as "
-            "mlp.act_fn.out",
-            t->attach);
+        complain("--attach %s: taps of modules are stored by their names: expected --tap NAME, as "
+                 "mlp.act_fn.out",
+                 t->attach);
         return false;
     }
     return true;

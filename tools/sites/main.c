@@ -2,13 +2,14 @@
 /* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
 #include "core/cleanup.h"
 #include "tools/common/command.h"
+#include "tools/common/say.h"
+#include "tools/common/usage.h"
 #include "tools/sites/check.h"
 #include "tools/sites/kernels.h"
 #include "tools/sites/match.h"
 #include "tools/sites/printable.h"
 #include "tools/sites/record.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,13 +64,6 @@ struct options {
     char budget[32];
 };
 
-static int wrong(const char *what)
-{
-    command_say("%s", what);
-    fputs("Try: dmi-sites --help\n", stderr);
-    return EXIT_USAGE;
-}
-
 enum { OUT = 256, BUDGET, BEGIN, FORWARDS, REFERENCE, MODEL, VERSION };
 
 static const struct option longs[] = {
@@ -94,18 +88,18 @@ static int take_option(int c, struct options *o)
         o->record.forwards = optarg;
         return *optarg && strspn(optarg, "0123456789") == strlen(optarg)
                    ? -1
-                   : wrong("--forwards: expected a number");
+                   : usage_wrong("--forwards: expected a number");
     case BUDGET:
         o->record.budget = o->budget;
         return command_size(optarg, o->budget, sizeof o->budget)
                    ? -1
-                   : wrong("--budget: expected a number of bytes, K, M or G may follow it");
+                   : usage_wrong("--budget: expected a number of bytes, K, M or G may follow it");
     case REFERENCE: o->match.reference = optarg; return -1;
     case MODEL: o->match.model = optarg; return -1;
     case 'o': o->match.spec = optarg; return -1;
     case 'h': fputs(usage, stdout); return 0;
     case VERSION: puts("dmi-sites " DMI_VERSION); return 0;
-    default: fputs("Try: dmi-sites --help\n", stderr); return EXIT_USAGE;
+    default: return EXIT_USAGE;
     }
 }
 
@@ -113,11 +107,11 @@ static int run_record(struct options *o, char **rest)
 {
     o->record.command = rest;
     if (!o->record.out)
-        return wrong("no recording: expected --out FILE");
+        return usage_wrong("no recording: expected --out FILE");
     if (!*rest)
-        return wrong("no command: expected dmi-sites record --out FILE -- COMMAND");
+        return usage_wrong("no command: expected dmi-sites record --out FILE -- COMMAND");
     if (o->record.forwards && !o->record.begin)
-        return wrong("--forwards counts launches of --begin PATTERN: expected both");
+        return usage_wrong("--forwards counts launches of --begin PATTERN: expected both");
     return record(&o->record);
 }
 
@@ -125,13 +119,13 @@ static int run_match(struct options *o, char **rest)
 {
     struct err err = { 0 };
     if (!*rest || rest[1])
-        return wrong("expected one recording: dmi-sites match REC --reference REF -o SPEC");
+        return usage_wrong("expected one recording: dmi-sites match REC --reference REF -o SPEC");
     if (!o->match.reference || !o->match.spec)
-        return wrong("expected --reference REF and -o SPEC");
+        return usage_wrong("expected --reference REF and -o SPEC");
     o->match.recording = *rest;
     if (!match(&err, &o->match))
         return 0;
-    command_say("%s", err.msg);
+    complain("%s", err.msg);
     return 1;
 }
 
@@ -144,11 +138,11 @@ static bool record_first(struct options *o, char **command)
     if (!child)
         exit(record(&o->record));
     if (child < 0 || waitpid(child, &status, 0) != child) {
-        command_say("%s cannot be run", *command);
+        complain("%s cannot be run", *command);
         return false;
     }
     if (status)
-        command_say("%s did not end well (status %#x)", *command, (unsigned)status);
+        complain("%s did not end well (status %#x)", *command, (unsigned)status);
     return true;
 }
 
@@ -157,13 +151,13 @@ static int run_check(struct options *o, char **rest)
     struct err err = { 0 };
     bool good = false, runs = o->record.out != NULL;
     if (!rest[0] || !rest[1] || (rest[2] && !runs))
-        return wrong("expected a HookSpec and a recording: dmi-sites check SPEC REC, or "
-                     "dmi-sites check SPEC --out REC -- COMMAND");
+        return usage_wrong("expected a HookSpec and a recording: dmi-sites check SPEC REC, or "
+                           "dmi-sites check SPEC --out REC -- COMMAND");
     if (runs && !record_first(o, rest + 1))
         return EXIT_USAGE;
     struct check_options options = { rest[0], runs ? o->record.out : rest[1], o->match.reference };
     if (check(&err, &options, &good))
-        command_say("%s", err.msg);
+        complain("%s", err.msg);
     return !good;
 }
 
@@ -171,10 +165,10 @@ static int run_kernels(char **rest)
 {
     struct err err = { 0 };
     if (!rest[0] || rest[1])
-        return wrong("expected one file: dmi-sites kernels FILE");
+        return usage_wrong("expected one file: dmi-sites kernels FILE");
     if (!kernels(&err, rest[0]))
         return 0;
-    command_say("%s", err.msg);
+    complain("%s", err.msg);
     return 1;
 }
 
@@ -199,7 +193,6 @@ int main(int argc, char **argv)
 {
     struct options o = { 0 };
     int c, status = -1;
-    command_program("dmi-sites");
     printable_install();
     const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
     if (!strcmp(what, "reference"))
@@ -207,7 +200,7 @@ int main(int argc, char **argv)
     /* '+': options after it belong to the command; files come before and after options */
     const char *shorts = strcmp(what, "record") ? "o:h" : "+o:h";
     optind = *what ? 2 : 1;
-    while (status < 0 && (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
+    while (status < 0 && (c = usage_option(argc, argv, shorts, longs)) != -1)
         status = take_option(c, &o);
     if (status >= 0)
         return status;
@@ -219,5 +212,5 @@ int main(int argc, char **argv)
         return run_check(&o, argv + optind);
     if (!strcmp(what, "kernels"))
         return run_kernels(argv + optind);
-    return wrong("expected a command: record, match, check, kernels, reference");
+    return usage_command(what, "record, match, check, kernels or reference");
 }

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "tools/common/command.h"
+#include "tools/common/say.h"
 #include "tools/common/watch.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ static char *absolute(const char *path)
     else if (here && asprintf(&out, "%s/%s", here, path) < 0)
         out = NULL;
     if (!out)
-        command_say("%s: %s", path, strerror(errno));
+        complain("%s: %s", path, strerror(errno));
     return out;
 }
 
@@ -33,7 +34,7 @@ int record(const struct record_options *o)
     if (!library)
         return EXIT_USAGE;
     if (!access(out, F_OK)) {
-        command_say("%s is there already; a recording is never overwritten", o->out);
+        complain("%s is there already; a recording is never overwritten", o->out);
         return EXIT_USAGE;
     }
     unsetenv("DMI_SPEC");

@@ -5,11 +5,11 @@
 #include "storage/file.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
+#include "tools/common/usage.h"
 #include "tools/top/serve.h"
 #include "tools/top/show.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -53,12 +53,6 @@ static bool parse_interval(const char *text, uint64_t *ns)
     return true;
 }
 
-static int usage_error(void)
-{
-    fputs("Try: dmi-top --help\n", stderr);
-    return TOP_USAGE;
-}
-
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
@@ -72,7 +66,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { NULL, 0, NULL, 0 },
     };
     int c;
-    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+    while ((c = usage_option(argc, argv, "h", longs)) != -1) {
         switch (c) {
         case 'o': o->once = true; break;
         case 'j': o->json = true; break;
@@ -80,17 +74,16 @@ static int read_options(int argc, char **argv, struct options *o)
         case 'i':
             if (parse_interval(optarg, &o->interval_ns))
                 break;
-            complain("--interval %s: expected seconds, from 0.01 to %d", optarg, MAX_INTERVAL_S);
-            return usage_error();
+            return usage_wrong("--interval %s: expected seconds, from 0.01 to %d", optarg,
+                               MAX_INTERVAL_S);
         case 'h': fputs(usage, stdout); return TOP_OK;
         case 'v': puts("dmi-top " DMI_VERSION); return TOP_OK;
-        default: return usage_error();
+        default: return TOP_USAGE;
         }
     }
     if (argc - optind > 1 || (o->json && o->prometheus)) {
-        complain(o->json && o->prometheus ? "--json or --prometheus, not both"
-                                          : "expected one run, or one folder");
-        return usage_error();
+        return usage_wrong(o->json && o->prometheus ? "--json or --prometheus, not both"
+                                                    : "expected one run, or one folder");
     }
     o->path = argv[optind];
     return -1;

@@ -3,13 +3,13 @@
 #include "policy/number.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
+#include "tools/common/usage.h"
 #include "tools/trace/diff.h"
 #include "tools/trace/export.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/steps.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,13 +52,6 @@ static const char usage[] =
     "changed;\n"
     "2: wrong usage, or nothing can be read.\n";
 
-static int refuse(const char *what)
-{
-    complain("%s", what);
-    fputs("Try: dmi-trace --help\n", stderr);
-    return REPORT_IMPOSSIBLE;
-}
-
 struct options {
     bool json, each, kept;
     const char *step, *steps, *perfetto;
@@ -80,7 +73,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { NULL, 0, NULL, 0 },
     };
     int c;
-    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+    while ((c = usage_option(argc, argv, "h", longs)) != -1) {
         switch (c) {
         case EACH: o->each = true; break;
         case JSON: o->json = true; break;
@@ -90,7 +83,7 @@ static int read_options(int argc, char **argv, struct options *o)
         case PERFETTO: o->perfetto = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
-        default: fputs("Try: dmi-trace --help\n", stderr); return REPORT_IMPOSSIBLE;
+        default: return REPORT_IMPOSSIBLE;
         }
     }
     return -1;
@@ -100,11 +93,11 @@ static int show(const struct options *o, char **paths)
 {
     int64_t number;
     if (o->each)
-        return refuse("show takes no --each");
+        return usage_wrong("show takes no --each");
     if (paths[1])
-        return refuse("show takes one run");
+        return usage_wrong("show takes one run");
     if (!o->step || !parse_integer(o->step, &number) || number < 0)
-        return refuse("show: expected --step and the number of a step");
+        return usage_wrong("show: expected --step and the number of a step");
     return trace_show(*paths, o->json, (uint64_t)number);
 }
 
@@ -114,8 +107,9 @@ static bool steps_asked(const struct options *o, struct runs_steps *steps)
     *steps = (struct runs_steps){ .end = UINT64_MAX };
     if (!o->steps || runs_read_steps(o->steps, steps))
         return true;
-    refuse("--steps: expected A:B, the numbers of the first step and of the one after the last, "
-           "as 100:200");
+    usage_wrong(
+        "--steps: expected A:B, the numbers of the first step and of the one after the last, "
+        "as 100:200");
     return false;
 }
 
@@ -123,11 +117,11 @@ static int export(const struct options *o, char **paths)
 {
     struct runs_steps steps;
     if (o->each || o->json || o->step)
-        return refuse("export takes --perfetto, and --steps or --kept alone");
+        return usage_wrong("export takes --perfetto, and --steps or --kept alone");
     if (o->kept && o->steps)
-        return refuse("export: --kept beside --steps: expected one");
+        return usage_wrong("export: --kept beside --steps: expected one");
     if (!o->perfetto)
-        return refuse("export: expected --perfetto FILE");
+        return usage_wrong("export: expected --perfetto FILE");
     if (!steps_asked(o, &steps))
         return REPORT_IMPOSSIBLE;
     return trace_export(paths, o->perfetto, o->kept ? NULL : &steps);
@@ -137,7 +131,7 @@ static int kernels(const struct options *o, char **paths)
 {
     struct runs_steps steps;
     if (o->each || o->step || o->perfetto)
-        return refuse("kernels takes --steps and --json alone");
+        return usage_wrong("kernels takes --steps and --json alone");
     return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;
 }
 
@@ -145,40 +139,45 @@ static int diff(const struct options *o, char **paths)
 {
     struct runs_steps steps;
     if (o->each || o->step || o->perfetto)
-        return refuse("diff takes --steps and --json alone");
+        return usage_wrong("diff takes --steps and --json alone");
     if (!paths[1] || paths[2])
-        return refuse("diff: expected two runs");
+        return usage_wrong("diff: expected two runs");
     return steps_asked(o, &steps) ? trace_diff(paths[0], paths[1], o->json, &steps)
                                   : REPORT_IMPOSSIBLE;
 }
 
+static bool is_command(const char *word)
+{
+    static const char *const commands[] = { "steps", "show", "kernels", "diff", "check", "export" };
+    for (size_t i = 0; word && i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(word, commands[i]))
+            return true;
+    return false;
+}
+
 static int run(const struct options *o, char **words)
 {
-    if (!*words)
-        return refuse("expected a command: steps, show, kernels, diff, check or export");
+    if (!is_command(*words))
+        return usage_command(*words, "steps, show, kernels, diff, check or export");
     if (!words[1])
-        return refuse("expected a run after the command");
+        return usage_wrong("expected a run after the command");
     if (!strcmp(*words, "export"))
         return export(o, words + 1);
     if (o->kept)
-        return refuse("only export takes --kept");
+        return usage_wrong("only export takes --kept");
     if (!strcmp(*words, "kernels"))
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))
         return diff(o, words + 1);
     if (o->perfetto || o->steps)
-        return refuse("only export takes --perfetto; it, kernels and diff take --steps");
+        return usage_wrong("only export takes --perfetto; it, kernels and diff take --steps");
     if (!strcmp(*words, "show"))
         return show(o, words + 1);
     if (o->step)
-        return refuse("only show takes --step");
+        return usage_wrong("only show takes --step");
     if (!strcmp(*words, "steps"))
         return trace_steps(words + 1, o->json, o->each);
-    if (strcmp(*words, "check")) {
-        complain("%s is no command: expected steps, show, kernels, diff, check or export", *words);
-        return REPORT_IMPOSSIBLE;
-    }
-    return o->each ? refuse("check takes no --each") : trace_check(words + 1, o->json);
+    return o->each ? usage_wrong("check takes no --each") : trace_check(words + 1, o->json);
 }
 
 int main(int argc, char **argv)

@@ -8,11 +8,11 @@
 #include "tools/common/place.h"
 #include "tools/common/say.h"
 #include "tools/common/ticker.h"
+#include "tools/common/usage.h"
 #include "tools/view/page.h"
 #include "tools/view/view.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,12 +84,6 @@ static const char usage[] =
     "could be read or written.\n";
 
 /* ------------------------------------------------------------------------- options */
-
-static int usage_error(void)
-{
-    fputs("Try: dmi-view --help\n", stderr);
-    return VIEW_USAGE;
-}
 
 static bool add_name(struct names *names, const char *text)
 {
@@ -166,17 +160,18 @@ static const struct option longs[] = {
 static int read_options(int argc, char **argv, struct options *o)
 {
     int c;
-    while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+    while ((c = usage_option(argc, argv, "ho:", longs)) != -1) {
+        if (c == '?')
+            return VIEW_USAGE;
         if (c == 'h' || c == 'V') {
             fputs(c == 'h' ? usage : "dmi-view " DMI_VERSION "\n", stdout);
             return VIEW_OK;
         }
         if (!take_option(c, o))
-            return usage_error();
+            return usage_hint();
     }
     if (argc - optind != 1 && argc - optind != 2) {
-        complain("expected one run, or two");
-        return usage_error();
+        return usage_wrong("expected one run, or two");
     }
     o->run = argv[optind];
     o->other = argv[optind + 1];

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a tool says of a command line that is wrong. A program of one thread. */
+#ifndef TOOLS_COMMON_USAGE_H
+#define TOOLS_COMMON_USAGE_H
+
+#include <getopt.h>
+
+enum { USAGE_WRONG = 2 }; /* the status to exit with, of every tool */
+
+/* Says on stderr where help is. Return: USAGE_WRONG. */
+int usage_hint(void);
+
+/* Says what is wrong, and where help is. Return: USAGE_WRONG. */
+int usage_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* @word: what stands where one of @commands was expected ("steps, show"); NULL or "": nothing does. Return: USAGE_WRONG. */
+int usage_command(const char *word, const char *commands);
+
+/* The next option, by getopt_long(). Of a wrong one ('?') it says what is wrong, and where help is. */
+int usage_option(int argc, char **argv, const char *shorts, const struct option *longs);
+
+#endif
