@@ -37,7 +37,8 @@ class Outcome:
     def __init__(self, bench, preload, fail=None):
         path = bench.folder / "calls"
         path.unlink(missing_ok=True)
-        more = {"DMI_STANDIN_FAIL": fail} if fail else {}
+        # Without an event the library does not learn when a launch has ended, and the last flush waits until its bound.
+        more = {"DMI_STANDIN_FAIL": fail, "DMI_EXIT_MS": "500"} if fail else {}
         (bench.folder / "edits").write_bytes(b"DMIEDIT1" + struct.pack("<IIQ", 0, len(EDITS), 0) + EDITS)  # as edits_pack() makes them
         self.result = bench.run([], TEXT, command=[CLIENT], preload=preload, DMI_STANDIN_LOG=path, DMI_EDITS=bench.folder / "edits", **more)
         log = Log(path)

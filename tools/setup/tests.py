@@ -23,6 +23,7 @@ import results
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUEUE = ROOT / "build" / "queue"
 LOG, CPU = QUEUE / "build" / "meson-logs" / "all.json", QUEUE / "cpu.jsonl"
+LAST = -1000  # a priority
 # The sanitizers of gcc <= 13 meet mappings that they do not know where the kernel has vm.mmap_rnd_bits=32 (Ubuntu 24.04):
 # their programs run without address randomisation.
 FOLDERS = {"plain": ROOT / "build" / "meson", "asan": ROOT / "build" / "asan", "tsan": ROOT / "build" / "tsan"}
@@ -80,8 +81,10 @@ class Test:
         more = [f"env.set({quoted(key)}, {quoted(value)})" for key, value in env.items()]
         if library_path:
             more.append(f"env.prepend('LD_LIBRARY_PATH', {quoted(library_path)})")
-        keywords = {"args": command[1:], "protocol": row["protocol"], "is_parallel": row["is_parallel"] or (whole and self.is_in("bench")), "timeout": row["timeout"],
-                    "priority": row["priority"], "workdir": row["workdir"] or str(FOLDERS[self.build])}
+        parallel = row["is_parallel"] or (whole and self.is_in("bench"))
+        # One that runs alone waits until all before it have ended: the last of the queue wait once.
+        keywords = {"args": command[1:], "protocol": row["protocol"], "is_parallel": parallel, "timeout": row["timeout"],
+                    "priority": row["priority"] if parallel else LAST, "workdir": row["workdir"] or str(FOLDERS[self.build])}
         text = ", ".join(f"{key}: {quoted(value)}" for key, value in keywords.items())
         return ["env = environment()", *more, f"test({quoted(self.label)}, find_program({quoted(command[0])}), env: env, {text})"]
 
