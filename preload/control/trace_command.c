@@ -29,6 +29,9 @@ static void keep(uint64_t n_steps, const struct line_peer *peer, struct text *an
         line_refuse(answer, "the device is not done with the last step: its steps will be stored "
                             "once it is");
         break;
+    case KEEP_ENDS:
+        line_refuse(answer, "the process ends: its steps will be stored before it has ended");
+        break;
     case KEEP_REFUSED: line_refuse(answer, "the disk has not taken all of them"); break;
     }
 }

@@ -31,8 +31,8 @@ void keep_use(bool use)
     pthread_mutex_unlock(&keep.lock);
 }
 
-/* Under the lock, which is free while others are served. Return: false: it was not answered. */
-static bool wait(keep_meanwhile *meanwhile)
+/* Under the lock, which is free while others are served. Return: what is said where it was not answered. */
+static enum keep_state wait(keep_meanwhile *meanwhile)
 {
     uint64_t until_ns = clock_mono_ns() + PATIENCE_NS;
     bool goes_on = true;
@@ -43,7 +43,7 @@ static bool wait(keep_meanwhile *meanwhile)
         pthread_mutex_lock(&keep.lock);
     }
     keep.waits = false;
-    return keep.answered;
+    return !keep.on ? KEEP_OFF : goes_on ? KEEP_LATE : KEEP_ENDS;
 }
 
 /* Under the lock. */
@@ -57,9 +57,8 @@ static struct keep_answer ask(uint64_t n_steps, keep_meanwhile *meanwhile)
     keep.window = (struct keep_window){ n_steps && n_steps < end ? end - n_steps : 0, end };
     keep.asked = true;
     keep.answered = false;
-    if (!wait(meanwhile)) /* the collector may still come to it */
-        return (struct keep_answer){ .state = keep.on ? KEEP_LATE : KEEP_OFF };
-    return keep.answer;
+    enum keep_state state = wait(meanwhile);
+    return keep.answered ? keep.answer : (struct keep_answer){ .state = state };
 }
 
 struct keep_answer keep_ask(uint64_t n_steps, keep_meanwhile *meanwhile)

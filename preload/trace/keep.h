@@ -19,6 +19,7 @@ enum keep_state {
     KEEP_OFF,     /* no records are kept in memory here */
     KEEP_BUSY,    /* another thread has asked, and waits */
     KEEP_LATE,    /* the collector has not answered in time: it will store them */
+    KEEP_ENDS,    /* the process ends: likewise */
     KEEP_REFUSED, /* the disk has not taken all of them */
 };
 

@@ -187,7 +187,11 @@ def test_no_memory_for_the_ring(bench):
 
 
 def test_keep_while_the_engine_serves(bench, seeds):
-    """Random moments, delays and windows: no window that is answered lacks a record, and each record in it is there once."""
+    """
+    Random moments, delays and windows: no window that is answered lacks a record, and each record in it is there once.
+
+    A process that ends meanwhile answers that the steps will be stored, and stores them.
+    """
     for seed in range(seeds(1, 12)):
         draw, out = random.Random(seed), bench.folder / f"serves-{seed}"
         (bench.folder / "script").write_text("\n".join([*START, *engine(400, draw.choice((1, 3))), "digest p 256"]) + "\n")
@@ -201,15 +205,17 @@ def test_keep_while_the_engine_serves(bench, seeds):
                 answers += [json.loads(line) for line in done.stdout.splitlines()]
         folder, = harness.runs_of(out)
         run = format_reader.Run(folder)
-        windows = [range(a["kept"]["first"], a["kept"]["end"]) for a in answers if a["ok"]]
+        said = json.loads(tool("check", "--json", folder))[0]
+        windows = [range(k["first"], k["end"]) for k in said["kept"]]
+        answered = [w for w in (range(a["kept"]["first"], a["kept"]["end"]) for a in answers if a["ok"]) if w]
+        late = sum("will be stored" in a.get("error", "") for a in answers)
         got, sums = stored(run), collections.defaultdict(collections.Counter)
         for s in run.sums:
             sums[s.step].update({} if s.kind == BUSY else {s.name: s.n})
-        bench.check(process.returncode == 0 and sum(map(len, windows)) > 0, f"seed {seed}: some steps are kept", answers)
+        bench.check(process.returncode == 0 and answered, f"seed {seed}: some steps are kept", answers)
         bench.check(set(got) == {FIRST + i for window in windows for i in window}, f"seed {seed}: these steps alone", windows)
         bench.check(all({name: n for name, (n, _) in names.items()} == FORWARD == sums[at] for at, names in got.items()), f"seed {seed}: whole, and once", got)
-        said = json.loads(tool("check", "--json", folder))[0]
-        bench.check(said["holds"] and [(k["first"], k["end"]) for k in said["kept"]] == [(w.start, w.stop) for w in windows if len(w)], f"seed {seed}: dmi-trace check", said)
+        bench.check(said["holds"] and [w for w in windows if w in answered] == answered and len(windows) - len(answered) <= late, f"seed {seed}: dmi-trace check", (said, answers))
 
 
 def test_a_killed_process_leaves_what_was_kept(bench):

@@ -217,7 +217,7 @@ START_TEST(who_is_to_end_waits_no_longer)
 {
     struct keep_window asked;
     keep_use(true);
-    ck_assert_int_eq(keep_ask(1, leave).state, KEEP_LATE);
+    ck_assert_int_eq(keep_ask(1, leave).state, KEEP_ENDS);
     ck_assert(keep_asked(&asked)); /* it is stored all the same */
     ck_assert_int_eq(keep_ask(1, leave).state, KEEP_BUSY);
 }
