@@ -35,21 +35,25 @@ static bool at_most(const struct dmi_tally *a, const struct dmi_tally *b)
     return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
 }
 
+void reader_add_held(struct dmi_tally *sums, uint64_t n_sums, const struct reader_segment *s)
+{
+    size_t n;
+    const struct dmi_footer_site *sites = reader_tallies(s, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct dmi_tally t = { sites[i].records, sites[i].rows, sites[i].bytes };
+        if (sites[i].site < n_sums)
+            reader_add_tally(&sums[sites[i].site], &t);
+    }
+}
+
 int reader_sum(struct reader *r)
 {
     free(r->found);
     r->found = calloc(r->said.n_sites + 1, sizeof *r->found);
     if (!r->found)
         return -ENOMEM;
-    for (size_t i = 0; i < r->index.n_segments; i++) {
-        size_t n;
-        const struct dmi_footer_site *sites = reader_tallies(&r->index.segments[i], &n);
-        for (size_t k = 0; k < n; k++) {
-            const struct dmi_tally t = { sites[k].records, sites[k].rows, sites[k].bytes };
-            if (sites[k].site < r->said.n_sites)
-                reader_add_tally(&r->found[sites[k].site], &t);
-        }
-    }
+    for (size_t i = 0; i < r->index.n_segments; i++)
+        reader_add_held(r->found, r->said.n_sites, &r->index.segments[i]);
     return 0;
 }
 

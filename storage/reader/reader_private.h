@@ -504,6 +504,9 @@ void reader_forget_changes(struct reader *reader);
 /* Adds @b to @a. Return: false where the sum does not fit, and *@a is then the greatest number. */
 bool reader_add(uint64_t *a, uint64_t b);
 bool reader_add_tally(struct dmi_tally *a, const struct dmi_tally *b);
+
+/* Adds what a segment holds of each site to @sums, which has the sites below @n_sums. */
+void reader_add_held(struct dmi_tally *sums, uint64_t n_sums, const struct reader_segment *segment);
 /* Sums what the segments hold, per site. Return: 0 or -ENOMEM. */
 int reader_sum(struct reader *reader);
 

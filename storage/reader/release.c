@@ -62,19 +62,6 @@ static json_t *entry_of(json_t *list, const struct reader_segment *s)
     return said;
 }
 
-static void release_one(const struct reader *r, const struct reader_segment *s, json_t *said,
-                        struct dmi_tally *sums)
-{
-    size_t n;
-    const struct dmi_footer_site *sites = reader_tallies(s, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct dmi_tally t = { sites[i].records, sites[i].rows, sites[i].bytes };
-        if (sites[i].site < r->counters->n_sites)
-            reader_add_tally(&sums[sites[i].site], &t);
-    }
-    json_object_set_new(said, "released", json_true());
-}
-
 /* The manifest's list of what is gone. */
 static json_t *list_of(const struct dmi_tally *sums, uint32_t n)
 {
@@ -99,9 +86,11 @@ static char *manifest_without(const struct reader *r, uint32_t n)
         sums[i] = c->sites[i].released;
     json_t *m = json_deep_copy(r->said.manifest);
     json_object_set_new(m, "checksum", json_string(MANIFEST_CHECKSUM_ZERO));
-    for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].number < n; i++)
-        release_one(r, &r->index.segments[i],
-                    entry_of(json_object_get(m, "segments"), &r->index.segments[i]), sums);
+    for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].number < n; i++) {
+        const struct reader_segment *s = &r->index.segments[i];
+        json_object_set_new(entry_of(json_object_get(m, "segments"), s), "released", json_true());
+        reader_add_held(sums, c->n_sites, s);
+    }
     json_object_set_new(m, "released", list_of(sums, c->n_sites));
     char *text = json_dumps(m, JSON_INDENT(1));
     json_decref(m);
@@ -136,7 +125,7 @@ int release_read(struct err *err, const struct reader *r)
     uint32_t n = read_to(r);
     if (r->place.dir < 0 || r->ranks)
         return err_set(err, -EINVAL, "%s is not the folder of one run", r->place.path);
-    if (damage || !r->said.manifest || !r->counters)
+    if (damage || !r->said.manifest)
         return err_set(err, -EBADMSG, "%s: no segment is released, as %s: %s", r->place.path,
                        damage ? damage->file : "manifest.json",
                        damage ? damage->text : "it cannot be read");

@@ -195,7 +195,8 @@ def test_keep_while_the_engine_serves(bench, seeds):
     for seed in range(seeds(1, 12)):
         draw, out = random.Random(seed), bench.folder / f"serves-{seed}"
         (bench.folder / "script").write_text("\n".join([*START, *engine(400, draw.choice((1, 3))), "digest p 256"]) + "\n")
-        env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_TRACE_RING=RECORD * draw.choice((150, 100000)),
+        room = draw.choice((150, 100000))
+        env = harness.environment(LD_PRELOAD=PRELOAD, DMI_OUT=out, DMI_CONTROL="1", DMI_TRACE="kernels", DMI_CUPTI=CUPTI, DMI_TRACE_RING=RECORD * room,
                                   DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=3000000)
         answers = []
         with subprocess.Popen([CLIENT, bench.folder / "script", "dlopen"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -208,14 +209,15 @@ def test_keep_while_the_engine_serves(bench, seeds):
         said = json.loads(tool("check", "--json", folder))[0]
         windows = [range(k["first"], k["end"]) for k in said["kept"]]
         answered = [w for w in (range(a["kept"]["first"], a["kept"]["end"]) for a in answers if a["ok"]) if w]
-        late = sum("will be stored" in a.get("error", "") for a in answers)
+        late, more = sum("will be stored" in a.get("error", "") for a in answers), len(windows) - len(answered)
         got, sums = stored(run), collections.defaultdict(collections.Counter)
         for s in run.sums:
             sums[s.step].update({} if s.kind == BUSY else {s.name: s.n})
         bench.check(process.returncode == 0 and answered, f"seed {seed}: some steps are kept", answers)
         bench.check(set(got) == {FIRST + i for window in windows for i in window}, f"seed {seed}: these steps alone", windows)
         bench.check(all({name: n for name, (n, _) in names.items()} == FORWARD == sums[at] for at, names in got.items()), f"seed {seed}: whole, and once", got)
-        bench.check(said["holds"] and [w for w in windows if w in answered] == answered and len(windows) - len(answered) <= late, f"seed {seed}: dmi-trace check", (said, answers))
+        bench.check(said["holds"] and [w for w in windows if w in answered] == answered, f"seed {seed}: dmi-trace check", (said, answers))
+        bench.check(more == late or (room == 150 and more < late), f"seed {seed}: what was promised is stored, unless it left a small ring", (said, answers))
 
 
 def test_a_killed_process_leaves_what_was_kept(bench):

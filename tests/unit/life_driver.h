@@ -28,8 +28,8 @@ bool life_driver_publish(const struct context *context, uint64_t index,
                          const struct dmi_desc *record);
 
 /*
- * Of the calls that begin or end a context, or ask for a primary one's state, the one after the next @n calls @fn once it has
- * done its work, and returns after it. Thread: the only one of the application, but for those that @fn creates.
+ * @fn runs before a call of the driver returns, which has done its work by then: the call after the next @n calls that begin or end
+ * a context, or ask for a primary one's state. Thread: the only one of the application, but for those that @fn creates.
  */
 void life_driver_before_return(int n, void (*fn)(void));
 

@@ -16,7 +16,7 @@ int usage_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* @word: what stands where one of @commands was expected ("steps, show"); NULL or "": nothing does. Return: USAGE_WRONG. */
 int usage_command(const char *word, const char *commands);
 
-/* The next option, by getopt_long(). Of a wrong one ('?') it says what is wrong, and where help is. */
+/* The next option, by getopt_long(). It says what is wrong with a wrong one ('?'), and where help is. */
 int usage_option(int argc, char **argv, const char *shorts, const struct option *longs);
 
 #endif

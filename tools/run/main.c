@@ -210,9 +210,8 @@ static int complete_options(struct options *o)
         o->edits.layers = o->taps.layers;
         o->taps.layers = NULL;
     }
-    if (!edits_complete(&o->edits) || !taps_complete(&o->taps, o->spec && *o->spec)) {
+    if (!edits_complete(&o->edits) || !taps_complete(&o->taps, o->spec && *o->spec))
         return usage_hint();
-    }
     if (taps_named(&o->taps))
         o->spec = o->taps.all ? "--tap" : "--write";
     if (!o->out)
