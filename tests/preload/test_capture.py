@@ -52,7 +52,7 @@ def test_occurrences_and_layers(bench):
         bench.check("declared" not in r.stderr, "the declared number of launches is met: nothing is reported", r.stderr)
     short = START + launches(*forward[:-1], *forward, *forward, ("block", 5)) + ["sync"]
     r = bench.run(short, text)
-    bench.check(r.stderr.count("mid") == 1 and "matched 3 launches in forward 0, 4 are declared" in r.stderr,
+    bench.check(r.stderr.count("site mid ") == 1 and "matched 3 launches in forward 0, 4 are declared" in r.stderr,
                 "a forward with fewer launches than declared is reported, once", r.stderr)
 
 
