@@ -173,6 +173,8 @@ struct edit_use {
     const struct edit *edit;
     uint64_t uid; /* of the edit, in the process */
     bool off;
+    bool
+        everywhere; /* edit_is_constant(), and in force since before the first step: cached rows have it, and no salt tells of it */
     struct edit_coefficient
         *times; /* in place of each that its operations have; NULL: as they are. Without a tag */
 };
@@ -184,15 +186,21 @@ const char *edit_takes(const struct edit *edit);
 /* Has the operation a coefficient that may be changed? */
 bool edit_op_has_times(const struct edit_op *op);
 
+/*
+ * Does it do the same in each row of each request? Then cached rows of any prefix have what it writes, as long as it was in force when
+ * they were computed and does not change.
+ */
+bool edit_is_constant(const struct edit *edit, const struct edits *of);
+
 #define EDIT_SALT_FORMAT "dmi-%016" PRIx64 /* as requests have it, of edits_salt() */
 
 /*
- * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, with
- * all that they do. 0: none does. @tags: as of select_request()
+ * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, but
+ * for those that are `everywhere`, with all that they do. 0: none does. @tags: as of select_request()
  */
 uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
 
-/* The same of all that they write in the request, also by edits with `cache: ignore`. */
+/* The same of all that they write in the request, also by edits with `cache: ignore`, and by those that are everywhere. */
 uint64_t edits_effect(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
 
 /* ------------------------------------------------------------------------- for the device; edit_table.c */

@@ -55,9 +55,22 @@ static uint64_t add_edit(uint64_t hash, const struct edit_use *use, const struct
     return hash;
 }
 
-/* @any_cache: also those with `cache: ignore`, of which no salt knows. */
+bool edit_is_constant(const struct edit *edit, const struct edits *of)
+{
+    if (edit->live || edit_saves(edit) || edit_takes(edit) || !select_is_default(&edit->who))
+        return false;
+    for (uint32_t k = 0; k < edit->n_ops; k++) {
+        const struct edit_op *op = &edit->ops[k];
+        if (op->times.from != EDIT_NUMBER ||
+            (op->vector != EDIT_NO_VECTOR && edit_vector_rows(&of->vectors[op->vector]) > 1))
+            return false;
+    }
+    return true;
+}
+
+/* @all: also those of which no salt knows. */
 static uint64_t hash_of(const struct edit_use *uses, uint32_t n, const char *id, const char *tags,
-                        bool any_cache)
+                        bool all)
 {
     struct tree tree = { 0 };
     struct tree_error error;
@@ -66,8 +79,8 @@ static uint64_t hash_of(const struct edit_use *uses, uint32_t n, const char *id,
     if (tags && tree_parse(tags, strlen(tags), &tree, &error))
         tree.root = NULL;
     for (uint32_t i = 0; i < n; i++)
-        if (!uses[i].off && (any_cache || !uses[i].edit->any_cache) && !edit_saves(uses[i].edit) &&
-            select_request(&uses[i].edit->who, id, tags)) {
+        if (!uses[i].off && (all || (!uses[i].edit->any_cache && !uses[i].everywhere)) &&
+            !edit_saves(uses[i].edit) && select_request(&uses[i].edit->who, id, tags)) {
             hash = add_edit(hash, &uses[i], &tree);
             any = true;
         }

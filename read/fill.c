@@ -271,8 +271,8 @@ static int plant(struct fill *f)
 
 /*
  * Did edits write the same in both, if their salts are equal? Without a salt of edits no edit writes in a request of
- * an engine that shares prefixes, unless it says `cache: ignore`. With one all edits do that it stands for, or none, as the edits are with
- * which the request begins. docs/edits.md, "Prefix caches".
+ * an engine that shares prefixes, unless it says `cache: ignore` or writes the same in all of them. With one all edits do that it stands
+ * for, or none, as the edits are with which the request begins. docs/edits.md, "Prefix caches".
  */
 static bool same_edits(const struct fill *f, const struct owner *a, const struct owner *b)
 {

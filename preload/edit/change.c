@@ -203,7 +203,15 @@ int edits_check(struct err *err, const void *pack, size_t n)
     return r;
 }
 
-int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint64_t *step)
+/* No step was before: what is the same everywhere needs no salt. */
+static void mark_everywhere(struct edit_version *v)
+{
+    for (uint32_t i = 0; i < v->n; i++)
+        v->uses[i].everywhere = edit_is_constant(v->uses[i].edit, v->uses[i].of);
+}
+
+static int add(struct err *err, const void *pack, size_t n, const char *who, bool first,
+               uint64_t *step)
 {
     _cleanup_(text_deinit) struct text what = { 0 }, more = { 0 };
     struct edit_version *v = NULL;
@@ -217,6 +225,8 @@ int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint
     int r = prepare(err, edits, &v);
     if (!r && what.failed)
         r = err_set(err, -ENOMEM, "no memory");
+    if (!r && first)
+        mark_everywhere(v);
     if (!r)
         r = finish(err, v);
     if (!r)
@@ -225,6 +235,11 @@ int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint
         return publish(err, v, what.data, more.data, step);
     version_release(v);
     return r;
+}
+
+int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint64_t *step)
+{
+    return add(err, pack, n, who, false, step);
 }
 
 /* All of a file, which may change meanwhile. Return: NULL, and @err says why. */
@@ -258,7 +273,7 @@ static int add_file(struct err *err, const char *path)
     size_t n;
     uint64_t step;
     _cleanup_(freep) char *data = read_file(err, path, &n);
-    return data ? edits_add(err, data, n, ", from the first step on", &step) : err->code;
+    return data ? add(err, data, n, ", from the first step on", true, &step) : err->code;
 }
 
 /* ------------------------------------------------------------------------- changing and removing */
@@ -271,6 +286,20 @@ static uint32_t find(struct err *err, const struct edit_version *now, const char
         err_set(err, -ENOENT, "no edit is called \"%s\"%s", name,
                 now && now->n ? "; list names them" : ": there is none");
     return i;
+}
+
+/* Rows of cached prefixes would keep what they have of it. */
+static int refuse_cached(struct err *err, const struct edit_use *use)
+{
+    if (!use->everywhere || !edits_lie_in_caches())
+        return 0;
+    return err_set(err, -EBUSY,
+                   "the edit \"%s\" writes without a salt, as it was the same in all requests from "
+                   "the first step on: prefixes that "
+                   "the engine caches have it, and it cannot change. Begin the command again; an "
+                   "edit with \"cache: ignore\" may "
+                   "change",
+                   use->edit->name);
 }
 
 static void add_words(struct text *t, const struct edit_coefficient *times, int on)
@@ -289,12 +318,13 @@ int edits_set(struct err *err, const char *name, const struct edit_coefficient *
     _cleanup_(release) struct edit_version *now = edits_hold();
     _cleanup_(text_deinit) struct text what = { 0 };
     uint32_t i = find(err, now, name);
-    if (i == UINT32_MAX)
+    if (i == UINT32_MAX || refuse_cached(err, &now->uses[i]))
         return err->code;
     struct edit_version *v = version_new(err, now, UINT32_MAX, NULL);
     if (!v)
         return err->code;
     struct edit_use *use = &v->uses[i];
+    use->everywhere = false;
     if (on >= 0)
         use->off = !on;
     if (times && !use->times)
@@ -318,7 +348,7 @@ int edits_remove(struct err *err, const char *name, const char *who, uint64_t *s
     _cleanup_(release) struct edit_version *now = edits_hold();
     _cleanup_(text_deinit) struct text what = { 0 };
     uint32_t i = find(err, now, name);
-    if (i == UINT32_MAX)
+    if (i == UINT32_MAX || refuse_cached(err, &now->uses[i]))
         return err->code;
     struct edit_version *v = version_new(err, now, i, NULL);
     text_printf(&what, "edits remove %s%s", name, who);

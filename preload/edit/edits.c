@@ -189,11 +189,22 @@ static bool is_salted(struct asking *a, const struct dmi_span *span)
     return true;
 }
 
+static int relied; /* 1: cached prefixes may have what edits that are `everywhere` wrote; atomic */
+
+bool edits_lie_in_caches(void)
+{
+    return atomic_load_relaxed(&relied);
+}
+
 /* May the edit write, as far as other requests get keys and values of this one? What it takes from another request no salt knows. */
 static bool may_share(struct asking *a, const struct edit_use *use, const struct dmi_span *span)
 {
     if (use->edit->any_cache || edit_saves(use->edit) || (a->said->flags & DMI_STEP_CACHES_NOTHING))
         return true;
+    if (use->everywhere) {
+        atomic_store_relaxed(&relied, 1);
+        return true;
+    }
     return !edit_takes(use->edit) && (a->said->flags & DMI_STEP_CACHES_PREFIXES) &&
            is_salted(a, span);
 }
@@ -211,13 +222,13 @@ static uint32_t counter_of(void *arg, const struct edit_use *use, const struct d
 }
 
 /*
- * Rows of a request with the salt of its edits come from requests with these edits. No row that comes from a cache can be saved, and none
- * is known to be patched from the same donor.
+ * Rows of a request with the salt of its edits come from requests with these edits, and all rows have those that are everywhere. No row
+ * that comes from a cache can be saved, and none is known to be patched from the same donor.
  */
 static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_span *span)
 {
     return !use->edit->any_cache && !edit_saves(use->edit) && !edit_takes(use->edit) &&
-           is_salted(arg, span);
+           (use->everywhere || is_salted(arg, span));
 }
 
 /* ------------------------------------------------------------------------- steps */
@@ -372,6 +383,7 @@ void edits_reset(void)
     lock = unlocked;
     in_force = NULL; /* the parent's */
     ranks_known = false;
+    relied = 0;
     in_flight_reset();
     versions_reset();
     requests_reset();

@@ -60,6 +60,9 @@ int edits_every(struct edit_version *version);
 /* Has the engine said that it is one of several ranks, which have the same requests? */
 bool edits_have_ranks(void);
 
+/* May prefixes that the engine caches have what an edit wrote without a salt, as it is the same everywhere? Such an edit stays as it is. */
+bool edits_lie_in_caches(void);
+
 /* Which rank this is, as the last step said. Return: false: none has. */
 bool edits_ranks(struct edit_ranks *out);
 

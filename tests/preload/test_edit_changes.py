@@ -248,6 +248,40 @@ def test_prefix_caches(bench):
     bench.check("is not known" in out.result.stderr, "a line says why", out.result.stderr)
 
 
+def test_an_edit_that_is_the_same_everywhere_needs_no_salt(bench):
+    """One of all requests and tokens, in force from the start, writes in an engine that shares prefixes or does not say so; rows from the cache have it. It
+    stays as it is then. One that depends on request, position, or came later needs the salt, and the salt tells of these alone."""
+    start = bench.folder / "start"
+    do = "  - {{name: {}, site: x, do: [{}]{}}}\n"
+    start.write_bytes(pack("editspec: 1\nedits:\n" + do.format("same", "{set: 7}", "") + do.format("own", "{scale: 1}", ", requests: 'b*'") +
+                           do.format("late", "{scale: 1}", ", tokens: generated") + do.format("fades", "{scale: {0: 1, 4: 1}}", "") + do.format("lives", "{scale: 1}", ", live: true")))
+    later = edits(bench.folder, "later", do.format("added", "{scale: 1}", ""))
+    cached = step_of(3, {"c": (2, 1)}, True, caches=True, commands=[["edit", "add", later], ["edit", "set", "same", "times=1"], ["edit", "off", "same"], ["edit", "remove", "same"],
+                                                                    ["edit", "remove", "late"], ["edit", "remove", "fades"], ["edit", "remove", "lives"], ["edit", "remove", "added"],
+                                                                    ["edit", "salt", "new"], ["edit", "salt", "b2"]])
+    cached["said"]["spans"][0]["n_cached"] = 2
+    plan = [step_of(1, {"a": (0, 2)}, False, caches=None), step_of(2, {"b": (4, 1)}, True, caches=True), cached]
+    out = Served(bench, plan, DMI_EDITS=start)
+    bench.check(out.rows() == {1: [7.0] * 2, 2: [7.0], 3: [7.0]}, "rows", out.rows())
+    missed = {name: out.accounts.of(name)[2] for name in ("same", "own", "late", "fades", "lives")}
+    bench.check(out.accounts.of("same") == (4, 4, {}) and missed == {"same": {}, "own": {"cache_shared": 1}, "late": {"cache_shared": 1}, "fades": {"cache_shared": 3}, "lives": {"cache_shared": 3}}, "accounts", out.accounts.all)
+    codes = [code for code, _ in out.answers]
+    bench.check(codes == [0, 1, 1, 1, 0, 0, 0, 0, 0, 0] and all("cannot change" in out.answers[i][1]["error"] for i in (1, 2, 3)), "changes", out.answers)
+    bench.check(out.answers[8][1]["salt"] is None and out.answers[9][1]["salt"].startswith("dmi-"), "salts", out.answers[8:])
+
+
+@pytest.mark.parametrize("caches, refused", [(False, False), (True, True)])
+def test_what_is_the_same_everywhere_changes_where_no_prefix_has_it(bench, caches, refused):
+    """And needs the salt from then on."""
+    start = bench.folder / "start"
+    start.write_bytes(pack("editspec: 1\nedits:\n  - {name: same, site: x, do: [{set: 7}]}\n"))
+    plan = [step_of(1, {"a": (0, 1)}, False, caches=caches), step_of(2, {"b": (0, 1)}, False, commands=[["edit", "off", "same"], ["edit", "on", "same"]]),
+            step_of(3, {"c": (0, 1)}, False, caches=True)]
+    out = Served(bench, plan, DMI_EDITS=start)
+    bench.check([code for code, _ in out.answers] == [refused] * 2, "answers", out.answers)
+    bench.check(out.accounts.of("same") == ((3, 3, {}) if refused else (3, 2, {"cache_shared": 1})), "accounts", out.accounts.all)
+
+
 def test_requests_to_abort(bench):
     """An adapter learns which requests have missed rows of an edit that says so."""
     path = edits(bench.folder, "strict", SET.format("strict", 7, "s*", ", on_miss: abort") + SET.format("lax", 8, "l*", ""))
