@@ -464,16 +464,13 @@ static bool wait_for_calls(uint64_t end_ns)
 
 static void close_run(void)
 {
-    struct session_quiet quiet;
     struct run *run = session.run;
-    session_quiet_begin(&quiet);
     if (session.spec)
         edits_finish();
     session.run = NULL;
     session.counters = NULL;
     session.live = NULL;
     int r = run_close(run);
-    session_quiet_end(&quiet);
     if (r)
         log_line("closing the run: %s", strerror(-r));
 }

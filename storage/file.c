@@ -2,6 +2,7 @@
 #include "storage/file.h"
 
 #include "core/cleanup.h"
+#include "core/quiet.h"
 #include "storage/direct.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -205,12 +205,13 @@ int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint6
     uint64_t end = offset;
     for (int i = 0; i < n_buffers; i++)
         end += buffers[i].iov_len;
-    struct rlimit limit;
-    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
-        return -EFBIG;
     struct rest rest = { buffers, n_buffers, offset };
-    return file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
-                                                        : write_rest(file->fd, &rest);
+    struct quiet quiet;
+    quiet_begin(&quiet);
+    r = file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
+                                                     : write_rest(file->fd, &rest);
+    quiet_end(&quiet);
+    return r;
 }
 
 int file_cut(struct file *file, uint64_t n_bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that live in somebody else's process: descriptors may be closed or reused under us (the
- * host owns the table), files deleted, and a write beyond RLIMIT_FSIZE would raise SIGXFSZ. One thread a file.
+ * host owns the table), files deleted, and a write beyond RLIMIT_FSIZE would raise SIGXFSZ (core/quiet.h). One thread a file.
  */
 #ifndef STORAGE_FILE_H
 #define STORAGE_FILE_H

@@ -267,16 +267,4 @@ bool session_write_failed(int error);
 /* Was it reported already? Thread: any. */
 bool session_reported(uint32_t site, enum problem problem);
 
-/*
- * A write beyond RLIMIT_FSIZE raises SIGXFSZ in the writing thread, which ends a process that has not said
- * otherwise. Our own threads block all signals; in the application's threads it is blocked while we write.
- */
-struct session_quiet {
-    sigset_t before, before_pending;
-};
-/* Thread: the one that writes. */
-void session_quiet_begin(struct session_quiet *quiet);
-/* The signal that a write raised in between is gone. Thread: the same. */
-void session_quiet_end(const struct session_quiet *quiet);
-
 #endif

@@ -8,10 +8,8 @@
 #include "preload/base/cpus.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ------------------------------------------------------------------------- environment */
 
@@ -87,28 +85,6 @@ static enum run_durability env_durability(void)
 }
 
 /* ------------------------------------------------------------------------- the run */
-
-void session_quiet_begin(struct session_quiet *q)
-{
-    sigset_t xfsz;
-    sigemptyset(&xfsz);
-    sigaddset(&xfsz, SIGXFSZ);
-    sigpending(&q->before_pending);
-    pthread_sigmask(SIG_BLOCK, &xfsz, &q->before);
-}
-
-void session_quiet_end(const struct session_quiet *q)
-{
-    sigset_t xfsz, pending;
-    sigemptyset(&xfsz);
-    sigaddset(&xfsz, SIGXFSZ);
-    sigpending(&pending);
-    if (sigismember(&pending, SIGXFSZ) && !sigismember(&q->before_pending, SIGXFSZ)) {
-        struct timespec none = { 0 };
-        sigtimedwait(&xfsz, NULL, &none); /* the application never hears of it */
-    }
-    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
-}
 
 /* Names that are absent, each once: one may be absent in several kinds of forwards. Return: how many. */
 static size_t absent_names(const struct spec *spec, struct run_text *out)
@@ -200,11 +176,8 @@ static void create_run(void)
 {
     static int registered; /* handlers are inherited by fork */
     struct err err = { 0 };
-    struct session_quiet quiet;
     struct run *run;
-    session_quiet_begin(&quiet);
     int r = open_run(&err, &run);
-    session_quiet_end(&quiet);
     if (r) {
         log_line("no run can be written, this process runs without capture: %s", err.msg);
         atomic_store_release(&session.armed, 0u);

@@ -16,6 +16,7 @@ import sys
 import types
 
 import dmi
+from dmi.saying import say
 
 
 CACHES = ("cache", "past_key_values", "past_key_value", "layer_past")  # what transformers' methods call a cache, in one version or another
@@ -31,7 +32,7 @@ class Adapter:
         """One line on stderr, once for each text; at most 20 texts."""
         if text not in self._said and len(self._said) < 20:
             self._said.add(text)
-            print(f"{self.name}: {text}", file=sys.stderr)
+            say(f"{self.name}: {text}")
 
     def turn_off(self, why):
         self.on = False

@@ -27,6 +27,7 @@ from typing import Any
 import dmi
 
 from . import adapters, sources
+from .saying import say
 
 WAIT_S = 10.0  # for an answer, and for rows that are written yet
 TEXTS = (".yaml", ".yml", ".json")
@@ -95,9 +96,9 @@ class edit:
         try:
             self._settle(time.monotonic() + (WAIT_S if kind is None else 0))
         except RuntimeError as error:
-            print(f"dmi.edit: what was written is not known: {error}", file=sys.stderr)
+            say(f"dmi.edit: what was written is not known: {error}")
         for rows in self.rows.values():
-            print(f"dmi.edit: {rows}", file=sys.stderr)
+            say(f"dmi.edit: {rows}")
         if (left := self._remove()) and kind is None:
             raise RuntimeError(f"still in force is {left[0]}")
 

@@ -19,6 +19,7 @@ import sys
 import threading
 
 import dmi
+from dmi.saying import say
 
 _requests, _steps = itertools.count(), itertools.count()
 _running = threading.local()  # .request: of the generate() that runs in this thread
@@ -48,7 +49,7 @@ def _announce(request, tokens, start_pos):
 def _complain(error, said=[]):
     dmi.step_end()
     if not said:
-        said.append(print(f"dmi.tinygrad: a forward could not be announced: {error!r}", file=sys.stderr))
+        said.append(say(f"dmi.tinygrad: a forward could not be announced: {error!r}"))
 
 
 def _describe(loaded, gguf):

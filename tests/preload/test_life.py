@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles that end and come back, contexts, devices, threads, streams, and every way to split or leave a process."""
+import os
+import sys
 import time
 
 import pytest
@@ -351,3 +353,24 @@ def test_a_shell(bench):
     """Its threads: those of a process that has loaded the library, but no driver."""
     r = bench.run([], TEXT, command=["/bin/sh", "-c", "ls /proc/$$/task | wc -l; echo hello; exit 6"])
     bench.check(r.said() == (6, "1\nhello\n") and not r.stderr and not r.folders, "no thread, no file, no word", f"{r.said()} {r.stderr} {r.folders}")
+
+
+# What descriptor 2 of a program is: a pipe whose reader has gone, with the signals that a shell starts programs with; a full pipe;
+# none, so that the first file which the program opens gets the number.
+STDERRS = {
+    "no reader": "import os, signal, sys; signal.signal(signal.SIGPIPE, signal.SIG_DFL); r, w = os.pipe(); os.dup2(w, 2); os.close(r)",
+    "a reader that does not read": "import os, sys; r, w = os.pipe(); os.set_blocking(w, False); os.write(w, bytes(65536)); "
+                                   "os.set_blocking(w, True); os.dup2(w, 2); os.set_inheritable(r, True)",
+    "none": "import os, sys; os.close(2)",
+}
+
+
+@pytest.mark.skipif("DMI_TEST_RUNTIME" in os.environ, reason="the sanitizer has lines of its own for stderr")
+@pytest.mark.parametrize("what", STDERRS)
+def test_a_stderr_that_takes_nothing(bench, what):
+    command = [sys.executable, "-c", f"{STDERRS[what]}; os.execv(sys.argv[1], sys.argv[1:])", CLIENT, "script", "dlopen"]
+    script = START + ["launch block 0 1 64 p 64 1", "sync", "launch block 0 1 64 p 64 2", "sync", "digest p 256", "exit 3"]
+    text = spec(site(), *(site(name=f"none{i}", kernel=f"^nonesuch{i}$") for i in range(20)))
+    r = bench.alike(what, script, text, command=command, timeout=20)
+    bench.captured(what, r, [filled(1, 64), filled(2, 64)])
+    bench.check(r.code == 3 and len(r.run().manifest["problems"]) == 20, f"{what}: what the log does not say the manifest does", r.said())

@@ -34,6 +34,29 @@ def test_api(check, tmp_path):
     check(told == {"a": (4, 3, 3, 0, 7), "b": (0, 1, 0, 1, 10)}, "spans arrive with position, phase and cached tokens", told)
 
 
+# What becomes of a program's stderr before an adapter has something to say; `data` is what the program has open in its place.
+SAYS = "import os, signal, sys\n%s\nfrom dmi import adapters\n%s\nfor i in range(3): adapters.Adapter('x').warn(f'text {i}')\nprint('done')"
+STDERRS = {
+    "no reader": ("signal.signal(signal.SIGPIPE, signal.SIG_DFL); r, w = os.pipe(); os.dup2(w, 2); os.close(r); os.close(w)", ""),
+    "a reader that does not read": ("r, w = os.pipe(); os.set_blocking(w, False); os.write(w, bytes(65536)); os.set_blocking(w, True); os.dup2(w, 2)", ""),
+    "none": ("os.close(2)", ""),
+    "none at all": ("os.close(2); sys.stderr = None", ""),
+    "a file of the program's": ("", "os.close(2); os.open('data', os.O_RDWR | os.O_CREAT)"),
+}
+
+
+@pytest.mark.parametrize("case", STDERRS)
+def test_warnings_cost_the_program_nothing(check, tmp_path, case):
+    r = subprocess.run([sys.executable, "-c", SAYS % STDERRS[case]], env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=20)
+    check((r.returncode, r.stdout, r.stderr) == (0, "done\n", ""), "it goes on, its stdout and its status are its own", r)
+    check(not (tmp_path / "data").exists() or (tmp_path / "data").read_bytes() == b"", "nothing lands in its file")
+
+
+def test_a_warning_is_seen(check, tmp_path):
+    r = subprocess.run([sys.executable, "-c", SAYS % ("", "")], env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=20)
+    check(r.stderr == "x: text 0\nx: text 1\nx: text 2\n", "a line each", r)
+
+
 class Bound:
     """As tinygrad's symbolic integers: not an int, and has a value."""
 

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/log.h"
+#include "core/quiet.h"
 #include "core/socket.h"
 #include "core/sorted.h"
 #include "core/unnamed.h"
@@ -14,9 +15,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -114,6 +117,140 @@ START_TEST(a_log_that_goes_nowhere_writes_nothing_and_keeps_errno)
     log_init("/nonexistent/folder/log");
     log_line("unseen");
     ck_assert_int_eq(errno, EXDEV);
+}
+END_TEST
+
+/* Descriptor 2 becomes @fd, which is closed, and is what the process began with. */
+static void begin_with(int fd)
+{
+    ck_assert_int_eq(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+    close(fd);
+    log_init(NULL);
+    log_note_stderr();
+}
+
+START_TEST(a_log_without_a_reader_raises_no_signal)
+{
+    int ends[2];
+    sigset_t set, pending;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    signal(SIGPIPE, SIG_DFL);
+    if (_i) /* as an application that has one pending: it stays */
+        ck_assert_int_eq(pthread_sigmask(SIG_BLOCK, &set, NULL) || raise(SIGPIPE), 0);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    begin_with(ends[1]);
+    close(ends[0]);
+    errno = EXDEV;
+    log_line("nobody reads this");
+    ck_assert_int_eq(errno, EXDEV);
+    struct quiet quiet; /* as a reader that goes between the line's open() and its write() */
+    quiet_begin(&quiet);
+    ck_assert_int_eq(write(STDERR_FILENO, "x", 1), -1);
+    quiet_end(&quiet);
+    ck_assert_int_eq(errno, EPIPE);
+    sigpending(&pending);
+    ck_assert_int_eq(sigismember(&pending, SIGPIPE), _i);
+}
+END_TEST
+
+START_TEST(a_log_beyond_the_size_of_files_raises_no_signal)
+{
+    char path[64];
+    temporary(path);
+    signal(SIGXFSZ, SIG_DFL);
+    log_init(path);
+    struct rlimit before, none;
+    getrlimit(RLIMIT_FSIZE, &before);
+    none = (struct rlimit){ 0, before.rlim_max };
+    setrlimit(RLIMIT_FSIZE, &none);
+    log_line("no room");
+    setrlimit(RLIMIT_FSIZE, &before); /* Check writes files, too */
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_line_never_lands_in_a_file_that_got_the_number_of_stderr)
+{
+    int ends[2];
+    char path[64];
+    struct stat st;
+    temporary(path);
+    unlink(path);
+    if (_i) { /* as a process that began without one */
+        close(STDERR_FILENO);
+        log_init(NULL);
+        log_note_stderr();
+    } else {
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+        begin_with(ends[1]);
+        close(STDERR_FILENO);
+    }
+    ck_assert_int_eq(open(path, O_RDWR | O_CREAT, 0600), STDERR_FILENO);
+    log_line("not here");
+    ck_assert_int_eq(fstat(STDERR_FILENO, &st), 0);
+    ck_assert_int_eq(st.st_size, 0);
+    unlink(path);
+}
+END_TEST
+
+enum { PIPE, SOCKET, TERMINAL, N_KINDS };
+
+static void make_channel(int kind, int ends[2])
+{
+    if (kind == PIPE)
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    if (kind == SOCKET)
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    if (kind != TERMINAL)
+        return;
+    ends[0] = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert_int_eq(grantpt(ends[0]) || unlockpt(ends[0]), 0);
+    ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(ends[1], 0);
+}
+
+START_TEST(a_reader_that_does_not_read_holds_nobody_up)
+{
+    int ends[2];
+    make_channel(_i, ends);
+    int shared = fcntl(ends[1], F_GETFL);
+    fcntl(ends[1], F_SETFL, shared | O_NONBLOCK);
+    for (int i = 0; i < 10; i++, usleep(2000)) /* the kernel moves on what a terminal has taken */
+        while (write(ends[1], "the application's own\n", 22) > 0)
+            continue;
+    fcntl(ends[1], F_SETFL, shared);
+    begin_with(ends[1]);
+    uint64_t begin = clock_mono_ns();
+    for (int i = 0; i < 50; i++)
+        log_line("line %d", i);
+    ck_assert_uint_lt(clock_mono_ns() - begin, 3000000000u);
+    ck_assert_int_eq(fcntl(STDERR_FILENO, F_GETFL), shared);
+    static char text[1 << 20]; /* once it reads again, it learns what it missed */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    while (read(ends[0], text, sizeof text) > 0)
+        continue;
+    log_line("again");
+    for (size_t n = 0, i = 0; i < 200 && !strstr(text, "again"); i++) {
+        ssize_t got = read(ends[0], text + n, sizeof text - 1 - n);
+        text[n += got > 0 ? (size_t)got : 0] = 0;
+        usleep(got > 0
+                   ? 0
+                   : 5000); /* what the kernel has taken from a terminal arrives a little later */
+    }
+    ck_assert_msg(strstr(text, "lines are lost here)") && strstr(text, "dmi: again"), "%s", text);
+}
+END_TEST
+
+START_TEST(a_log_that_is_a_pipe_of_the_file_system_needs_no_reader)
+{
+    char path[64];
+    temporary(path);
+    unlink(path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    log_init(path);
+    log_line("nobody reads this");
+    unlink(path);
 }
 END_TEST
 
@@ -289,6 +426,11 @@ int main(void)
     tcase_add_test(tests, a_long_message_is_cut_and_never_overruns);
     tcase_add_test(tests, log_lines_are_appended_whole_and_errno_is_kept);
     tcase_add_test(tests, a_log_that_goes_nowhere_writes_nothing_and_keeps_errno);
+    tcase_add_loop_test(tests, a_log_without_a_reader_raises_no_signal, 0, 2);
+    tcase_add_test(tests, a_log_beyond_the_size_of_files_raises_no_signal);
+    tcase_add_loop_test(tests, a_line_never_lands_in_a_file_that_got_the_number_of_stderr, 0, 2);
+    tcase_add_loop_test(tests, a_reader_that_does_not_read_holds_nobody_up, 0, N_KINDS);
+    tcase_add_test(tests, a_log_that_is_a_pipe_of_the_file_system_needs_no_reader);
     tcase_add_test(tests, an_owner_that_was_handed_over_is_left_alone);
     tcase_add_test(tests, monotonic_time_does_not_go_back);
     tcase_add_test(tests, a_socket_is_not_seen_before_it_listens);

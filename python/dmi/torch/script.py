@@ -9,6 +9,7 @@ import runpy
 import sys
 
 from dmi import adapters
+from dmi.saying import say
 from dmi.torch import names
 
 MODELS = "transformers.modeling_utils"
@@ -73,7 +74,7 @@ def _announce_requests():
     try:
         huggingface.attach_all()
     except Exception as error:
-        print(f"dmi.huggingface: generate() is not attached: {error!r}", file=sys.stderr)
+        say(f"dmi.huggingface: generate() is not attached: {error!r}")
 
 
 def main(words):

@@ -15,13 +15,13 @@ A graph that one layer compiled serves the others, too, so a layer's number must
 `place`, a buffer of one element by whose address the operator finds the layer.
 """
 import os
-import sys
 import threading
 import weakref
 
 import torch
 
 from dmi import taps as library
+from dmi.saying import say
 
 PLACE, OWNER = "_dmi_place", "_dmi_owner"  # a buffer, and an attribute, of attached modules
 ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
@@ -143,7 +143,7 @@ def complain(text):
         if text in _complained or len(_complained) >= 20:
             return
         _complained.add(text)
-    print(f"dmi.torch: {text}", file=sys.stderr)
+    say(f"dmi.torch: {text}")
 
 
 def rows_of(mask):

@@ -18,7 +18,10 @@ def _start():
             from dmi.torch.script import watch
             watch(sites, os.environ.get("DMI_ATTACH_LAYERS") or None, write=write)
         except Exception as error:
-            print(f"dmi.torch: no models will be attached: {error!r}", file=sys.stderr)
+            try:
+                os.write(2, f"dmi.torch: no models will be attached: {error!r}\n".encode(errors="replace"))
+            except OSError:
+                pass  # as dmi.saying, which may be what cannot be imported
     try:
         import sitecustomize  # noqa: F401
     except ModuleNotFoundError as error:
