@@ -6,22 +6,22 @@
 
 #define BANK "bank:"
 
-static const char *name_of(const struct edit *edit, uint32_t kind)
+static const char *name_of(const struct edit *edit, uint32_t trait)
 {
     for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].kind == kind && edit->ops[k].bank)
+        if (dmi_edit_traits(edit->ops[k].kind) & trait && edit->ops[k].bank)
             return edit->ops[k].bank;
     return NULL;
 }
 
 const char *edit_saves(const struct edit *edit)
 {
-    return name_of(edit, DMI_EDIT_SAVE);
+    return name_of(edit, DMI_EDIT_SAVES);
 }
 
 const char *edit_takes(const struct edit *edit)
 {
-    return name_of(edit, DMI_EDIT_PATCH);
+    return name_of(edit, DMI_EDIT_BANK);
 }
 
 bool edit_is_bank(const struct tree_node *node)
@@ -32,7 +32,7 @@ bool edit_is_bank(const struct tree_node *node)
 bool edit_bank_name(struct loader *l, const struct tree_node *node, struct edit_op *op)
 {
     struct tree_node name = *node;
-    if (op->kind == DMI_EDIT_PATCH) {
+    if (dmi_edit_traits(op->kind) & DMI_EDIT_BANK) {
         name.text += strlen(BANK);
         name.n_text -= strlen(BANK);
     }

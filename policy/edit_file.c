@@ -51,8 +51,7 @@ static bool wants_direction(const struct edits *edits, uint32_t vector)
     for (uint32_t i = 0; i < edits->n; i++)
         for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {
             const struct edit_op *op = &edits->list[i].ops[k];
-            if (op->vector == vector &&
-                (op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT))
+            if (op->vector == vector && dmi_edit_traits(op->kind) & DMI_EDIT_DIRECTION)
                 return true;
         }
     return edits->vectors[vector].unit;

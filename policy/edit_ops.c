@@ -179,39 +179,44 @@ struct other_key {
 
 #define MAX_OTHERS 4
 
-/* What an operation is called, what its value is, and which keys stand beside it. */
-static const struct operation {
-    const char *word;
-    uint32_t kind;
+/* What an operation's value is, and which keys stand beside its word. */
+struct grammar {
     op_reader *read; /* NULL: a word alone */
     struct other_key others[MAX_OTHERS];
-} operations[] = {
+};
+
 #define TIMES                                                                                      \
     {                                                                                              \
         "times", read_target, "NUMBER", false                                                      \
     }
-    { "add", DMI_EDIT_ADD, read_vector_op, { TIMES } },
-    { "scale", DMI_EDIT_SCALE, read_scale, { { 0 } } },
-    { "set", DMI_EDIT_SET, read_set, { { 0 } } },
-    { "zero", DMI_EDIT_ZERO, NULL, { { 0 } } },
-    { "clamp", DMI_EDIT_CLAMP, read_bounds, { { 0 } } },
-    { "project_out", DMI_EDIT_PROJECT_OUT, read_vector_op, { TIMES } },
-    { "adjust_rs", DMI_EDIT_ADJUST, read_vector_op, { { "to", read_to, "NUMBER", true } } },
-    { "limit_along",
-      DMI_EDIT_LIMIT,
-      read_vector_op,
-      { TIMES, { "between", read_bounds, "[LOW, HIGH]", true } } },
-    { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, { { 0 } } },
-    { "patch", DMI_EDIT_PATCH, read_patch, { TIMES } },
-    { "save", DMI_EDIT_SAVE, edit_bank_name, { { "keep", read_keep, "true", false } } },
-    { "feature",
-      DMI_EDIT_FEATURE,
-      read_vector_op,
-      { { "encoder", read_encoder, "VECTOR", true },
-        { "to", read_target, "NUMBER", true },
-        { "bias", read_to, "NUMBER", false },
-        { "threshold", read_threshold, "NUMBER", false } } },
+static const struct grammar of_add = { read_vector_op, { TIMES } };
+static const struct grammar of_scale = { read_scale, { { 0 } } };
+static const struct grammar of_set = { read_set, { { 0 } } };
+static const struct grammar of_zero = { NULL, { { 0 } } };
+static const struct grammar of_clamp = { read_bounds, { { 0 } } };
+static const struct grammar of_project_out = { read_vector_op, { TIMES } };
+static const struct grammar of_adjust_rs = { read_vector_op,
+                                             { { "to", read_to, "NUMBER", true } } };
+static const struct grammar of_limit_along = {
+    read_vector_op, { TIMES, { "between", read_bounds, "[LOW, HIGH]", true } }
+};
+static const struct grammar of_keep_norm = { NULL, { { 0 } } };
+static const struct grammar of_patch = { read_patch, { TIMES } };
+static const struct grammar of_feature = { read_vector_op,
+                                           { { "encoder", read_encoder, "VECTOR", true },
+                                             { "to", read_target, "NUMBER", true },
+                                             { "bias", read_to, "NUMBER", false },
+                                             { "threshold", read_threshold, "NUMBER", false } } };
+static const struct grammar of_save = { edit_bank_name, { { "keep", read_keep, "true", false } } };
 #undef TIMES
+
+static const struct operation {
+    const char *word;
+    const struct grammar *grammar;
+} operations[] = {
+#define OP(NAME, word, traits) { #word, &of_##word },
+    DMI_EDIT_OPS(OP)
+#undef OP
 };
 
 static const struct operation *operation_of(const char *word)
@@ -236,11 +241,11 @@ static bool no_operation(struct loader *l, const struct tree_node *node)
     return false;
 }
 
-static const struct other_key *other_of(const struct operation *o, const char *word)
+static const struct other_key *other_of(const struct grammar *g, const char *word)
 {
-    for (size_t i = 0; i < MAX_OTHERS && o->others[i].word; i++)
-        if (!strcmp(o->others[i].word, word))
-            return &o->others[i];
+    for (size_t i = 0; i < MAX_OTHERS && g->others[i].word; i++)
+        if (!strcmp(g->others[i].word, word))
+            return &g->others[i];
     return NULL;
 }
 
@@ -248,8 +253,9 @@ static const struct other_key *other_of(const struct operation *o, const char *w
 static bool read_others(struct loader *l, const struct tree_node *node, const struct operation *o,
                         struct edit_op *op)
 {
-    for (size_t i = 0; i < MAX_OTHERS && o->others[i].word; i++) {
-        const struct other_key *key = &o->others[i];
+    const struct other_key *others = o->grammar->others;
+    for (size_t i = 0; i < MAX_OTHERS && others[i].word; i++) {
+        const struct other_key *key = &others[i];
         const struct tree_node *value = keys_value(node, key->word);
         if (!value && key->needed) {
             loader_complain(l, node, "found \"%s\" without \"%s\"; expected {%s: VECTOR, %s: %s}",
@@ -270,15 +276,15 @@ static bool keys_fit(struct loader *l, const struct tree_node *node, const struc
     char was[128], all[128];
     size_t n = 0;
     bool good = true;
-    while (n < MAX_OTHERS && o->others[n].word) {
-        names[n] = o->others[n].word;
+    while (n < MAX_OTHERS && o->grammar->others[n].word) {
+        names[n] = o->grammar->others[n].word;
         n++;
     }
     names_join(names, n, all, sizeof all);
     for (size_t i = 0; i < node->n_items; i += 2) {
         const struct tree_node *key = node->items[i];
         const char *text = key->kind == TREE_SCALAR ? key->text : "";
-        bool known = other_of(o, text);
+        bool known = other_of(o->grammar, text);
         bool again = known && keys_value(node, text) != node->items[i + 1];
         if (key == word || (known && !again))
             continue;
@@ -313,8 +319,8 @@ static bool read_op(struct loader *l, const struct tree_node *node, struct edit_
                             .times = { .number = 1 } };
     if (!o)
         return no_operation(l, word);
-    op->kind = o->kind;
-    if (alone != !o->read) {
+    op->kind = (uint32_t)(o - operations); /* both are in the order of the list */
+    if (alone != !o->grammar->read) {
         loader_complain(l, node,
                         alone ? "found \"%s\" alone; expected {%s: ...}"
                               : "found a value of \"%s\"; expected the word alone: %s",
@@ -323,7 +329,7 @@ static bool read_op(struct loader *l, const struct tree_node *node, struct edit_
     }
     if (alone)
         return true;
-    return keys_fit(l, node, word, o) && o->read(l, keys_value(node, o->word), op) &&
+    return keys_fit(l, node, word, o) && o->grammar->read(l, keys_value(node, o->word), op) &&
            read_others(l, node, o, op);
 }
 

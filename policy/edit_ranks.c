@@ -119,7 +119,7 @@ static enum edit_by_rank by_summand(const struct edit *edit, const struct spec_s
                                     const struct edit_ranks *ranks, const struct reason *why)
 {
     for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].kind != DMI_EDIT_ADD)
+        if (!(dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ADDS))
             return cannot(why,
                           "each rank of %s has a summand of %s, where nothing but add is possible: "
                           "write at a place that has the sum",

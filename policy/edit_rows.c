@@ -106,9 +106,7 @@ static enum said number_of_tag(const struct tree *tags, const char *key, float *
 
 bool edit_op_has_times(const struct edit_op *op)
 {
-    return op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_SCALE ||
-           op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT ||
-           op->kind == DMI_EDIT_PATCH;
+    return dmi_edit_traits(op->kind) & DMI_EDIT_TIMES;
 }
 
 static const struct edit_coefficient *coefficient_of(const struct edit_use *use, uint32_t op)

@@ -60,7 +60,8 @@ bool edit_check_rows(struct loader *l, const struct tree_node *node, const struc
         uint32_t n_encoder = rows_of(edits, edit->ops[k].encoder);
         bool as_many = who->tokens == SELECT_RANGE && (who->first < 0) == (who->end <= 0) &&
                        who->end - who->first == n;
-        if (n_encoder == 1 && (n == 1 || (edit->ops[k].kind == DMI_EDIT_PATCH && as_many)))
+        if (n_encoder == 1 &&
+            (n == 1 || (dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ROWS && as_many)))
             continue;
         n = n_encoder > 1 ? n_encoder : n;
         loader_complain(l, node,
@@ -105,7 +106,7 @@ static bool adds_to_same(const char *a, const char *b)
 static bool suits(const char *layer_is, const char *site, uint32_t kind)
 {
     const char *a = tap_canonical(layer_is), *b = tap_canonical(site);
-    return !strcmp(a, b) || (kind == DMI_EDIT_ADD && adds_to_same(a, b));
+    return !strcmp(a, b) || (dmi_edit_traits(kind) & DMI_EDIT_ADDS && adds_to_same(a, b));
 }
 
 static void report_site(struct report *report, const struct edits *edits, const struct edit *edit,

@@ -129,8 +129,7 @@ static uint32_t put_vector(struct builder *b, const struct edits *of, const stru
         return 0;
     uint32_t n = (uint32_t)(t->n / edit_vector_rows(&of->vectors[vector]));
     *width = *width && *width != n ? UINT32_MAX : n; /* no tensor has two widths */
-    bool direction =
-        op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT || of->vectors[vector].unit;
+    bool direction = dmi_edit_traits(op->kind) & DMI_EDIT_DIRECTION || of->vectors[vector].unit;
     return vector_at(b, of, t, direction);
 }
 
@@ -163,7 +162,7 @@ static void put_part(struct builder *b, uint32_t number, int32_t layer)
                                   .of_heads = edit->of_heads };
     for (uint32_t k = 0; k < edit->n_ops; k++) {
         put_op(b, of, &edit->ops[k], layer, &part.width);
-        part.sums |= DMI_EDIT_SUMS(edit->ops[k].kind);
+        part.sums |= !!(dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_SUMS);
     }
     if (edit->n_columns && !b->columns[number])
         b->columns[number] = add_bytes(b, edit->columns, edit->n_columns * sizeof *edit->columns);

@@ -11,24 +11,63 @@
 
 #define DMI_EDIT_ALIGN 16
 
-/* What an operation does to x, a row or a head of it; c is its coefficient, v its vector, u that vector at length 1. */
-#define DMI_EDIT_ADD         0u  /* x + c v */
-#define DMI_EDIT_SCALE       1u  /* c x */
-#define DMI_EDIT_SET         2u  /* v, or the constant a */
-#define DMI_EDIT_ZERO        3u  /* 0 */
-#define DMI_EDIT_CLAMP       4u  /* each element to [a, b] */
-#define DMI_EDIT_PROJECT_OUT 5u  /* x - c (x.u) u */
-#define DMI_EDIT_ADJUST      6u  /* x + (a - x.v) v */
-#define DMI_EDIT_LIMIT       7u  /* x + c (clamp(x.u, a, b) - x.u) u */
-#define DMI_EDIT_KEEP_NORM   8u  /* x |x before the edit| / |x| */
-#define DMI_EDIT_PATCH       9u  /* (1 - c) x + c v; without a vector: v is a row of the bank */
-#define DMI_EDIT_FEATURE     10u /* x + (c - f) v, f = act(x.e + a): 0 unless it is above b */
-#define DMI_EDIT_SAVE        11u /* x, and the bank keeps the row as it is before edits */
-#define DMI_EDIT_KINDS       12u
+#ifdef __CUDACC__
+#define DMI_EDIT_SHARED static __device__ __forceinline__
+#else
+#define DMI_EDIT_SHARED static inline
+#endif
 
-/* Does it need a sum over all that its edit takes of a row, or of a head? */
-#define DMI_EDIT_SUMS(kind)                                                                        \
-    (((kind) >= DMI_EDIT_PROJECT_OUT && (kind) <= DMI_EDIT_KEEP_NORM) || (kind) == DMI_EDIT_FEATURE)
+/* What is true of an operation. */
+#define DMI_EDIT_TIMES     1u /* it has a coefficient, which a user may change while it is in force */
+#define DMI_EDIT_IDLE_AT_0 2u /* with a coefficient of 0 it writes nothing */
+#define DMI_EDIT_IDLE_AT_1 4u /* likewise of 1 */
+#define DMI_EDIT_SUMS      8u /* it needs a sum over all that its edit takes of a row, or of a head */
+#define DMI_EDIT_DIRECTION 16u  /* its vector is brought to length 1 */
+#define DMI_EDIT_ADDS      32u  /* done to one summand it is done to the sum */
+#define DMI_EDIT_ROWS      64u  /* its vector may have a row for each position */
+#define DMI_EDIT_BANK      128u /* without a vector it takes a row of the bank */
+#define DMI_EDIT_SAVES     256u /* it keeps the row in the bank, and writes nothing */
+#define DMI_EDIT_TOGETHER                                                                          \
+    512u /* those that follow one another in an edit see the row before the first, and are rounded once */
+
+/*
+ * The operations: what an operation does to x, a row or a head of it; c is its coefficient, v its vector, u that vector at length 1. This is
+ * the one list of them. A row needs its case in kernels/edit_ops.cuh (what it computes) and in policy/edit_ops.c (how it is written), which do
+ * not compile without, a row of the table of docs/edits.md, and its line in tests/preload/edits_reference.py.
+ */
+#define DMI_EDIT_OPS(OP)                                                                           \
+    OP(ADD, add, DMI_EDIT_TIMES | DMI_EDIT_IDLE_AT_0 | DMI_EDIT_ADDS) /* x + c v */                \
+    OP(SCALE, scale, DMI_EDIT_TIMES | DMI_EDIT_IDLE_AT_1)             /* c x */                    \
+    OP(SET, set, 0)                                                   /* v, or the constant a */   \
+    OP(ZERO, zero, 0)                                                 /* 0 */                      \
+    OP(CLAMP, clamp, 0)                                               /* each element to [a, b] */ \
+    OP(PROJECT_OUT, project_out,                                      /* x - c (x.u) u */          \
+       DMI_EDIT_TIMES | DMI_EDIT_IDLE_AT_0 | DMI_EDIT_SUMS | DMI_EDIT_DIRECTION)                   \
+    OP(ADJUST, adjust_rs, DMI_EDIT_SUMS) /* x + (a - x.v) v */                                     \
+    OP(LIMIT, limit_along,               /* x + c (clamp(x.u, a, b) - x.u) u */                    \
+       DMI_EDIT_TIMES | DMI_EDIT_IDLE_AT_0 | DMI_EDIT_SUMS | DMI_EDIT_DIRECTION)                   \
+    OP(KEEP_NORM, keep_norm, DMI_EDIT_SUMS) /* x |x before the edit| / |x| */                      \
+    OP(PATCH, patch,                        /* (1 - c) x + c v */                                  \
+       DMI_EDIT_TIMES | DMI_EDIT_IDLE_AT_0 | DMI_EDIT_ROWS | DMI_EDIT_BANK)                        \
+    OP(FEATURE, feature, /* x + (c - f) v, f = act(x.e + a): 0 unless it is above b */             \
+       DMI_EDIT_SUMS | DMI_EDIT_TOGETHER)                                                          \
+    OP(SAVE, save, DMI_EDIT_SAVES) /* x, and the bank keeps the row as it is before edits */
+
+#define DMI_EDIT_OP(NAME, word, traits) DMI_EDIT_##NAME,
+enum dmi_edit_kind { DMI_EDIT_OPS(DMI_EDIT_OP) DMI_EDIT_KINDS };
+#undef DMI_EDIT_OP
+
+/* Of a kind that is none: nothing. Pure. */
+DMI_EDIT_SHARED dmi_u32 dmi_edit_traits(dmi_u32 kind)
+{
+    switch (kind) {
+#define DMI_EDIT_OP(NAME, word, traits)                                                            \
+    case DMI_EDIT_##NAME: return traits;
+        DMI_EDIT_OPS(DMI_EDIT_OP)
+#undef DMI_EDIT_OP
+    default: return 0;
+    }
+}
 
 #define DMI_EDIT_MAX_OPS 16u /* of one edit */
 
@@ -37,7 +76,7 @@ struct dmi_edit_op {
     dmi_u32 vector;   /* offset of its numbers, f32; 0: it has none */
     dmi_u32 n_vector; /* of them, in a row */
     float a, b;
-    dmi_u32 n_rows;  /* of DMI_EDIT_PATCH: rows of the vector, of which a program says one */
+    dmi_u32 n_rows;  /* with DMI_EDIT_ROWS: rows of the vector, of which a program says one */
     dmi_u32 encoder; /* of DMI_EDIT_FEATURE: offset of e, as long as the vector */
     dmi_u32 reserved;
 };
@@ -51,7 +90,7 @@ struct dmi_edit_part {
     dmi_u32 columns; /* offset of a list of u32: the columns, or heads, that it takes, ascending */
     dmi_u32 n_columns; /* 0: all */
     dmi_u32 of_heads;  /* 1: the list names heads */
-    dmi_u32 sums;      /* 1: one of its operations is DMI_EDIT_SUMS() */
+    dmi_u32 sums;      /* 1: one of its operations has DMI_EDIT_SUMS */
 };
 
 /* The parts of a place in a layer. */
@@ -115,12 +154,6 @@ struct dmi_edit_fit {
     dmi_u32 first, n_named; /* of the list of columns or heads: those that are here */
 };
 
-#ifdef __CUDACC__
-#define DMI_EDIT_SHARED static __device__ __forceinline__
-#else
-#define DMI_EDIT_SHARED static inline
-#endif
-
 /* How many entries of an ascending list are below @end. */
 DMI_EDIT_SHARED dmi_u32 dmi_edit_below(const dmi_u32 *list, dmi_u32 n, dmi_u32 end)
 {
@@ -169,7 +202,7 @@ DMI_EDIT_SHARED struct dmi_edit_fit dmi_edit_fit(const struct dmi_edit_part *p, 
 }
 
 /*
- * The bank: rows that DMI_EDIT_SAVE keeps, as true values in f32, in cells of DMI_BANK_CELL elements. A region of device memory has
+ * The bank: rows that operations with DMI_EDIT_SAVES keep, as true values in f32, in cells of DMI_BANK_CELL elements. A region of device memory has
  * an entry for each cell, then the cells. The entry of a chunk of a row lies in one of two buckets, which key and chunk choose.
  */
 #define DMI_BANK_CELL   256u

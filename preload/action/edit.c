@@ -9,7 +9,7 @@
 
 static_assert(sizeof(struct dmi_edit) <= ACTION_PARAM_BYTES, "it is a parameter");
 
-#define EDIT_THREADS    256u /* kernels/edit.cu counts on it */
+#define EDIT_THREADS    256u /* kernels/edit_ops.cuh counts on it */
 #define EDIT_MAX_BLOCKS 1024u
 
 /* A block a row. */

@@ -47,6 +47,18 @@ def test_every_page_is_in_the_index():
     assert not missing, missing
 
 
+def test_operations_of_edits_are_those_of_the_list():
+    """The compiler asks for a case in the kernel and in the grammar; the rest of what an operation needs is asked for here."""
+    header, page = ((ROOT / path).read_text(encoding="utf-8") for path in ("include/dmi/edit.h", "docs/edits.md"))
+    words = re.findall(r"\bOP\([A-Z_]+, (\w+),", header)
+    table = page[page.index("### Operations"):page.index("### Coefficients")]
+    documented = {word for row in re.findall(r"(?m)^\| (`.*?) \|", table) for word in re.findall(r"`\{?(\w+)", row)}
+    assert words and documented == set(words), documented ^ set(words)
+    tests = "".join((ROOT / "tests" / "preload" / name).read_text(encoding="utf-8") for name in ("test_edits.py", "test_bank.py"))
+    untried = [word for word in words if not re.search(rf'["{{ \[]{word}[":\]]', tests)]
+    assert not untried, untried
+
+
 def test_options_of_commands_are_those_of_their_manual():
     wrong = [f"{page.name}: {command}: {option}" for page in PAGES for command in re.findall(r"`(dmi-\w+[^`\n]*)`", page.read_text(encoding="utf-8"))
              if (manual := ROOT / "docs" / "man" / f"{command.split()[0]}.1").exists()

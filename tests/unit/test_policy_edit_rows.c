@@ -388,10 +388,9 @@ END_TEST
 
 static void say_op(char *to, const struct edit_table *table, const struct dmi_edit_op *op)
 {
-    static const char *const words[DMI_EDIT_KINDS] = { "add",       "scale",       "set",
-                                                       "zero",      "clamp",       "project_out",
-                                                       "adjust_rs", "limit_along", "keep_norm",
-                                                       "patch",     "feature" };
+#define OP(NAME, word, traits) #word,
+    static const char *const words[DMI_EDIT_KINDS] = { DMI_EDIT_OPS(OP) };
+#undef OP
     const float *numbers =
         (const float *)((const char *)table->bytes + (size_t)op->vector * DMI_EDIT_ALIGN);
     say(to, " %s", words[op->kind]);
