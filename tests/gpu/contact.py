@@ -1,281 +1,127 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All that a machine with a GPU can tell, in one run: one table, and one file to send back.
+"""All that a machine with a GPU can tell, most worth first: one queue, one file to send back, one table.
 
-Usage: contact.py [--out FILE] [--python PATH] [--seconds N] [--only GROUP,...]
+Usage: contact.py [--out FILE] [--state FILE] [--seconds N] [--only NAME,...] [--python PATH] (--help: all options)
 
-It runs in the tree and in the pack (pack.py) alike, and needs nothing but Python. The file is a tar.gz that holds the table
-as text and JSON, and what every process said. --python: the one that has PyTorch; by default the one that runs this.
-Exit status: 0; 1 if something that the design relies on is otherwise; 77 if there is no device.
+It runs in the tree and in the pack (pack.py) alike, and needs nothing but Python. The queue is that of entries.py, the file that of
+table.py. Exit status: 0; 1 if something that the design relies on is otherwise, or the file could not be written; 2: these options cannot
+be had; 77: there is no device; 128 and the signal's number: it was ended by a signal.
 """
 import argparse
-import collections
-import io
+import fnmatch
+import glob
 import os
 import pathlib
 import platform
-import re
 import shutil
+import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import asking  # noqa: E402
 import cases  # noqa: E402
-import hugging_face  # noqa: E402
+import entries  # noqa: E402
+import processes  # noqa: E402
+import questions  # noqa: E402
 import table  # noqa: E402
-from cases import BUILD, DMI_RUN, PRELOAD, ROOT, clean_environment, run  # noqa: E402
+from harness import DMI_RUN, PRELOAD, ROOT  # noqa: E402
 
-FACTS = BUILD / "tests" / "gpu" / "facts"
-ANSWERS = BUILD / "tests" / "gpu" / "standin-answers.tsv"
-STANDIN = BUILD / "tests" / "standin"
 LIBRARIES = ROOT / "lib"  # in a pack: what the tools need besides libc
-GROUPS = ("facts", "smoke", "graph calls", "copy kernel", "benchmarks", "facts eager", hugging_face.GROUP)
-CRASHED = re.compile(r"died of signal|took more than|does not end")
+SIDE_BY_SIDE = 4
+WARM_UPS = ("torch triton", "torch compile_reduce_overhead")  # cases whose kernels are compiled before they are asked
 
 
-class Contact:
-    def __init__(self, options, folder):
-        self.folder, self.python, self.deadline = folder, options.python, time.monotonic() + options.seconds
-        self.table = table.Table(lambda row: print(table.text_of(row), flush=True))
+class Stopped(BaseException):
+    """A signal: its number is the first argument."""
 
-    def left(self, at_most):
-        """Seconds for the next process; 0 if the time for all is over."""
-        left = self.deadline - time.monotonic()
-        return min(at_most, left) if left > 1 else 0
 
-    # ---- what the machine is
+class Machine:
+    """What entries must know of the machine."""
 
-    def machine(self, device):
+    def __init__(self, device, python, folder):
+        self.device, self.python, self.folder = device, python, folder
+        self.is_standin = "stand-in" in device
+        self.needs = asking.Needs(python)
+
+    def describe(self):
         version = "import importlib.metadata as m, importlib.util as u\nfor p in 'torch', 'triton', 'transformers', 'numpy':\n" \
                   "    print(p, m.version(p) if u.find_spec(p) else 'none', end=' ')"
-        packages = run([self.python, "-c", version], clean_environment(), 60)
-        self.table.facts = {
-            "device": device, "visible": os.environ["CUDA_VISIBLE_DEVICES"], "machine": platform.machine(),
-            "kernel": platform.release(), "libc": " ".join(platform.libc_ver()), "CPUs": os.cpu_count(),
-            "python": platform.python_version(), "packages": packages.stdout.strip() or packages.last_line(),
-            "pack": (ROOT / "VERSION").read_text().strip() if (ROOT / "VERSION").exists() else "none: the tree",
-            "time": time.strftime("%Y-%m-%d %H:%M:%S")}
+        packages = processes.run([self.python, "-c", version], processes.clean_environment(), 60)
+        return {"device": self.device, "visible": os.environ["CUDA_VISIBLE_DEVICES"], "machine": platform.machine(), "kernel": platform.release(),
+                "libc": " ".join(platform.libc_ver()), "CPUs": os.cpu_count(), "python": platform.python_version(),
+                "packages": packages.stdout.strip() or packages.last_line(),
+                "pack": (ROOT / "VERSION").read_text().strip() if (ROOT / "VERSION").exists() else "none: the tree",
+                "time": time.strftime("%Y-%m-%d %H:%M:%S")}
 
-    # ---- facts
+    def cupti_path(self):
+        """LD_LIBRARY_PATH with the CUPTI that PyTorch brings, where the machine has no other: its folder is on no path."""
+        if not hasattr(self, "cupti"):
+            find = "import importlib.util as u\nprint(*getattr(u.find_spec('nvidia'), 'submodule_search_locations', ()), sep='\\n')"
+            roots = processes.run([self.python, "-c", find], processes.clean_environment(), 60).stdout.split()
+            self.cupti = [str(pathlib.Path(name).parent) for root in roots for name in glob.glob(f"{root}/*/lib/libcupti.so.1[0-9]")]
+        return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *self.cupti]))
 
-    def facts_environment(self):
-        """With the CUPTI that PyTorch brings, where the machine has no other: its folder is on no path."""
-        find = "import glob, importlib.util as u\nfor d in getattr(u.find_spec('nvidia'), 'submodule_search_locations', ()):\n" \
-               "    print(*glob.glob(d + '/*/lib/libcupti.so.1[0-9]'), sep='\\n')"
-        found = run([self.python, "-c", find], clean_environment(), 60).stdout.split()
-        paths = [os.environ.get("LD_LIBRARY_PATH"), *(str(pathlib.Path(name).parent) for name in found)]
-        return clean_environment(LD_LIBRARY_PATH=":".join(filter(None, paths)))
 
-    def ask_facts(self, loading, seconds):
-        log = self.folder / f"facts-{loading}.log"
-        seconds = self.left(seconds + 15) - 15
-        listed = run([FACTS, "--list"], clean_environment(), 20).stdout.splitlines()
-        questions = [line.split("\t")[0] for line in listed]
-        ended = run([FACTS, "--tsv", "--loading", loading, "--total", int(seconds)], self.facts_environment(), seconds + 15, log) if seconds > 1 else None
-        rows = [line.split("\t") for line in ended.stdout.splitlines() if line.count("\t") == 5] if ended else []
-        expected = standins_answers(loading, self.folder)
-        for question in questions:
-            case = f"{question} ({loading})"
-            mine = [row for row in numbered(rows) if row[0] == question]
-            for _, kind, what, answer, value, unit, n in mine:
-                self.fact(case, kind, what, answer, f"{value} {unit}".strip(), expected.get((question, what, n)), question == "device")
-            if not mine:
-                self.table.skip("facts", case, "the time for all is over" if not ended else f"not answered: {ended.text}")
+class Queue:
+    """Asks entries in their order. Those that are not alone run side by side; what is alone waits for all others, and they for it."""
 
-    def fact(self, case, kind, what, answer, value, expected, is_own):
-        """@expected: (kind, answer) of the stand-in driver, or None. @is_own: of this device, nothing is expected"""
-        def add(answer, expected="", **more):
-            self.table.add("facts", case, what, answer, expected, **more)
+    def __init__(self, found, machine, seconds):
+        self.table, self.machine, self.start = found, machine, time.monotonic()
+        self.deadline, self.busy = self.start + seconds, []
+        self.places = min(SIDE_BY_SIDE, os.cpu_count() or 1)
 
-        if kind in ("holds", "breaks"):
-            add("yes" if kind == "holds" else "no", "yes")
-        elif kind == "figure":
-            add(value, verdict="figure")
-        elif kind in ("skip", "absent"):
-            add("", verdict="skipped", reason=answer)
-        elif expected and expected[0] in ("says", "error") and not is_own:
-            same = expected[1] == answer
-            crashed = kind == "error" and not same and CRASHED.search(answer)
-            add(answer, f"{expected[1]}, as on the stand-in", verdict="ok" if same else "crashed" if crashed else "differs", relied_on=False)
-        elif kind == "error":
-            add(answer, verdict="crashed" if CRASHED.search(answer) else "differs")
+    def ask(self, entry):
+        asked = asking.Asked(entry, self.table, self.machine, self.deadline)
+        if asked.over():
+            asked.skip(asking.OVER)
+        elif reason := self.machine.needs.lacks(entry.needs):
+            asked.skip(reason)
         else:
-            add(answer, verdict="figure")
+            asked.ask()
+        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.table.counts(entry.name).items())
+        print(f"{time.monotonic() - self.start:5.0f} s  {entry.name}: {counts}", flush=True)
 
-    # ---- what smoke.py says
+    def begin(self, action, *words):
+        thread = threading.Thread(target=action, args=words, daemon=True)
+        thread.start()
+        self.busy.append(thread)
 
-    def smoke(self, kind):
-        words = [self.python, HERE / "smoke.py"] + (["--plain"] if kind == "plain" else [])
-        seconds = self.left(120)
-        case = f"smoke.py {kind}"
-        if not seconds:
-            self.table.skip("smoke", case, "the time for all is over")
-            return
-        env = clean_environment(DMI_TEST_BUILD=BUILD)
-        ended = run(words, env, seconds, self.folder / f"smoke-{kind}.log")
-        if ended.status == 77:
-            self.table.skip("smoke", case, ended.last_line().removeprefix("skipped: "))
-            return
-        for line in ended.stdout.splitlines():
-            said = re.match(r"(ok    |FAILED) (.*)", line)
-            if said:
-                what, _, detail = said.group(2).partition(": ")
-                self.table.add("smoke", case, what, detail, verdict="ok" if said.group(1).startswith("ok") else "differs")
-            elif line.startswith("skipped: "):
-                self.table.add("smoke", case, "part", "", verdict="skipped", reason=line[9:])
-        self.table.add("smoke", case, "it ends", ended.text, "status 0", verdict="crashed" if ended.crashed else None,
-                       reason="" if not ended.status else ended.last_line())
+    def wait(self, at_most):
+        """Until fewer than @at_most entries are being asked. Signals come to this thread, in between."""
+        while len([thread for thread in self.busy if thread.is_alive()]) >= at_most:
+            time.sleep(0.01)
+        self.busy = [thread for thread in self.busy if thread.is_alive()]
 
-    # ---- random programs of graph calls
+    def run(self, queue):
+        warming = self.warm([entry for entry in queue if entry.needs])
+        for entry in queue:
+            self.wait(1 if entry.alone else self.places)
+            while entry.alone and warming.is_alive():
+                time.sleep(0.01)
+            self.begin(self.ask, entry)
+            if entry.alone:
+                self.wait(1)
+        self.wait(1)
 
-    def graph_calls(self):
-        client, spec = BUILD / "tests" / "preload" / "graph_calls", self.folder / "graph-calls.yaml"
-        spec.write_text("hookspec: 1\nring: {bytes: 4M, slots: 16384}\nsites:\n" + "".join(
-            f"  - {{name: {name}, kernel: '^p{name}$', pointer: 'arg[{p}]', dtype: u32, dims: [{{row: true, count: 'arg[{n}].u32'}}]}}\n"
-            for name, p, n in (("a", 0, 1), ("b", 3, 1), ("e", 1, 2))))
-        for seed in range(1, 9):
-            words, case = [client, seed, 300, "-"], f"seed {seed}"
-            if not self.left(20):
-                self.table.skip("graph calls", case, "the time for all is over")
-                continue
-            log = self.folder / "graph-calls.log"
-            plain = run(words, clean_environment(), self.left(30), log)
-            if plain.status:
-                self.table.skip("graph calls", case, f"without the library: {plain.text}, {plain.last_line()}")
-                continue
-            out = self.folder / f"graph-calls-{seed}"
-            under = run([DMI_RUN, "--strict", "--spec", spec, "--out", out, "--log", "none", "--", *words], clean_environment(), self.left(30) or 2, log)
-            same = under.stdout == plain.stdout
-            self.table.add("graph calls", case, "300 calls have the answers that they have without the library",
-                           "yes" if same and not under.status else first_difference(plain.stdout, under.stdout) if not under.crashed else under.text,
-                           "yes", verdict="crashed" if under.crashed else None)
-            stats = run([cases.DMI_DUMP, "stats", out], clean_environment(), 20, log)
-            self.table.add("graph calls", case, "captured + dropped = expected", stats.text, "status 0")
-
-    # ---- the copy kernel, the benchmarks
-
-    def copy_kernel(self):
-        ptx = BUILD / "kernels" / "dmi_kernels.ptx"
-        seconds = self.left(60)
-        if not seconds:
-            self.table.skip("copy kernel", "test_copy_kernel", "the time for all is over")
-            return
-        ended = run([BUILD / "tests" / "preload" / "test_copy_kernel", ptx], clean_environment(CK_DEFAULT_TIMEOUT=30), seconds,
-                    self.folder / "copy-kernel.log")
-        summary = next((line for line in ended.stdout.splitlines() if "Checks:" in line), ended.last_line())
-        self.table.add("copy kernel", "test_copy_kernel", summary, ended.text, "status 0", verdict="crashed" if ended.crashed else None)
-
-    def benchmarks(self):
-        bench, source = BUILD / "tests" / "bench", ROOT / "tests" / "bench"
-        under = [DMI_RUN, "--strict", "--log", "none", "--out", self.folder / "bench-out", "--spec"]
-        n = "31" if "stand-in" not in self.table.facts["device"] else "3"
-        for name, words in (
-                ("launch", [*under, source / "launch.yaml", "--", bench / "bench_launch", n]),
-                ("graph", [*under, source / "launch.yaml", "--", bench / "bench_graph", n]),
-                ("tap", [*under, source / "tap.yaml", "--", bench / "bench_tap", n]),
-                ("execs", [*under, source / "launch.yaml", "--", bench / "bench_execs", "500" if n == "31" else "50"]),
-                ("copy", [bench / "bench_copy", n, BUILD / "kernels" / "dmi_kernels.ptx"]),
-                ("link normal", [*under, source / "drain.yaml", "--", bench / "bench_link", "normal", "1", "4"]),
-                ("link noise", [*under, source / "drain.yaml", "--", bench / "bench_link", "noise", "1", "4"]),
-                ("drain", [bench / "bench_drain", self.folder / "drain-out", "0.1"])):
-            seconds = self.left(120)
-            if not seconds:
-                self.table.skip("benchmarks", name, "the time for all is over")
-                continue
-            ended = run(words, clean_environment(), seconds, self.folder / "benchmarks.log")
-            title = ""
-            for line in ended.stdout.splitlines():
-                what, answer = bench_line(name, line)
-                if answer or name == "drain":
-                    self.table.add("benchmarks", name, f"{title}: {what}" if title else what, answer, verdict="figure")
-                else:
-                    title = what
-            if ended.status:
-                self.table.add("benchmarks", name, "it ends", ended.text, "status 0", verdict="crashed" if ended.crashed else "differs",
-                               reason=ended.last_line())
-        shutil.rmtree(self.folder / "bench-out", ignore_errors=True)
-        shutil.rmtree(self.folder / "drain-out", ignore_errors=True)
-
-    # ---- all
-
-    def run(self, groups):
-        steps = {
-            "facts": lambda: self.ask_facts("lazy", 100),
-            "smoke": self.smoke_and_cases,
-            "graph calls": self.graph_calls,
-            "copy kernel": self.copy_kernel,
-            "benchmarks": self.benchmarks,
-            "facts eager": lambda: self.ask_facts("eager", 60),
-            hugging_face.GROUP: self.hugging_face,
-        }
-        end = self.deadline
-        self.deadline -= self.share_of_hugging_face(groups)
-        for group in groups:
-            if group == hugging_face.GROUP:
-                self.deadline = end
-            steps[group]()
-
-    def share_of_hugging_face(self, groups):
-        """Seconds of the time for all that other groups leave to it."""
-        is_shared = hugging_face.GROUP in groups and len(groups) > 1 and hugging_face.can_run(self.table.facts["packages"])
-        return hugging_face.SHARE if is_shared else 0
-
-    def hugging_face(self):
-        hugging_face.HuggingFace(self.table, self.folder, self.python, self.deadline - 10).run_all()
-
-    def smoke_and_cases(self):
-        self.smoke("plain")
-        self.smoke("torch")
-        cases.Runner(self.table, self.folder, self.python, self.deadline - 30).run_all()
-
-
-def numbered(rows):
-    """Each with the number of those before it that say as much: some questions ask twice by the same words."""
-    seen = collections.Counter()
-    for row in rows:
-        yield (*row, seen[row[0], row[2]])
-        seen[row[0], row[2]] += 1
-
-
-def first_difference(a, b):
-    for i, (x, y) in enumerate(zip(a.splitlines(), b.splitlines())):
-        if x != y:
-            return f"line {i + 1}: {x!r} became {y!r}"[:300]
-    return f"{len(a.splitlines())} lines became {len(b.splitlines())}"
-
-
-def bench_line(name, line):
-    """(question, answer) of a line that a benchmark printed"""
-    if name.startswith("link"):
-        n_bytes, spent, cpu = (float(word) for word in line.split())
-        return "records of 4 MiB", f"{n_bytes / spent / 1e9:.2f} GB/s, {cpu / spent:.2f} CPUs busy"
-    what, _, rest = line.strip().partition("  ")
-    return what, " ".join(rest.split())
-
-
-def standins_answers(loading, folder):
-    """{(question, what): (kind, answer)}: what the pack has; in the tree the stand-in is asked."""
-    if ANSWERS.exists():
-        text = ANSWERS.read_text()
-    elif (STANDIN / "libcuda.so.1").exists():
-        text = ask_standin(loading, folder / "standin-cache")
-    else:
-        return {}
-    rows = [line.split("\t")[1:] for line in text.splitlines() if line.count("\t") == 4 and line.startswith(f"{loading}\t")]
-    return {(question, what, n): (kind, answer) for question, kind, what, answer, n in numbered(rows)}
-
-
-def ask_standin(loading, cache):
-    """Lines of loading, question, kind, what, answer: all that the stand-in says."""
-    env = clean_environment(LD_LIBRARY_PATH=STANDIN, DMI_STANDIN_SM="90", CUDA_VISIBLE_DEVICES="0")
-    env.setdefault("DMI_STANDIN_CACHE", str(cache))
-    said = run([FACTS, "--tsv", "--loading", loading], env, 150).stdout
-    rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 5]
-    return "".join("\t".join([loading, *row[:4]]) + "\n" for row in rows)
+    def warm(self, queue):
+        """While entries are asked: import what later ones import, and compile what they compile, so that it lies in the caches."""
+        def act():
+            for name in dict.fromkeys(name for entry in queue for name in entry.needs):
+                self.machine.needs.lack(name)
+            env = processes.clean_environment(**asking.cached(self.machine.folder))
+            for name in WARM_UPS:
+                if any(entry.name == name for entry in queue) and not self.machine.needs.lack("torch"):
+                    words = [self.machine.python, HERE / cases.TORCH, name.split()[-1], os.devnull]
+                    processes.run(words, env, max(0.1, min(90, self.deadline - time.monotonic())))
+        thread = threading.Thread(target=act, daemon=True)
+        thread.start()
+        return thread
 
 
 def device_name():
@@ -296,59 +142,98 @@ def with_own_libraries():
         os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
 
 
-def write(contact, path):
-    """The file to send back."""
-    files = {"table.txt": contact.table.text(), "table.json": contact.table.json()}
-    with tarfile.open(path, "w:gz") as archive:
-        for name, text in files.items():
-            data = text.encode()
-            entry = tarfile.TarInfo(f"dmi-gpu/{name}")
-            entry.size, entry.mtime = len(data), int(time.time())
-            archive.addfile(entry, io.BytesIO(data))
-        for log in sorted(contact.folder.glob("*.log")):
-            archive.add(log, f"dmi-gpu/log/{log.name}")
-
-
-def arguments():
+def arguments(queue):
     parser = argparse.ArgumentParser(prog="run", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="the file to send back (dmi-gpu-HOST.tar.gz)")
+    parser.add_argument("--out", type=pathlib.Path, help="the file to send back (that of --state, or dmi-gpu-HOST.jsonl)")
+    parser.add_argument("--state", type=pathlib.Path, help="the file of an earlier run: what it has answered is not asked again")
     parser.add_argument("--python", default=os.environ.get("DMI_GPU_PYTHON", sys.executable), help="the Python that has PyTorch")
-    parser.add_argument("--seconds", type=int, default=460, help="for all (460); what is left then is skipped by name")
-    parser.add_argument("--only", default=",".join(GROUPS), help=f"some of: {', '.join(GROUPS)}")
+    parser.add_argument("--seconds", type=int, default=560, help="for all (560); what is left then is skipped by name")
+    parser.add_argument("--only", default="*", help="names of entries, or a shell's patterns of them: 'facts *,torch triton'")
+    parser.add_argument("--show", type=pathlib.Path, metavar="FILE", help="print what FILE holds; with --only, also what the processes of these entries said")
+    parser.add_argument("--list", action="store_true", help="print the queue")
     options = parser.parse_args()
-    options.groups = options.only.split(",")
-    if wrong := set(options.groups) - set(GROUPS):
-        parser.error(f"--only: there is no group {', '.join(sorted(wrong))}")
-    options.out = options.out or pathlib.Path(f"dmi-gpu-{platform.node() or 'host'}.tar.gz")
+    patterns = options.only.split(",")
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(entry.name, pattern) for entry in queue):
+            parser.error(f"--only: no entry of the queue is named {pattern}; --list prints them")
+    options.queue = [entry for entry in queue if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)]
+    if options.list:
+        print("".join(f"{entry.worth:4} {entry.seconds:4} s  {entry.name}\n" for entry in options.queue), end="")
+        sys.exit(0)
+    if options.show:
+        earlier(parser, "--show", options.show, must_exist=True)
+        print(table.show(options.show, {entry.name for entry in options.queue} if options.only != "*" else None), end="")
+        sys.exit(0)
+    options.out = options.out or options.state or pathlib.Path(f"dmi-gpu-{platform.node() or 'host'}.jsonl")
+    options.earlier = earlier(parser, "--state", options.state) if options.state else []
     return options
 
 
-def main():
-    options = arguments()
+def earlier(parser, option, path, must_exist=False):
+    """What an earlier run has left in @path; for --state this may be the first run, which makes the file."""
+    if not must_exist and not path.exists():
+        return []
+    try:
+        found = table.read(path)
+    except OSError as problem:
+        parser.error(f"{option}: {path} cannot be read: {problem.strerror}")
+    if not found and path.stat().st_size:
+        parser.error(f"{option}: {path} holds no answers of an earlier run")
+    return found
+
+
+def begun(options, device):
+    """The table, which goes on from an earlier run's."""
+    machines = [value.get("device") for kind, value in options.earlier if kind == "machine"]
+    if machines and machines[-1] != device:
+        print(f"run: --state: {options.state} has answers of {machines[-1]}, and this is {device}", file=sys.stderr)
+        sys.exit(2)
+    is_same = bool(options.earlier) and options.out.exists() and options.out.samefile(options.state)
+    found = table.Table(options.out, is_same)
+    found.go_on(options.earlier)
+    if not is_same:
+        found.copy()
+    return found
+
+
+def stop(number, frame):
+    raise Stopped(number)
+
+
+def main(queue=None):
+    options = arguments(queue or entries.queue())
     one_device()
     with_own_libraries()
-    for path in (FACTS, DMI_RUN, PRELOAD):
+    for path in (questions.FACTS, DMI_RUN, PRELOAD):
         if not path.exists():
             raise SystemExit(f"{path} was not built")
     device = device_name()
     if not device:
         print("skipped: no CUDA device")
         sys.exit(77)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-gpu-"))
     try:
-        contact = Contact(options, folder)
-        contact.machine(device)
-        try:
-            contact.run(options.groups)
-        finally:  # also what was found before an interrupt
-            write(contact, options.out)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-gpu-"))
+    except OSError as problem:
+        raise SystemExit(f"there is no folder for temporary files, TMPDIR may name one: {problem.strerror}") from None
+    found, status = begun(options, device), 0
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    try:
+        machine = Machine(device, options.python, folder)
+        found.is_of(machine.describe())
+        Queue(found, machine, options.seconds).run([entry for entry in options.queue if entry.name not in found.ends])
+    except Stopped as reason:
+        status = 128 + reason.args[0]
+        print(f"\nended by signal {reason.args[0]} ({signal.Signals(reason.args[0]).name}); --state {options.out} goes on", flush=True)
     finally:
+        found.close()
+        processes.end_all()
         if not os.environ.get("DMI_TEST_KEEP"):
             shutil.rmtree(folder, ignore_errors=True)
-    print("\n" + contact.table.text().split("\n\n", 1)[0])
-    print("\n".join(contact.table.text().splitlines()[-1 - len(contact.table.failures()) - 2:]))
-    print(f"The file to send back: {options.out.resolve()}")
-    sys.exit(1 if contact.table.failures() else 0)
+    print("\n" + found.short())
+    print(f"The file to send back: {options.out.resolve()}" if found.lines.is_whole() else f"{options.out} does not hold all of it")
+    sys.stdout.flush()
+    os._exit(status or (1 if found.failures() or not found.lines.is_whole() else 0))  # threads may wait for what cannot be killed
 
 
 if __name__ == "__main__":

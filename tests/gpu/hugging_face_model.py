@@ -24,6 +24,7 @@ from marks import COLS, Skip  # noqa: E402
 from torch_cases import bits, import_taps, rows_of  # noqa: E402
 
 SEED = 11
+TURNS, TURN = 5, 20  # turns of the sites that are switched, and steps in each
 WARM_UPS, CHECKED = 3, 8  # steps before the timed ones: in graphs the first are eager, or compile; the others' logits count, too
 
 warnings.filterwarnings("ignore")
@@ -109,11 +110,13 @@ class Decoder:
         self.device, self.torch, torch = device, device.torch, device.torch
         torch.manual_seed(SEED)
         config = config_type(**plan.SIZES[options.size], tie_word_embeddings=True, max_position_embeddings=4096)
+        torch.set_default_dtype(torch.bfloat16)
         with torch.device(device.name):
-            self.model = model_type(config).to(torch.bfloat16).eval()
-            self.prompt = torch.randint(config.vocab_size, (1, options.prompt))
-            self.token = torch.zeros(1, 1, dtype=torch.int64)
-        n_steps = WARM_UPS + CHECKED + options.steps
+            self.model = model_type(config).eval()
+            self.prompt = torch.randint(config.vocab_size, (options.batch, options.prompt))
+            self.token = torch.zeros(options.batch, 1, dtype=torch.int64)
+        torch.set_default_dtype(torch.float32)
+        n_steps = WARM_UPS + CHECKED + (3 * TURNS * (TURN + 1) if options.take == "turns" else options.steps)
         self.cache = cache_type(config=config, max_cache_len=options.prompt + n_steps)
         self.more, self.found, self.n_tokens = {}, [], 0
         if device.is_gpu:
@@ -177,6 +180,50 @@ def in_graph(decoder, options):
     return replay
 
 
+def each_tensor(value, action):
+    """@value, a tensor or what holds some, with what @action returns in the place of each."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(each_tensor(v, action) for v in value)
+    if isinstance(value, dict):
+        return {key: each_tensor(v, action) for key, v in value.items()}
+    return action(value) if hasattr(value, "data_ptr") else value
+
+
+def in_pieces(decoder, options):
+    """A step whose layers are a graph each, with their taps; what is between them is eager."""
+    if not decoder.device.is_gpu:
+        raise Skip("a CPU has no graphs")
+    torch, layers, shared = decoder.torch, decoder.layers(), []
+
+    class Piece(torch.nn.Module):
+        """Captured at its first call. All layers are given the same besides the residual stream: the first one copies it for all."""
+
+        def __init__(self, layer, is_first):
+            super().__init__()
+            self.layer, self.graph, self.is_first = layer, None, is_first
+            self.attention_type = getattr(layer, "attention_type", None)
+
+        def forward(self, *given, **named):
+            tensors = []
+            each_tensor((given, named), tensors.append)
+            if not shared:
+                shared.extend(tensor.clone() for tensor in tensors)
+            for to, tensor in zip(shared, tensors if self.is_first else ()):
+                to.copy_(tensor)
+            if not self.graph:
+                static = iter(shared if self.is_first else [tensors[0], *shared[1:]])
+                given, named = each_tensor((given, named), lambda _: next(static))
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, stream=decoder.device.stream):
+                    self.returned = self.layer(*given, **named)
+            self.graph.replay()
+            return self.returned
+
+    for i, layer in enumerate(list(layers)):
+        layers[i] = Piece(layer, i == 0)
+    return eager(decoder, options)
+
+
 def compiled(decoder, options):
     """What it returns is overwritten by the next step."""
     torch = decoder.torch
@@ -195,7 +242,7 @@ def skipped_graphs():
     return counters["inductor"]["cudagraph_skips"]
 
 
-MODES = {"eager": eager, "graph": in_graph, "compiled": compiled}
+MODES = {"eager": eager, "graph": in_graph, "pieces": in_pieces, "compiled": compiled}
 
 # ---- what is taken of a step: each has before() and after(logits, kept) around every forward
 
@@ -229,6 +276,37 @@ class Taps(Nothing):
 
     def wishes(self):
         return plan.wishes(self.pairs)
+
+
+class Turns(Taps):
+    """The sites of plan.spec() in turns: all switched off, few on, all on. Between turns the drain is waited for; it is not counted."""
+
+    def __init__(self, decoder, options):
+        super().__init__(decoder, options)
+        import dmi
+        self.dmi, self.n = dmi, 0
+
+    def before(self):
+        """Of prompts the last row of each is kept: a step says which that is."""
+        if self.options.mode == "eager":
+            self.n, n = self.n + 1, self.n_tokens // self.options.batch
+            self.dmi.step_begin(self.n, [self.dmi.Span(f"r{i}", 0, n, i * n) for i in range(self.options.batch)])
+
+    def times(self, step, n_steps, before=lambda: None):
+        """{what is on: milliseconds of each step}"""
+        found = {}
+        for _ in range(TURNS):
+            for name, patterns in (("off", ()), (f"{plan.FEW} sites", ("few_*",)), (f"{self.n_sites} sites", ("few_*", "more_*"))):
+                self.dmi.site_enable("*", False)
+                for pattern in patterns:
+                    self.dmi.site_enable(pattern, True)
+                self.device_times(1, step, before)
+                found.setdefault(name, []).extend(self.device_times(n_steps, step, before))
+                self.dmi.flush(10)
+        return found
+
+    def device_times(self, *words):
+        return self.decoder.device.times(*words)
 
 
 class ToHost:
@@ -359,7 +437,7 @@ def put(aside, key, data):
         aside.put(name, data)
 
 
-TAKES = {"nothing": Nothing, "taps": Taps, "hooks": Hooks, "hidden": Hidden, "values": Values}
+TAKES = {"nothing": Nothing, "taps": Taps, "turns": Turns, "hooks": Hooks, "hidden": Hidden, "values": Values}
 
 # ---- one configuration
 
@@ -374,6 +452,7 @@ class Session:
         self.digest = hashlib.sha256()
 
     def forward(self, run, n_tokens):
+        self.take.n_tokens = n_tokens
         self.take.before()
         logits, kept = run()
         self.take.after(logits, kept)
@@ -381,7 +460,7 @@ class Session:
         return logits
 
     def prompt(self):
-        return self.forward(lambda: self.decoder.forward(self.decoder.prompt), self.options.prompt)
+        return self.forward(lambda: self.decoder.forward(self.decoder.prompt), self.options.prompt * self.options.batch)
 
     def check(self, logits):
         self.digest.update(bits(self.device.torch, logits))
@@ -393,23 +472,28 @@ class Session:
         if self.options.mode == "compiled":
             first = step(self.decoder, self.options)
         for _ in range(WARM_UPS):
-            self.check(self.forward(first, 1))
-        run = step(self.decoder, self.options) if self.options.mode == "graph" else first
+            self.check(self.forward(first, self.options.batch))
+        run = step(self.decoder, self.options) if self.options.mode in ("graph", "pieces") else first
         for _ in range(CHECKED):
-            self.check(self.forward(run, 1))
-        return lambda: self.forward(run, 1)
+            self.check(self.forward(run, self.options.batch))
+        return lambda: self.forward(run, self.options.batch)
 
     def run(self):
         step = self.steps()
         result = {"mode": self.options.mode, "take": self.options.take, "n_sites": self.take.n_sites, "logits": self.digest.hexdigest()[:32]}
-        result["step_ms"] = self.device.times(self.options.steps, step)
-        if self.options.mode == "eager" and self.options.take != "values":
-            reset = self.decoder.cache.reset
+        reset = self.decoder.cache.reset
+        if self.options.take == "turns":
+            is_prompt = self.options.mode == "eager"
+            times = self.take.times(self.prompt, 3, reset) if is_prompt else self.take.times(step, TURN)
+            result["prompt_turns_ms" if is_prompt else "turns_ms"] = times
+        else:
+            result["step_ms"] = self.device.times(self.options.steps, step)
+        if self.options.mode == "eager" and self.options.take not in ("values", "turns"):
             self.device.times(2, self.prompt, reset)  # buffers of either set
             result["prompt_ms"] = self.device.times(self.options.prompts, self.prompt, reset)
         if self.options.mode == "compiled":
             result["skipped_graphs"] = skipped_graphs()
-        result.update(self.device.memory(), n_tokens=self.decoder.n_tokens, prompt=self.options.prompt)
+        result.update(self.device.memory(), n_tokens=self.decoder.n_tokens, prompt=self.options.prompt * self.options.batch)
         self.take.end()
         return result
 
@@ -418,12 +502,13 @@ def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mode", choices=MODES, default="eager")
     parser.add_argument("--take", choices=TAKES, default="nothing")
-    parser.add_argument("--sites", choices=("none", "few", "many"), default="none")
+    parser.add_argument("--sites", choices=("none", "few", "many", "most"), default="none")
     parser.add_argument("--aside", help="the file for what --take values puts aside")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--size", choices=plan.SIZES, default="0.6B")
     parser.add_argument("--backend", help="of torch.compile, instead of its mode reduce-overhead")
-    parser.add_argument("--prompt", type=int, default=256, help="its tokens")
+    parser.add_argument("--batch", type=int, default=1, help="prompts")
+    parser.add_argument("--prompt", type=int, default=256, help="tokens of each")
     parser.add_argument("--steps", type=int, default=48, help="that are timed")
     parser.add_argument("--prompts", type=int, default=4, help="that are timed, eagerly")
     return parser.parse_args(words)

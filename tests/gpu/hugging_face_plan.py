@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the group `hugging face` runs, and what its two sides must agree on: hugging_face.py, which runs and compares, and
+"""What entries with a model of Hugging Face's run, and what its two sides must agree on: hugging_face.py, which runs and compares, and
 hugging_face_model.py, the program that is run. Needs nothing but Python.
 """
 import collections
 import json
 
-# Of Qwen3-0.6B's configuration; the small one is for a CPU.
+# Of Qwen3's configurations; the small one is for a CPU.
 SIZES = {
+    "4B": {"vocab_size": 151936, "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "head_dim": 128},
+    "14B": {"vocab_size": 151936, "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 40, "num_attention_heads": 40,
+            "num_key_value_heads": 8, "head_dim": 128},
     "0.6B": {"vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
              "num_key_value_heads": 8, "head_dim": 128},
     "small": {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
               "num_key_value_heads": 2, "head_dim": 8},
 }
 LAYERS = SIZES["0.6B"]["num_hidden_layers"]
+
+
+def layers_of(size):
+    return SIZES[size]["num_hidden_layers"]
+
 
 # ---- sites
 
@@ -22,17 +31,23 @@ SITES = {
     "z": ("self_attn.o_proj", "in"), "attn_out": ("self_attn.o_proj", "out"), "resid_mid": ("post_attention_layernorm", "in"),
     "mlp_post": ("mlp.down_proj", "in"), "mlp_out": ("mlp", "out"),
 }
+MORE = ("ln1", "ln2", "mlp_in", "q_rot")  # that attach() taps as well
 MLP = {"mlp_in": ("mlp", "in"), "mlp_out": SITES["mlp_out"]}  # what is named by ranges and by a kernel
 LOGITS = "final_logits"
 
 
+FEW, MANY, MOST = 38, 252, 438
+
+
 def chosen(which, n_layers=LAYERS):
-    """[(site, layer)]: few are the residual stream as it enters each layer, and after attention in every third (38 of 28 layers);
-    many are all of SITES in each layer (252).
+    """[(site, layer)]: few are the residual stream as it enters each layer, and after attention in some, 38 in all; many are those of SITES,
+    site by site, 252 in all; most are those and of MORE, 438.
     """
     if which == "few":
-        return [("resid_pre", i) for i in range(n_layers)] + [("resid_mid", i) for i in range(0, n_layers, 3)]
-    return [(site, i) for i in range(n_layers) for site in SITES] if which == "many" else []
+        mid = range(0, n_layers, max(3, -(-n_layers // max(1, FEW - n_layers))))
+        return ([("resid_pre", i) for i in range(n_layers)] + [("resid_mid", i) for i in mid])[:FEW]
+    sites = {"many": SITES, "most": (*SITES, *MORE)}.get(which, ())
+    return [(site, i) for site in sites for i in range(n_layers)][:MOST if which == "most" else MANY]
 
 
 def wishes(pairs):
@@ -51,12 +66,16 @@ def also_named(site, layer):
 # ---- configurations
 
 # @take: nothing, taps, hooks (which copy to the host), hidden (output_hidden_states, copied to the host), or values, which are put
-# aside and compared. @which: sites, few or many. @library: none, idle (loaded, without a spec), or capture.
-# @logits_of: the name of the configuration whose logits these must be.
-Configuration = collections.namedtuple("Configuration", "name mode take which library logits_of", defaults=("none", "none", None))
+# aside and compared; turns are taps, switched off, few on and all on, in turns of 20 steps. @which: sites, few, many or most.
+# @library: none, idle (loaded, without a spec), or capture. @logits_of: the name of the configuration whose logits these must be.
+# @batch, @prompt: rows, and tokens in each.
+Configuration = collections.namedtuple("Configuration", "name mode take which library logits_of size batch prompt",
+                                       defaults=("none", "none", None, "0.6B", 1, 256))
 
-SECONDS = {"eager": 120, "graph": 120, "compiled": 400}  # for one process
-NEEDS = {"eager": 20, "graph": 20, "compiled": 90}       # less than this left: it is not begun
+
+def alone(configuration):
+    """The name of the configuration that is the model alone, beside which the others stand."""
+    return f"{configuration.name.rpartition(' ')[0] if configuration.size != '0.6B' else configuration.mode} plain"
 
 
 def of_mode(mode):
@@ -93,7 +112,17 @@ def of_compiled():
     ]
 
 
+def of_size(name, mode, size, batch, prompt, which="many"):
+    """The model alone, then one process whose sites are switched between replays."""
+    plain = f"{name} plain"
+    return [Configuration(plain, mode, "nothing", size=size, batch=batch, prompt=prompt),
+            Configuration(f"{name} turns", mode, "turns", which, "capture", plain, size, batch, prompt)]
+
+
 PLAN = of_mode("graph") + of_mode("eager") + of_compiled()
+# {name: mode, size, batch, prompt, sites}
+SIZED = {"4B batch 1": ("graph", "4B", 1, 256), "4B batch 32": ("graph", "4B", 32, 256), "4B pieces": ("pieces", "4B", 1, 256),
+         "14B": ("graph", "14B", 1, 256), "4B prefill": ("eager", "4B", 16, 512, "most")}
 
 # ---- specs
 
@@ -134,9 +163,33 @@ def _taps(*sites):
     return "".join(f"  - {{tap: {site}}}\n" for site in sites)
 
 
+def _switched(which, n_layers):
+    """Sites few_NAME and more_NAME: the layers of the few, and the others."""
+    few, lines = chosen("few", n_layers), []
+    for site in dict.fromkeys(site for site, _ in chosen(which, n_layers)):
+        for kind, layers in (("few", [i for s, i in few if s == site]), ("more", [i for i in range(n_layers) if (site, i) not in few])):
+            if layers:
+                last = ", tokens: last" if which == "most" else ""  # of a prompt
+                lines.append(f"  - {{name: {kind}_{site}, tap: {site}, layers: '{intervals(layers)}'{last}}}\n")
+    return "".join(lines)
+
+
+def intervals(layers):
+    """'0-3,7' of [0, 1, 2, 3, 7]"""
+    found = []
+    for layer in layers:
+        if found and found[-1][1] == layer - 1:
+            found[-1][1] = layer
+        else:
+            found.append([layer, layer])
+    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in found)
+
+
 def spec(configuration, n_layers=LAYERS):
     """The HookSpec of a configuration that is captured. One without sites names a tap that never comes."""
     mode, take, which = configuration.mode, configuration.take, configuration.which
+    if take == "turns":
+        return _HEAD.format(name="hugging-face-turns").replace("256M", "4G") + "sites:\n" + _switched(which, n_layers)
     if take != "values":
         return _HEAD.format(name="hugging-face") + "sites:\n" + _taps(*dict.fromkeys(site for site, _ in chosen(which, 1) or [("embed", 0)]))
     head = _HEAD.format(name="hugging-face-values") + _FORWARD + "sites:\n"

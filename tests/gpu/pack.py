@@ -24,19 +24,22 @@ NEWEST_GLIBC = (2, 34)
 # Those of libc, which every machine has.
 OF_LIBC = re.compile(r"(lib(c|m|dl|pthread|rt|gcc_s)|ld-linux-[\w-]+)\.so\.\d+")
 PROGRAMS = [
-    "preload/libdmi_preload.so", "tools/dmi-run", "tools/dmi-dump", "tests/gpu/facts", "tests/gpu/libwitness.so",
+    "preload/libdmi_preload.so", "tools/dmi-run", "tools/dmi-dump", "tools/dmi-trace", "tests/gpu/facts", "tests/gpu/libwitness.so",
     "tests/preload/test_copy_kernel", "tests/preload/graph_calls",
-    "tests/bench/bench_launch", "tests/bench/bench_graph", "tests/bench/bench_execs", "tests/bench/bench_copy", "tests/bench/bench_link",
-    "tests/bench/bench_drain", "tests/bench/bench_tap",
+    *(f"tests/bench/bench_{name}" for name in ("launch", "graph", "execs", "copy", "link", "tap", "trace", "overload")),
 ]
 DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin"]
+NOT_THERE = re.compile("test_|pack|on_gpu|hugging_face_standin")  # Python files that only the tree uses
+
+
+def below(folder, pattern):
+    return [str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).rglob(pattern))]
+
+
 SOURCES = [
-    "LICENSE", "preload/hooks.def", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "python" / "dmi").rglob("*.py"))),
-    "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml",
-    "tests/bench/tap.yaml", "tests/bench/drain.yaml",
-    *(f"tests/gpu/{name}" for name in ("README.md", "cases.py", "contact.py", "driver_cases.py", "hugging_face.py", "hugging_face_model.py",
-                                       "hugging_face_plan.py", "marks.py", "smoke.py", "smoke_client.py", "smoke_driver.py", "smoke_triton.py",
-                                       "table.py", "tinygrad_cases.py", "torch_cases.py")),
+    "LICENSE", "preload/hooks.def", *below("python/dmi", "*.py"), "tools/setup/driver.py", "tests/engine/harness.py",
+    *below("tests/bench", "*.yaml"), "tests/gpu/README.md", "tests/gpu/facts/questions.def",
+    *(name for name in below("tests/gpu", "*.py") if not NOT_THERE.match(pathlib.Path(name).name)),
 ]
 MAX_BYTES = 64 << 20
 
@@ -147,9 +150,9 @@ def standins_answers(build):
     """What the stand-in driver says, for comparison."""
     os.environ["DMI_TEST_BUILD"] = str(build)
     sys.path.insert(0, str(HERE))
-    import contact
+    import questions
     with tempfile.TemporaryDirectory() as cache:
-        return "".join(contact.ask_standin(loading, cache) for loading in ("lazy", "eager"))
+        return "".join(questions.ask_standin(loading, cache) for loading in ("lazy", "eager"))
 
 
 def main():

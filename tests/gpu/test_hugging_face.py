@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group `hugging face` without a GPU: what it plans, reads, compares and says, and a program of the driver's alone in place of
+"""Entries with a model of Hugging Face's, without a GPU: what it plans, reads, compares and says, and a program of the driver's alone in place of
 the model, captured on the stand-in. test_hugging_face_model.py runs the model. LD_LIBRARY_PATH leads to the stand-in.
 """
 import json
@@ -11,6 +11,9 @@ import time
 
 import pytest
 
+import asking
+import contact
+import entries
 import hugging_face
 import hugging_face_plan as plan
 import table
@@ -21,16 +24,31 @@ TOOLKIT = pathlib.Path(os.environ.get("NVCC", ROOT / "build/toolchain/nvidia/cu1
 NVTX = TOOLKIT / "lib" / "libnvtx3interop.so.1"
 OF_STANDIN = (str(HERE / "hugging_face_standin.py"), str(NVTX))
 on_standin = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", NVTX)
-BY_NAME = {configuration.name: configuration for configuration in plan.PLAN}
+SIZED = [configuration for name, words in plan.SIZED.items() for configuration in plan.of_size(name, *words)]
+BY_NAME = {configuration.name: configuration for configuration in plan.PLAN + SIZED}
+
+
+class Group:
+    """Entries of another program than the model, one after the other."""
+
+    def __init__(self, folder, *program, seconds=600):
+        self.table, self.machine = table.Table(), contact.Machine("DMI stand-in", sys.executable, folder)
+        self.program, self.deadline, self.limit = [sys.executable, *map(str, program)], time.monotonic() + seconds, None
+
+    def run_all(self, configurations):
+        for c in configurations:
+            entry = entries.Entry(c.name, 30, 1, hugging_face.ask(c, self.program, 3))
+            asked = asking.Asked(entry, self.table, self.machine, self.deadline)
+            asked.limit = self.limit or asked.limit
+            asked.ask()
 
 
 def group(folder, *program, seconds=600):
-    """The group with another program than the model."""
-    return hugging_face.HuggingFace(table.Table(), folder, sys.executable, time.monotonic() + seconds, [sys.executable, *map(str, program)], 3)
+    return Group(folder, *program, seconds=seconds)
 
 
-def rows_of(found, case):
-    return {row.question: row for row in found.table.rows if row.case == case}
+def rows_of(found, name):
+    return {row.question: row for row in found.table.rows if row.entry == name}
 
 
 # ---- the plan
@@ -41,33 +59,29 @@ def test_the_plan(check):
     check((len(few), len(many)) == (38, 252), "38 and 252 sites", (len(few), len(many)))
     check(len(set(few)) == 38 and len(set(many)) == 252 and set(few) <= set(many), "each once, the few among the many")
     check(plan.chosen("none") == [], "and none")
-    names = hugging_face.names()
-    check(len(set(names)) == len(names) and set(BY_NAME) == set(names), "each configuration has a name of its own", names)
+    for n_layers in (36, 40):
+        few, many, most = (plan.chosen(which, n_layers) for which in ("few", "many", "most"))
+        check((len(set(few)), len(set(many)), len(set(most))) == (38, 252, 438) and set(few) <= set(many) <= set(most), f"as many of {n_layers} layers")
+    names = [c.name for c in plan.PLAN]
+    check(len(BY_NAME) == len(names) + len(SIZED), "each configuration has a name of its own", names)
+    check(all(plan.alone(c) in BY_NAME for c in BY_NAME.values()), "and stands beside one of the model alone")
     for n, c in enumerate(plan.PLAN):
         first = next(i for i, other in enumerate(plan.PLAN) if other.mode == c.mode)
         check(plan.PLAN[first].take == "nothing" and plan.PLAN[first].library == "none", f"{c.name}: its mode begins with the model alone")
         check(c.logits_of is None or names.index(c.logits_of) < n, f"{c.name}: whose logits it must have comes before it")
         check(c.library == "none" or c.logits_of or any(other.logits_of == c.name for other in plan.PLAN) or c.take == "values",
               f"{c.name}: its logits are compared")
-        check(c.mode in plan.NEEDS and plan.NEEDS[c.mode] < plan.SECONDS[c.mode], f"{c.name}: its time is bounded")
 
 
 @pytest.mark.built(DMI_RUN)
-@pytest.mark.parametrize("name", [c.name for c in plan.PLAN if c.library == "capture"])
+@pytest.mark.parametrize("name", [c.name for c in plan.PLAN + SIZED if c.library == "capture"])
 def test_specs_are_accepted(name, tmp_path):
     spec = tmp_path / "spec.yaml"
-    spec.write_text(plan.spec(BY_NAME[name]))
+    spec.write_text(plan.spec(BY_NAME[name], plan.layers_of(BY_NAME[name].size)))
     done = subprocess.run([DMI_RUN, "--spec", spec, "--check"], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
     if BY_NAME[name].take == "taps":  # and all that is tapped is asked for
         assert all(f"tap: {site}}}" in spec.read_text() for site, _ in plan.chosen(BY_NAME[name].which))
-
-
-@pytest.mark.parametrize("packages, expected", [
-    ("torch 2.11.0 triton 3.6.0 transformers 5.19.0 numpy 2.4.6 ", True), ("torch none triton none transformers none numpy 2.4.6", False),
-    ("torch 2.11.0 triton 3.6.0 transformers none numpy 2.4.6", False), ("no reason was given", False), ("", False)])
-def test_who_can_run_it(packages, expected):
-    assert hugging_face.can_run(packages) is expected
 
 
 # ---- what is read
@@ -161,14 +175,14 @@ def test_figures_are_beside_those_of_the_model_alone(check, tmp_path):
 def test_wrong_under_the_library(body, verdict, answer, tmp_path):
     found = one(tmp_path, body, "graph plain", "graph idle")
     wrong, = found.table.failures()
-    assert (wrong.case, wrong.verdict, wrong.answer) == ("graph idle", verdict, answer), found.table.text()
+    assert (wrong.entry, wrong.verdict, wrong.answer) == ("graph idle", verdict, answer), found.table.text()
 
 
 @pytest.mark.built(PRELOAD)
 def test_other_logits_under_the_library(tmp_path):
     found = one(tmp_path, "if under: result['logits'] = 'b'", "graph plain", "graph idle")
     wrong, = found.table.failures()
-    assert (wrong.case, wrong.answer) == ("graph idle", "others"), found.table.text()
+    assert (wrong.entry, wrong.answer) == ("graph idle", "others"), found.table.text()
 
 
 @pytest.mark.parametrize("body, reason", [
@@ -177,7 +191,7 @@ def test_other_logits_under_the_library(tmp_path):
 def test_where_the_model_does_not_run_all_of_its_mode_is_skipped(body, reason, tmp_path):
     names = ["graph plain", "graph values", "graph idle"]
     found = one(tmp_path, body, *names)
-    assert [(row.case, row.verdict, row.reason) for row in found.table.rows] == [(name, "skipped", reason) for name in names]
+    assert [(row.entry, row.verdict, row.reason) for row in found.table.rows] == [(name, "skipped", reason) for name in names]
 
 
 def test_hooks_that_do_not_run_are_skipped_alone(tmp_path):
@@ -186,18 +200,24 @@ def test_hooks_that_do_not_run_are_skipped_alone(tmp_path):
     assert "a step" in rows_of(found, "graph hidden states") and not found.table.failures()
 
 
-def test_when_the_time_is_over(check, tmp_path, monkeypatch):
-    found = one(tmp_path, "", *hugging_face.names(), seconds=1)
-    check([(row.case, row.verdict, row.reason) for row in found.table.rows] == [(name, "skipped", hugging_face.ALONE) for name in hugging_face.names()],
-          "each is skipped by name", found.table.text())
-    monkeypatch.setitem(plan.NEEDS, "graph", 0)
+def test_when_the_time_is_over(check, tmp_path):
     found = one(tmp_path, "time.sleep(60)", "graph plain", seconds=1)
     row, = found.table.rows
-    check(row.verdict == "skipped" and row.reason.startswith(hugging_face.OVER), "so is what was cut off", row)
-    monkeypatch.setitem(plan.SECONDS, "graph", 1)
-    found = one(tmp_path / "..", "under and time.sleep(60)", "graph plain", "graph idle")
+    check((row.verdict, row.reason) == ("skipped", asking.OVER) and not found.table.ends["graph plain"].answered, "what is cut off is skipped by name", row)
+    found = group(tmp_path, tmp_path / "program.py")
+    (tmp_path / "program.py").write_text(PROGRAM.format(body="under and time.sleep(60)"))
+    found.limit = 1
+    found.run_all([BY_NAME[name] for name in ("graph plain", "graph idle")])
     wrong, = found.table.failures()
     check((wrong.verdict, wrong.answer) == ("crashed", "did not end within 1 s"), "and not what hangs", wrong)
+
+
+def test_switched_sites_stand_beside_those_that_are_off(check, tmp_path):
+    body = "result['turns_ms'] = {'off': [2.0], '38 sites': [2.1], '252 sites': [3.0]}; del result['step_ms']"
+    found = one(tmp_path, f"if options['--take'] == 'turns': {body}", "4B batch 32 plain", "4B batch 32 turns")
+    rows = rows_of(found, "4B batch 32 turns")
+    check(rows["a step, 252 sites"].answer.endswith("1.500 x plain, 1.5000 x off"), "a step with all of them", rows)
+    check(rows["a step, off"].answer.endswith("16000 tokens/s, 1.000 x plain, 1.0000 x off"), "with none", rows)
 
 
 def test_it_needs_room(tmp_path, monkeypatch):
@@ -221,7 +241,7 @@ def test_captured_on_the_stand_in(check, mode, tmp_path):
     check(compared == expected, "by tap, by range and by kernel", compared)
     many = rows_of(found, f"{mode} 252 sites")
     check(many["captured + dropped = expected"].answer == "810 + 0 = 810 rows", "every row of every site", many)
-    check(not list(tmp_path.glob("*/out")) and len(list(tmp_path.glob("*.log"))) == len(found.results), "what is kept is what each said")
+    check(not list(tmp_path.glob("*/out")) and all(end.log for end in found.table.ends.values()), "what is kept is what each said")
 
 
 @on_standin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of the group `hugging face`, small and on the CPU: its ways of a step, what is taken of it and put aside. --long only.
+"""The model of the entries with a model of Hugging Face's, small and on the CPU: its ways of a step, what is taken of it and put aside. --long only.
 
 It runs in an environment with PyTorch and transformers (tests/engine/torch_env.py). Graphs, ranges and marks need a GPU; the compiler
 traces, and generates no code.
@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+import asking
+import contact
+import entries
 import harness
 import hugging_face
 import hugging_face_plan as plan
@@ -128,6 +131,8 @@ def test_without_a_device_it_is_skipped(torch, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
     monkeypatch.setenv("LD_LIBRARY_PATH", env["LD_LIBRARY_PATH"])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = hugging_face.HuggingFace(table.Table(), tmp_path, python, time.monotonic() + 300)
-    found.run_all([configuration for configuration in plan.PLAN if configuration.mode == "eager"][:2])
-    assert [row.verdict for row in found.table.rows] == ["skipped"] * 2 and "sees no device" in found.table.rows[0].reason, found.table.text()
+    found, machine = table.Table(), contact.Machine("DMI stand-in", python, tmp_path)
+    for c in plan.PLAN:
+        if c.name in ("eager plain", "eager values"):
+            asking.Asked(entries.Entry(c.name, 60, 1, hugging_face.ask(c)), found, machine, time.monotonic() + 300).ask()
+    assert [row.verdict for row in found.rows] == ["skipped"] * 2 and "sees no device" in found.rows[0].reason, found.text()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pack, as whoever has a GPU for ten minutes uses it, but on the stand-in: it is built, unpacked in an empty folder and
-run with nothing but a Python, and its table has every row, answered wherever that is possible without a GPU.
+"""The pack, as a person uses it who has a GPU for ten minutes, but on the stand-in: it is built, unpacked in an empty folder and
+run with nothing but a Python, and its table has every entry of the queue, answered wherever that is possible without a GPU.
 
 Then the ways in which a row can say that something is wrong. LD_LIBRARY_PATH leads to the stand-in.
 """
@@ -11,15 +11,16 @@ import pathlib
 import re
 import subprocess
 import sys
-import tarfile
 import time
 
 import pytest
 
+import asking
 import cases
 import contact
-import hugging_face
+import entries
 import pack
+import questions
 import table
 from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
 
@@ -27,12 +28,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 pytestmark = pytest.mark.built(DMI_RUN, PRELOAD, cases.WITNESS, STANDIN / "libcuda.so.1")
 
 # What cannot be answered without a GPU or PyTorch; the stand-in's own gaps are in test_facts.py.
-NO_PYTORCH = {case.name for case in cases.CASES if case.program == cases.TORCH} | {"smoke.py torch"} | set(hugging_face.names())
-# What the library is known not to do yet, and says in its log: more than 640 copies in a graph, a tensor across pieces of
-# mapped memory. Whoever changes that takes the program off this list.
-NOT_YET = set()
+NO_PYTORCH = {entry.name for entry in entries.queue() if entry.needs}
 LACKS = re.compile("not implemented here|this driver has no ")
-BY_THE_CLOCK = re.compile("waits_for_kernel|others_wait")
+BY_THE_CLOCK = re.compile("facts (waits_for_kernel|others_wait)")
 
 
 def bare(**more):
@@ -56,18 +54,17 @@ def there(tmp_path_factory):
 class Done:
     def __init__(self, folder, *words, **env):
         start = time.monotonic()
-        self.ended = subprocess.run([folder / "dmi-gpu" / "run", "--out", folder / "back.tgz", *words], cwd=folder, text=True,
+        self.ended = subprocess.run([folder / "dmi-gpu" / "run", "--out", folder / "back.jsonl", *words], cwd=folder, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=bare(**env))
         self.seconds, self.status = time.monotonic() - start, self.ended.returncode
-        self.back = folder / "back.tgz"
+        self.back = folder / "back.jsonl"
         self.said = self.ended.stdout
 
-    def member(self, name):
-        with tarfile.open(self.back) as archive:
-            return archive.extractfile(f"dmi-gpu/{name}").read().decode()
+    def found(self):
+        return table.read(self.back)
 
     def rows(self):
-        return [table.Row(**row) for row in json.loads(self.member("table.json"))["rows"]]
+        return table.rows_of(self.found())
 
 
 @pytest.fixture(scope="module")
@@ -75,54 +72,47 @@ def done(there):
     return Done(there, DMI_STANDIN_DEVICES="8")
 
 
-def cases_of(rows, group):
-    return {row.case for row in rows if row.group == group}
-
-
-def test_every_row_is_there(check, done):
+def test_every_entry_is_there(check, done):
+    found = done.found()
+    ends = [value for kind, value in found if kind == "end"]
+    check(len(ends) == len({end.entry for end in ends}), "each once", len(ends))
+    check({end.entry for end in ends} == {entry.name for entry in entries.queue()}, "every entry of the queue", len(ends))
     rows = done.rows()
-    listed = subprocess.run([contact.FACTS, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    questions = {f"{line.split()[0]} ({loading})" for line in listed for loading in ("lazy", "eager")}
-    check(cases_of(rows, "facts") == questions, "every question, lazily and eagerly", cases_of(rows, "facts") ^ questions)
-    smoke = {case.name for case in cases.CASES} | {"smoke.py plain", "smoke.py torch"}
-    check(cases_of(rows, "smoke") == smoke, "every program", cases_of(rows, "smoke") ^ smoke)
-    witnessed = {case.name for case in cases.CASES if case.witness} - NO_PYTORCH
-    check(cases_of(rows, "entry points") >= witnessed, "the witness", cases_of(rows, "entry points"))
-    check(cases_of(rows, "graph calls") == {f"seed {i}" for i in range(1, 9)}, "random graph calls", cases_of(rows, "graph calls"))
-    check(cases_of(rows, hugging_face.GROUP) == set(hugging_face.names()), "every configuration", cases_of(rows, hugging_face.GROUP))
-    check(cases_of(rows, "copy kernel") and cases_of(rows, "benchmarks") == {"launch", "graph", "tap", "execs", "copy", "link normal", "link noise", "drain"},
-          "the copy kernel, and every benchmark", cases_of(rows, "benchmarks"))
-    facts = json.loads(done.member("table.json"))
-    check(facts["device"].startswith("DMI stand-in") and facts["visible"] == "0", "one device of eight", facts["visible"])
-    check({row.verdict for row in rows} <= set(table.VERDICTS) and done.member("table.txt").count("\n") > len(rows), "text and JSON")
+    witnessed = {name for name, case in cases.CASES.items() if case.witness} - NO_PYTORCH
+    check({row.entry for row in rows if row.question == "called, and not hooked"} == witnessed, "the witness", witnessed)
+    machine = next(value for kind, value in found if kind == "machine")
+    check(machine["device"].startswith("DMI stand-in") and machine["visible"] == "0", "one device of eight", machine["visible"])
+    check(done.back.stat().st_size < table.FILE_BYTES, "the file is not too large", done.back.stat().st_size)
+    check(table.show(done.back).count("\n") > len(rows), "and reads as text")
 
 
 def test_what_can_be_answered_here_is(check, done):
     rows = done.rows()
     check(not [row for row in rows if row.verdict == "crashed"], "nothing crashes", [row for row in rows if row.verdict == "crashed"])
-    differs = [row for row in rows if row.verdict == "differs" and row.case not in NOT_YET and (row.relied_on or not BY_THE_CLOCK.match(row.case))]
+    differs = [row for row in rows if row.verdict == "differs" and (row.relied_on or not BY_THE_CLOCK.match(row.entry))]
     check(not differs, "nothing is otherwise", differs)
-    skipped = {row.case: row.reason for row in rows if row.verdict == "skipped"}
-    own_gaps = {case: reason for case, reason in skipped.items() if case in cases_of(rows, "facts") and not LACKS.search(reason)}
+    skipped = {row.entry: row.reason for row in rows if row.verdict == "skipped"}
+    own_gaps = {name: reason for name, reason in skipped.items() if name.startswith("facts ") and not LACKS.search(reason)}
     check(not own_gaps, "of the questions only what the stand-in lacks is skipped, by its name", own_gaps)
-    smoke = {case for case in skipped if case not in cases_of(rows, "facts")}
-    check(smoke >= NO_PYTORCH or importlib.util.find_spec("torch"), "PyTorch's programs are skipped", smoke ^ NO_PYTORCH)
-    check(smoke - NO_PYTORCH <= {"driver mapped_pieces"}, "and no other", {case: skipped[case] for case in smoke - NO_PYTORCH})
+    others = {name: reason for name, reason in skipped.items() if not name.startswith("facts ") and not reason.startswith("not there yet")}
+    check(others.keys() >= NO_PYTORCH or importlib.util.find_spec("torch"), "PyTorch's programs are skipped", others.keys() ^ NO_PYTORCH)
+    check(others.keys() - NO_PYTORCH <= {"driver mapped_pieces"}, "and no other", others)
     check(all(skipped.values()), "each with its reason", skipped)
-    failed = {row.case for row in rows if row.relied_on and row.verdict in ("differs", "crashed")}
+    failed = {row.entry for row in rows if row.relied_on and row.verdict in ("differs", "crashed")}
     check(done.status == (1 if failed else 0) and "The file to send back: " in done.said, "the status says whether any failed", done.said[-800:])
+    check(len(done.said.rpartition("\ndevice: ")[2]) <= table.PRINTED, "the table that is printed fits", len(done.said))
     check(done.seconds < 300, "in time", f"{done.seconds:.0f} s")
 
 
 def test_launches_that_the_library_sees(check, done):
-    """For whoever finds no records: who called what, and what came of it."""
-    rows = [row for row in done.rows() if row.group == "entry points"]
-    launches = {row.case: row for row in rows if row.question == "cuLaunchKernel"}
+    """For a person who finds no records: who called what, and what came of it."""
+    rows = done.rows()
+    launches = {row.entry: row for row in rows if row.question == "cuLaunchKernel"}
     for name in sorted(launches):
         row = launches[name]
         check(row.answer == PRELOAD.name and int(re.search(r"called (\d+) times", row.reason).group(1)) > 0, name, row)
     check("driver libraries" in launches, "cuLaunchKernel was looked up", launches)
-    matched = [row.answer for row in rows if row.question == "launches that the library matched" and row.case == "driver libraries"]
+    matched = [row.answer for row in rows if row.question == "launches that the library matched" and row.entry == "driver libraries"]
     check(matched == ["mark 22, tapped 22"], "and those that are sites are counted", matched)
 
 
@@ -153,11 +143,20 @@ def test_without_a_device_it_is_skipped(there):
 
 
 def test_when_the_time_is_over_rows_say_so(check, there):
-    done = Done(there, "--seconds", "3", "--only", "facts,smoke")
-    rows = done.rows()
-    over = [row for row in rows if "the time" in row.reason or "are over" in row.answer]
-    check(over and {case.name for case in cases.CASES} <= cases_of(rows, "smoke"), "every program has its row", rows[-5:])
+    done = Done(there, "--seconds", "3", "--only", "facts *,driver *")
+    skipped = {row.entry for row in done.rows() if row.reason == asking.OVER}
+    ends = [value for kind, value in done.found() if kind == "end"]
+    check(skipped and all(not end.answered for end in ends if end.entry in skipped), "what is left is skipped by name", skipped)
+    check({end.entry for end in ends} == {e.name for e in entries.queue() if e.name.startswith(("facts ", "driver "))}, "every entry has its end")
     check(done.seconds < 60, "and it ends", done.seconds)
+
+
+def test_on_an_older_driver_the_rest_goes_on(check, there):
+    done = Done(there, "--only", "driver libraries,facts device,torch unmodified", LD_LIBRARY_PATH=str(STANDIN / "11080"))
+    rows = done.rows()
+    check({row.entry for row in rows} == {"driver libraries", "facts device", "torch unmodified"}, "each entry has its rows", done.said)
+    skipped = [row.reason for row in rows if row.entry == "torch unmodified"]
+    check(importlib.util.find_spec("torch") or skipped and skipped[0].startswith("torch does not work here: "), "and PyTorch's its sentence", skipped)
 
 
 # ---- a program under the library that is not as it should be
@@ -176,41 +175,49 @@ open(sys.argv[2], "wb").close()
 """
 
 
+def asked(tmp_path, case=None, seconds=20, name="driver libraries"):
+    """An entry that runs @case; its table is asked.table."""
+    machine = contact.Machine("DMI stand-in", sys.executable, tmp_path)
+    entry = entries.Entry(name, seconds, 1, cases.ask(case or cases.CASES[name]))
+    found = asking.Asked(entry, table.Table(), machine, time.monotonic() + 60)
+    found.folder.mkdir(exist_ok=True)
+    return found
+
+
 @pytest.mark.parametrize("name, verdict, text", [
     pytest.param("crash", "crashed", "died of signal 11 (SIGSEGV)", id="a crash is an answer"),
     pytest.param("hang", "crashed", "did not end within 2 s", id="so is a hang"),
     pytest.param("other", "differs", "others", id="another output"),
     pytest.param("fail", "differs", "status 1", id="another status"),
 ])
-def test_wrong_under_the_library(name, verdict, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(cases, "SECONDS", 2 if name == "hang" else 30)
+def test_wrong_under_the_library(name, verdict, text, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(here=str(HERE), name=name))
-    found = table.Table()
-    runner = cases.Runner(found, tmp_path, sys.executable, time.monotonic() + 60)
-    runner.run_case(cases.Case("a program", program))
-    wrong = [row for row in found.rows if row.verdict not in ("ok", "figure")]
-    assert [(row.verdict, row.answer) for row in wrong[:1]] == [(verdict, text)], found.text()
-    assert found.failures(), found.text()
+    entry = asked(tmp_path, cases.Case(program), name="a program")
+    if name == "hang":
+        entry.limit = 2
+    entry.ask()
+    wrong = [row for row in entry.table.rows if row.verdict not in ("ok", "figure")]
+    assert [(row.verdict, row.answer) for row in wrong[:1]] == [(verdict, text)], entry.table.text()
+    assert entry.table.failures(), entry.table.text()
     if name == "crash":  # and where it was is in what is sent back
-        assert "Fatal Python error: Segmentation fault" in (tmp_path / "a-program.log").read_text()
+        assert "Fatal Python error: Segmentation fault" in entry.table.ends["a program"].log
 
 
 def test_wrong_without_it_is_skipped(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("raise SystemExit('this machine is too old')")
-    found = table.Table()
-    cases.Runner(found, tmp_path, sys.executable, time.monotonic() + 60).run_case(cases.Case("a program", program))
-    assert [(row.verdict, row.reason) for row in found.rows] == [("skipped", "without the library it status 1: this machine is too old")]
+    entry = asked(tmp_path, cases.Case(program), name="a program")
+    entry.ask()
+    assert [(row.verdict, row.reason) for row in entry.table.rows] == [("skipped", "without the library it status 1: this machine is too old")]
 
 
 def test_missing_records_are_seen(check, tmp_path, monkeypatch):
     """A ticket that cannot be set, and a record whose bytes are others."""
     monkeypatch.setenv("DMI_STANDIN_FAIL", "cuGraphExecKernelNodeSetParams_v2:1:1")
-    found = table.Table()
-    runner = cases.Runner(found, tmp_path, sys.executable, time.monotonic() + 60)
-    runner.run_case(next(case for case in cases.CASES if case.name == "driver libraries")._replace(witness=False))
-    wrong = {row.question: row.answer for row in found.failures()}
+    entry = asked(tmp_path, cases.CASES["driver libraries"]._replace(witness=False))
+    entry.ask()
+    wrong = {row.question: row.answer for row in entry.table.failures()}
     check("mark: captured + dropped = expected" in wrong, "the account says what is lost", wrong)
     check("rows of 176" in wrong.get("records of its marks, bit for bit", ""), "and the records", wrong)
 
@@ -222,11 +229,9 @@ def test_not_intercepted_is_told_from_another_place(check, tmp_path):
     words = [sys.executable, HERE / "driver_cases.py", "libraries", tmp_path / "marks"]
     subprocess.run([str(word) for word in words], env=env, check=True, stdout=subprocess.DEVNULL)
     functions = cases.merged([f for line in seen.read_text().splitlines() for f in json.loads(line)["functions"]])
-    found = table.Table()
-    runner = cases.Runner(found, tmp_path, sys.executable, time.monotonic() + 60)
-    for function in functions:
-        runner.entry_point(cases.Case("a program", "x"), function)
-    row = next(row for row in found.failures() if row.question == "cuLaunchKernel")
+    entry = asked(tmp_path)
+    cases.Run(entry, cases.CASES["driver libraries"]).entry_points(functions, cases.hooked())
+    row = next(row for row in entry.table.failures() if row.question == "cuLaunchKernel")
     check(row.answer.startswith("libcuda.so") and row.expected == PRELOAD.name, "it was the driver's own", row)
     check("called 14 times" in row.reason, "and how often", row)
 
@@ -271,8 +276,16 @@ def test_lookups_by_the_drivers_resolver(check, tmp_path):
     ("skip", "needs compute capability 9.0", None, "skipped", True),
 ])
 def test_a_fact(kind, answer, expected, verdict, relied_on, tmp_path):
-    options = type("Options", (), {"python": sys.executable, "seconds": 10})
-    asked = contact.Contact(options, tmp_path)
-    asked.fact("a_question (lazy)", kind, "what", answer, "", expected, False)
-    row, = asked.table.rows
+    entry = asked(tmp_path)
+    questions.fact(entry, kind, "what", answer, "", expected, False)
+    row, = entry.table.rows
     assert (row.verdict, row.relied_on) == (verdict, relied_on), row
+
+
+@pytest.mark.parametrize("answer, estimate, verdict", [
+    ("3.6 us a node", 3.5, "figure"), ("5.3 us a node", 3.5, "off"), ("1.7 us a node", 3.5, "off"), ("5.2 us a node", 3.5, "figure"), ("9 us", None, "figure")])
+def test_a_figure_off_its_estimate_is_marked(answer, estimate, verdict, tmp_path):
+    entry = asked(tmp_path)
+    entry.machine.is_standin = False
+    questions.figure(entry, "what", answer, estimate)
+    assert [row.verdict for row in entry.table.rows] == [verdict] and not entry.table.failures()

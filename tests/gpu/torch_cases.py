@@ -121,6 +121,24 @@ def parameter(torch, shape, dtype, seed):
     return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) / shape[-1] ** 0.5).to(dtype).cuda()
 
 
+def unmodified():
+    """PyTorch and nothing else: an eager loop and a captured one, without marks, taps or kernels of the test's own."""
+    torch = import_torch()
+    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.LayerNorm(512), torch.nn.Linear(512, 256)).cuda()
+    inputs = inputs_of(torch, (16, 256), torch.float32)
+    static, graph = inputs[0].clone(), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        for value in inputs:
+            say("eager", bits(torch, net(value)))
+        with torch.cuda.graph(graph):
+            out = net(static)
+        for value in inputs:
+            static.copy_(value)
+            graph.replay()
+            say("replay", bits(torch, out))
+    return b""
+
+
 def eager_and_graph():
     """Elementwise kernels, reductions, in-place updates: buffers are overwritten as in an engine."""
     p = Program()
@@ -495,7 +513,7 @@ def attached():
     return data
 
 
-CASES = {f.__name__: f for f in (eager_and_graph, cublaslt, cudnn, sdpa, triton, triton_pdl, expandable_segments, malloc_async,
+CASES = {f.__name__: f for f in (unmodified, eager_and_graph, cublaslt, cudnn, sdpa, triton, triton_pdl, expandable_segments, malloc_async,
                                  compile_reduce_overhead, capture_while_draining, nccl, many_copies, green_context, transformers,
                                  taps_compiled, attached)}
 
