@@ -102,11 +102,12 @@ static bool adds_to_same(const char *a, const char *b)
     return false;
 }
 
-/* May an operation at @site have a vector of @layer_is? */
+/* May an operation at @site have a vector of @layer_is? What enters a layer is what the layer before it returns: tools/common/vectors.c moves it. */
 static bool suits(const char *layer_is, const char *site, uint32_t kind)
 {
     const char *a = tap_canonical(layer_is), *b = tap_canonical(site);
-    return !strcmp(a, b) || (dmi_edit_traits(kind) & DMI_EDIT_ADDS && adds_to_same(a, b));
+    return !strcmp(a, b) || (dmi_edit_traits(kind) & DMI_EDIT_ADDS && adds_to_same(a, b)) ||
+           (!strcmp(a, "resid_pre") && !strcmp(b, "resid_post"));
 }
 
 static void report_site(struct report *report, const struct edits *edits, const struct edit *edit,

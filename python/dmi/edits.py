@@ -6,7 +6,7 @@
     # dmi.edit: calm at resid_post: 640 rows written of 640 due
 
 The program is started with places, such as `dmi-run --write resid_post -- python your_script.py`. All processes of the command that capture are
-asked, through the control sockets of their runs (vLLM computes in a process of its own). dmi-ctl, a process, reads the vectors, those of others by `python -m dmi vectors`.
+asked, through the control sockets of their runs (vLLM computes in a process of its own). dmi-ctl, a process, reads the vectors, those of others by this program's Python.
 """
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -65,17 +66,18 @@ class edit:
     site      a place; None: each of them
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
     tokens    "all", "prompt", "generated", "last_prompt", "A:B"; None: all
+    layer_is  whose layers a vector for each layer has, as "resid_post", where the file does not say it
     As the block ends stderr has what was written, and `rows` {name: Rows}. Raises RuntimeError where the process has no place for edits, and ValueError
     where the edits have errors: then nothing is in force. Also RuntimeError at the block's end where an edit cannot be taken out.
     """
 
     def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, site: str | None = None, requests: str | None = None,
-                 tokens: str | None = None) -> None:
-        self.file, self.site = pathlib.Path(file).absolute(), site
+                 tokens: str | None = None, layer_is: str | None = None) -> None:
+        self.file, self.site, self.layer_is = pathlib.Path(file).absolute(), site, layer_is
         self._more = {"layers": None if layers is None else str(layers), "requests": requests, "tokens": tokens}
         self._times, self._runs, self.rows = times, {}, {}
-        if self._is_text and [times, site, *self._more.values()] != [None] * 5:
-            raise ValueError(f"{file}: a file of edits says times, layers, site, requests and tokens itself")
+        if self._is_text and [times, site, layer_is, *self._more.values()] != [None] * 6:
+            raise ValueError(f"{file}: a file of edits says times, layers, site, requests, tokens and layer_is itself")
 
     @property
     def _is_text(self) -> bool:
@@ -124,7 +126,8 @@ class edit:
             name = next(name for name in itertools.chain([base], (f"{base}-{n}" for n in itertools.count(2))) if name not in taken)
             operation = {"add": "vector"} | ({} if self._times is None else {"times": self._times})
             edits.append({"name": name, "site": site, "do": [operation]} | {key: value for key, value in self._more.items() if value is not None})
-        return {"editspec": 1, "vectors": {"vector": {"file": str(self.file)}}, "edits": edits}
+        vector = {"file": str(self.file)} | ({} if self.layer_is is None else {"layer_is": self.layer_is})
+        return {"editspec": 1, "vectors": {"vector": vector}, "edits": edits}
 
     def _settle(self, end_s: float) -> None:
         """The accounts, once the device has written what was launched; after @end_s as they are."""
@@ -234,13 +237,24 @@ def _program() -> pathlib.Path:
     raise RuntimeError("dmi-ctl, which reads the files of vectors, is not in PATH")
 
 
+def _reads_by(python: str, folder: str) -> dict[str, str]:
+    """The environment in which the first python3 of PATH is @python, which is to read the files of others. Without the library."""
+    beside, env = pathlib.Path(python).parent / "python3", {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if beside.exists() and os.path.samefile(beside, python):
+        first = str(beside.parent)
+    else:  # a link would lose the packages of its environment
+        own = pathlib.Path(first := folder) / "python3"
+        own.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n', encoding="utf-8")
+        own.chmod(0o700)
+    return env | {"PATH": f"{first}:{env.get('PATH', os.defpath)}"}
+
+
 def _add_file(run: pathlib.Path, file: pathlib.Path) -> None:
-    """`dmi-ctl RUN edit add FILE`, without the library. ValueError: with what it says."""
-    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    if sys.executable:  # it reads the files of others by the first python3 in PATH
-        env["PATH"] = f"{pathlib.Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
-    done = subprocess.run([_program(), "--json", run, "edit", "add", file], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, check=False)
+    """`dmi-ctl RUN edit add FILE`. ValueError: with what it says."""
+    with tempfile.TemporaryDirectory(prefix="dmi-python-") as folder:
+        env = _reads_by(sys.executable or "python3", folder)
+        done = subprocess.run([_program(), "--json", run, "edit", "add", file], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         try:
             why = json.loads(done.stdout)["error"]

@@ -93,7 +93,10 @@ class Play:
     def pack(self, env):
         """The file that dmi-run makes of the edits."""
         (self.folder / "spec.yaml").write_text(self.spec)
-        (self.folder / "edits.json").write_text(json.dumps({"editspec": 1, "vectors": self.vectors, "edits": self.edits}))
+        sites = {name: e["site"] for e in self.edits for name in self.vectors if f'"{name}"' in json.dumps(e["do"])}
+        vectors = {name: v if np.ndim(np.load(self.folder / v["file"])) < 2 or name not in sites else dict(v, layer_is=sites[name])
+                   for name, v in self.vectors.items()}
+        (self.folder / "edits.json").write_text(json.dumps({"editspec": 1, "vectors": vectors, "edits": self.edits}))
         command = [DMI_RUN, "--spec", self.folder / "spec.yaml", "--edits", self.folder / "edits.json", "--out", self.folder / "packed", "--",
                    "sh", "-c", 'cat "$DMI_EDITS"']
         done = subprocess.run(list(map(str, command)), env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)

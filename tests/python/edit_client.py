@@ -68,7 +68,9 @@ def block():
         check(engine.generate("a") == {0: NOTHING, 1: [2.0] * 5, 2: [2.0] * 5}, "in it the edit is in force, in its layers")
     check(str(done.rows["ones"]) == "ones at resid_post: 10 rows written of 10 due", "what was written is known", done.rows)
     check(engine.generate("after") == dict.fromkeys(range(LAYERS), NOTHING), "after it no more")
-    with dmi.edit(vector("each", layers=2), times={0: 4, 2: 0}, tokens="generated"), dmi.edit(vector(), requests="b*", site="resid_post"), dmi.edit(vector()) as third:
+    said = raised(ValueError, dmi.edit(vector("each", layers=2)).__enter__)
+    check("does not say whose layers these are" in said, "a row a layer, and of which site is not said", said)
+    with dmi.edit(vector("each", layers=2), times={0: 4, 2: 0}, tokens="generated", layer_is="resid_post"), dmi.edit(vector(), requests="b*", site="resid_post"), dmi.edit(vector()) as third:
         found = engine.generate("b"), engine.generate("c")
     check(list(third.rows) == ["ones-2"], "names that are taken get a number", third.rows)
     check(found[0] == {0: [2, 2, 6, 4, 2], 1: [2, 2, 10, 6, 2], 2: [2] * 5} and found[1][2] == [1] * 5, "blocks in blocks; a row a layer; by generated token", found)

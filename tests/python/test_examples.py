@@ -2,7 +2,6 @@
 """examples/edits: each file in an engine on the stand-in driver, against the formulas of those whose way of steering it is (examples_client.py)."""
 import json
 import shutil
-import struct
 import sys
 
 import numpy as np
@@ -12,7 +11,7 @@ import harness
 from examples_client import DONORS, EXAMPLES, N_PROMPT, row_of
 from harness import BUILD, DMI_RUN, PRELOAD, ROOT, STANDIN
 from test_vectors import FILES
-from vector_files import gguf, tensor, torch_file
+from vector_files import gguf
 
 from dmi import vectors
 
@@ -21,22 +20,23 @@ APART = {"by_tag.yaml", "hugging_face.py"}  # tests/engine/test_torch_edits.py r
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
 
 
-def vector_file(v, to):
-    """{"dir": v, "avg_proj": to} of torch.save()"""
-    one = tensor(v.shape, (1,), len(v))[2:-1]
-    words = b"\x80\x02}(X\x03\x00\x00\x00dir" + one + b"X\x08\x00\x00\x00avg_projG" + struct.pack(">d", to) + b"u."
-    return torch_file(words, {"0": v.astype("<f4").tobytes()})
-
-
 def write_vectors(folder):
     some = np.random.default_rng(33)
     one = {name: some.standard_normal(16).astype(np.float32) for name in ("dir", "refusal", "noise.1", "noise.2")}
     calm = {layer: some.standard_normal(16).astype(np.float32) for layer in (5, 6)}
-    (folder / "dir.pt").write_bytes(vector_file(one["dir"], 12.5))
+    with open(folder / "dir.safetensors", "wb") as file:  # of a .pt, which takes torch: tests/engine/test_torch_vectors.py
+        vectors.tensors.write(file, {"vector": vectors.array("f", one["dir"])}, {})
+    for name in ("adjust_rs", "add_vector"):
+        (folder / f"{name}.yaml").write_text((EDITS / f"{name}.yaml").read_text().replace("file: dir.pt", "file: dir.safetensors"))
     (folder / "calm.gguf").write_bytes(gguf(calm))
     np.save(folder / "refusal.npy", one["refusal"])
-    vectors.tensors.write(folder / "noise.safetensors", {f"token.{i}": vectors.array("f", one[f"noise.{i}"]) for i in (1, 2)}, {})
-    said = vectors.convert(FILES / "relu", folder / "feature.safetensors", features=(3,))
+    with open(folder / "noise.safetensors", "wb") as file:
+        vectors.tensors.write(file, {f"token.{i}": vectors.array("f", one[f"noise.{i}"]) for i in (1, 2)}, {})
+    # In the engine here, which has rows of 16 elements, only what enters a block is as wide as the autoencoder.
+    text = (EDITS / "feature.yaml").read_text()
+    assert "site: resid_post, layers: '1'" in text
+    (folder / "feature.yaml").write_text(text.replace("site: resid_post, layers: '1'", "site: resid_pre, layers: '2'"))
+    said = vectors.convert(FILES / "relu", folder / "feature.safetensors", features=(3,), layer_is="resid_pre")
     data = (FILES / "relu" / "sae_weights.safetensors").read_bytes()
     n = int.from_bytes(data[:8], "little")
     weights = {name: np.frombuffer(data, np.float32, np.prod(e["shape"], dtype=int), 8 + n + e["data_offsets"][0]).reshape(e["shape"]).tolist()
@@ -71,9 +71,11 @@ def test_each_example(check, folder):
 
 
 def test_difference_of_means(folder):
-    done = command(folder, [], folder / "difference_of_means.py", "CLEAN", "pos-*", "neg-*", "means.npy")
-    assert done.stdout == "means.npy: 7 layers of resid_post, 16 numbers each\n", done
-    found = np.load(folder / "means.npy")
+    done = command(folder, [], folder / "difference_of_means.py", "CLEAN", "pos-*", "neg-*", "means.safetensors")
+    assert done.stdout == "means.safetensors: 7 layers of resid_post, 16 numbers each\n", done
+    read = vectors.read(folder / "means.safetensors")
+    found = read.layers
+    assert read.layer_is == "resid_post" and list(found) == list(range(7)) and not read.unused
     for layer in range(7):
         rows = {sign: [row_of(name, "resid_post", layer, N_PROMPT - 1) for name in DONORS if name.startswith(sign)] for sign in ("pos", "neg")}
         assert np.allclose(found[layer], np.mean(rows["pos"], 0) - np.mean(rows["neg"], 0), atol=1e-6)
@@ -84,8 +86,7 @@ def test_all_examples_are_run(folder):
 
 
 def test_what_pages_and_files_say_of_each_other(folder):
-    """docs/nnsight.md links each example; those of a feature and of adjust_rs have the numbers that the command in them prints."""
+    """docs/nnsight.md links each example; that of a feature has the numbers that the command in it prints."""
     page = (ROOT / "docs" / "nnsight.md").read_text()
     assert [path.name for path in EDITS.iterdir() if f"../examples/edits/{path.name})" not in page] == []
     assert "bias: -3.95277218, threshold: 0}" in (folder / "printed").read_text() and "bias: -3.95277218, threshold: 0}" in (EDITS / "feature.yaml").read_text()
-    assert "to: 12.5}" in vectors.convert(folder / "dir.pt", folder / "dir.safetensors")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of vectors, byte by byte: what their own writers would not write, too."""
 import io
+import json
 import pickle
 import struct
 import zipfile
@@ -35,7 +36,7 @@ def torch_file(pickled, storages=None, compression=zipfile.ZIP_STORED, **more):
     """An archive of torch.save(), of these bytes of a pickle and {key: bytes}."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compression) as archive:
-        for name, data in {"data.pkl": pickled, **{f"data/{key}": data for key, data in (storages or {}).items()}, **more}.items():
+        for name, data in {"data.pkl": pickled, "version": b"3\n", **{f"data/{key}": data for key, data in (storages or {}).items()}, **more}.items():
             archive.writestr(f"v/{name}", data)
     return out.getvalue()
 
@@ -50,3 +51,23 @@ def tensor(shape, strides, n, first=0, kind="FloatStorage", key="0"):
     words = (f"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\n{kind}\nX".encode() + struct.pack("<I", len(key)) + key.encode() +
              b"X\x03\x00\x00\x00cpu" + number(n) + b"tQ")
     return b"\x80\x02" + words + number(first) + numbers(shape) + numbers(strides) + b"\x89ccollections\nOrderedDict\n)RtR."
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64"}
+
+
+def safetensors(tensors, metadata=None):
+    """A file of {name: array}; of bfloat16: a pair of "BF16" and its bits."""
+    header, data = {"__metadata__": metadata} if metadata is not None else {}, b""
+    for name, array in tensors.items():
+        kind, array = array if isinstance(array, tuple) else (KINDS[str(array.dtype)], array)
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += np.ascontiguousarray(array).tobytes()
+    head = json.dumps(header).encode()
+    return struct.pack("<Q", len(head)) + head + data

@@ -11,6 +11,8 @@ import pytest
 from harness import DMI_RUN, environment, run
 from vector_files import gguf
 
+from dmi import vectors
+
 pytestmark = pytest.mark.built(DMI_RUN)
 
 SPEC = """hookspec: 1
@@ -50,10 +52,11 @@ class Files:
         (folder / "spec.yaml").write_text(SPEC)
         self.env = environment()
 
-    def edits(self, **vector):
+    def edits(self, site="m", layers="all", **vector):
         vector.setdefault("file", "v.npy")
+        (self.folder / "spec.yaml").write_text(SPEC.replace("name: m", f"name: {site}"))
         (self.folder / "edits.json").write_text(json.dumps({"editspec": 1, "vectors": {"v": vector}, "edits": [
-            {"name": "e", "site": "m", "do": [{"add": "v"}]}]}))
+            {"name": "e", "site": site, "do": [{"add": "v"}], "layers": layers}]}))
         return ["--spec", self.folder / "spec.yaml", "--edits", self.folder / "edits.json"]
 
     def refused(self, **vector):
@@ -84,15 +87,22 @@ TWO = {"l.0.v": entry([2], 0, 8), "l.1.v": entry([2], 8, 16)}
 GOOD = {
     "a vector": (npy("(3,)", data=floats(1, -2, 0.5)), {}, {-1: [1, -2, 0.5]}),
     "of half precision": (npy("(2,)", "<f2", np.asarray([1.5, -2], np.float16).tobytes()), {}, {-1: [1.5, -2]}),
-    "a row a layer": (npy("(2, 2)", data=floats(1, 2, 3, 4)), {}, LAYERED),
+    "a row a layer": (npy("(2, 2)", data=floats(1, 2, 3, 4)), {"layer_is": "m"}, LAYERED),
+    "of double precision": (npy("(2,)", "<f8", np.asarray([1.5, -2e-300], "<f8").tobytes()), {}, {-1: [1.5, 0]}),
+    "a row a layer of double precision": (npy("(2, 2)", "<f8", np.asarray([1, 2, 3, 4], "<f8").tobytes()), {"layer_is": "m"}, LAYERED),
+    "a tensor of double precision": (safetensors({"x": entry([2], 0, 16, "F64")}, np.asarray([0.1, 2], "<f8").tobytes()), {}, {-1: [float(np.float32(0.1)), 2]}),
+    "layers of another site": (npy("(3, 2)", data=floats(9, 9, 1, 2, 3, 4)), {"layer_is": "resid_pre", "site": "resid_post"}, LAYERED),
+    "the layers of an edit": (npy("(4, 1)", data=floats(1, 2, 3, float("nan"))), {"layer_is": "m", "layers": "1-2"}, {1: [2], 2: [3]}),
+    "metadata that changes nothing": (safetensors({"__metadata__": {"format": "pt", "author": "x", "scale": "1.0"}, "x": entry([2], 0, 8)}, floats(1, 2)), {}, {-1: [1, 2]}),
     "one row": (npy("(1, 2)", data=floats(1, 2)), {}, {-1: [1, 2]}),
     "version 2": (npy("(1,)", data=floats(7), version=2), {}, {-1: [7]}),
     "version 3": (npy("(1,)", data=floats(7), version=3), {}, {-1: [7]}),
     "more than the head says": (npy("(1,)", data=floats(7, 8)), {}, {-1: [7]}),
     "one tensor": (safetensors({"x": entry([2], 0, 8)}, floats(1, 2)), {}, {-1: [1, 2]}),
     "one of several": (safetensors({"x": entry([2], 0, 8), "y": entry([1], 8, 12)}, floats(1, 2, 3)), {"tensor": "y"}, {-1: [3]}),
-    "bfloat16 a layer": (safetensors({"x": entry([2, 2], 0, 8, "BF16")}, bf16(1, 2, 3, 4)), {}, LAYERED),
-    "tensors whose names differ in a number": (safetensors(TWO, floats(1, 2, 3, 4)), {}, LAYERED),
+    "bfloat16 a layer": (safetensors({"x": entry([2, 2], 0, 8, "BF16")}, bf16(1, 2, 3, 4)), {"layer_is": "m"}, LAYERED),
+    "tensors whose names differ in a number": (safetensors(TWO, floats(1, 2, 3, 4)), {"layer_is": "m"}, LAYERED),
+    "a name of one layer": (safetensors({"layers.3": entry([2], 0, 8)}, floats(1, 2)), {"layer_is": "m"}, {3: [1, 2]}),
     "layers by name": (safetensors(dict(TWO, other=entry([1], 16, 20)), floats(1, 2, 3, 4, 5)), {"tensor": "l.{layer}.v"}, LAYERED),
     "layers from ten on": (safetensors({f"l{i}": entry([1], 4 * k, 4 * k + 4) for k, i in enumerate((10, 9))}, floats(10, 9)), {"tensor": "l{layer}"},
                            {9: [9], 10: [10]}),
@@ -124,8 +134,15 @@ BAD = {
     "a head that ends in the type": (npy("", head="{'descr': '<f"), {}, "its elements are of no type"),
     "a head that ends in the shape": (npy("", head="{'descr': '<f4', 'fortran_order': False, 'shape': (1"), {}, "expected one dimension, or two"),
     "Fortran's order": (npy("(1,)", data=floats(1), fortran="True"), {}, "Fortran's order"),
-    "float64": (npy("(1,)", "<f8", b"\0" * 8), {}, "of another type than f32, f16 and bf16"),
-    "integers": (npy("(1,)", "<i4", b"\0" * 4), {}, "of another type than f32, f16 and bf16"),
+    "float64 beyond float32": (npy("(1,)", "<f8", struct.pack("<d", 1e39)), {}, "its numbers are not all finite"),
+    "integers": (npy("(1,)", "<i4", b"\0" * 4), {}, "of another type than f64, f32, f16 and bf16"),
+    "whose layers": (npy("(2, 2)", data=floats(1, 2, 3, 4)), {}, "does not say whose layers these are; expected \"layer_is: SITE\" with the vector"),
+    "whose layers, by name": (safetensors(TWO, floats(1, 2, 3, 4)), {}, "does not say whose layers these are"),
+    "one tensor of a layer": (safetensors({"layer_14": entry([2], 0, 8)}, floats(1, 2)), {}, "does not say whose layers these are"),
+    "one tensor of two numbers": (safetensors({"layers.14.v2": entry([2], 0, 8)}, floats(1, 2)), {}, "which of the numbers in its tensor's name is a layer"),
+    "what no layer returns": (safetensors({"l0": entry([2], 0, 8)}, floats(1, 2)), {"layer_is": "resid_pre", "site": "resid_post"}, "enters the first layer"),
+    "a scale": (safetensors({"__metadata__": {"scale": "2"}, "x": entry([2], 0, 8)}, floats(1, 2)), {}, "it says scale: 2, which is not read here"),
+    "what is done with it": (safetensors({"__metadata__": {"operation": "project"}, "x": entry([2], 0, 8)}, floats(1, 2)), {}, "it says operation: project"),
     "big-endian": (npy("(1,)", ">f4", b"\0" * 4), {}, "its elements are of no type"),
     "objects": (npy("(1,)", "|O", b"\0" * 8), {}, "its elements are of no type"),
     "no dimension": (npy("()", data=floats(1)), {}, "expected one dimension, or two"),
@@ -140,7 +157,7 @@ BAD = {
     "cut": (npy("(2,)", data=floats(1)), {}, "fewer elements than its head says"),
     "too many layers": (npy("(1023, 1)", data=floats(*[1] * 1023)), {}, "more layers than models have"),
     "NaN": (npy("(2,)", data=floats(1, float("nan"))), {}, "its numbers are not all finite"),
-    "NaN in each layer": (npy("(3, 1)", data=floats(*[float("nan")] * 3)), {}, "its numbers are not all finite"),
+    "NaN in each layer": (npy("(3, 1)", data=floats(*[float("nan")] * 3)), {"layer_is": "m"}, "its numbers are not all finite"),
     "infinity of f16": (npy("(1,)", "<f2", b"\0\x7c"), {}, "its numbers are not all finite"),
     "no direction": (npy("(2,)", data=floats(0, 0)), {"norm": "unit"}, "are to have length 1 and are all 0"),
     "a header beyond the file": (safetensors({}, n_header=1 << 40), {}, "its header would be"),
@@ -153,8 +170,8 @@ BAD = {
     "a layer of 20 digits": (safetensors({"l" + "9" * 20: entry([1], 0, 4)}, floats(1)), {"tensor": "l{layer}"}, "no tensor's name fits"),
     "one layer twice": (safetensors({"l1": entry([1], 0, 4), "l01": entry([1], 4, 8)}, floats(1, 2)), {"tensor": "l{layer}"}, "two tensors have one layer"),
     "a scalar": (safetensors({"x": entry([], 0, 4)}, floats(1)), {}, "expected one dimension, or two"),
-    "a tensor of integers": (safetensors({"x": entry([1], 0, 4, "I32")}, floats(1)), {}, "of another type than f32"),
-    "layers of integers": (safetensors({"l1": entry([1], 0, 4, "I32")}, floats(1)), {"tensor": "l{layer}"}, "of another type than f32"),
+    "a tensor of integers": (safetensors({"x": entry([1], 0, 4, "I32")}, floats(1)), {}, "of another type than f64, f32"),
+    "layers of integers": (safetensors({"l1": entry([1], 0, 4, "I32")}, floats(1)), {"tensor": "l{layer}"}, "of another type than f64, f32"),
     "layers of nothing by name": (safetensors({"l1": entry([0], 0, 0)}), {"tensor": "l{layer}"}, "it holds no number"),
     "beyond the file": (safetensors({"x": entry([2], 0, 8)}, floats(1)), {}, "lies outside the file"),
     "a product that wraps": (safetensors({"x": entry([1 << 32, 1 << 32], 0, 0)}), {}, "lies outside the file"),
@@ -219,7 +236,7 @@ def test_all_that_is_wrong_is_said_at_once(files):
     words = [DMI_RUN, "--spec", files.folder / "spec.yaml", "--edits", files.folder / "edits.json", "--check"]
     lines = run(words, env=files.env, check=False).stderr.splitlines()
     assert [line.split(": ")[0].rpartition("/")[2] for line in lines] == ["edits.json:3:1", "edits.json:4:1"], lines
-    (files.folder / "edits.json").write_text("editspec: 1\nvectors: {a: {file: good.npy}}\nedits:\n- {name: e, site: m, layers: '0-2', do: [{add: a}]}\n")
+    (files.folder / "edits.json").write_text("editspec: 1\nvectors: {a: {file: good.npy}}\nedits:\n- {name: e, site: m, layers: '0-2', do: [{add: a}]}\n".replace("good.npy", "good.npy, layer_is: m"))
     lines = run(words, env=files.env, check=False).stderr.splitlines()
     assert len(lines) == 1 and "edits.json:4:1: found layer 2" in lines[0], lines
 
@@ -249,12 +266,13 @@ def test_one_vector_at_each_place(files, name):
 
 WRONG = [(("--edits", "e", "--steer", "v.npy"), "--edits beside --steer"), (("--edits", "e", "--times", "2"), "--times without --steer"),
          (("--steer", "missing.npy"), "--steer missing.npy: No such file"), (("--steer", "v.npy", "--times", "x"), "found \"x\"; expected a decimal number"),
-         (("--steer", "v.npy", "--layers", "2"), "found layer 2"), (("--edits", "missing"), "missing: No such file"), (("--edits", "."), "Invalid argument")]
+         (("--steer", "two.safetensors", "--layers", "2"), "found layer 2"), (("--edits", "missing"), "missing: No such file"), (("--edits", "."), "Invalid argument")]
 
 
 @pytest.mark.parametrize("words, said", WRONG, ids=range(len(WRONG)))
 def test_options_that_do_not_fit(files, words, said):
-    (files.folder / "v.npy").write_bytes(npy("(2, 1)", data=floats(1, 2)))
+    vectors.save(files.folder / "two.safetensors", {0: [1], 1: [2]}, "m")
+    (files.folder / "v.npy").write_bytes(npy("(1,)", data=floats(1)))
     done = run([DMI_RUN, "--spec", files.folder / "spec.yaml", *words, "--check"], env=files.env, check=False, cwd=files.folder)
     assert done.returncode == 2 and said in done.stderr, done.stderr
 

@@ -7,7 +7,9 @@
 #include "storage/elements.h"
 #include "tools/common/npy.h"
 #include "tools/common/vectors_foreign.h"
+#include "tools/common/vectors_layers.h"
 #include "tools/common/vectors_run.h"
+#include "tools/common/vectors_said.h"
 
 #include <dmi/dtype.h>
 
@@ -21,6 +23,11 @@
 #include <unistd.h>
 
 #define LAYER "{layer}"
+#define SAY_LAYERS                                                                                 \
+    "expected \"layer_is: SITE\" with the vector in a file of edits, or what \"python -m dmi "     \
+    "vectors %s -o OUT.safetensors --layer-is SITE --shift N\" writes. hidden_states of "          \
+    "transformers are resid_pre, from 0"
+#define TYPES "its numbers are of another type than f64, f32, f16 and bf16"
 
 /* The vector under way. */
 struct reading {
@@ -28,9 +35,12 @@ struct reading {
     const struct spec *spec;
     struct report *report, *notes; /* what is wrong, and what could not be compared */
     uint32_t vector;
-    const char *path; /* of its file */
-    uint64_t n_left;  /* bytes of the file that no tensor has taken: each has bytes of its own */
-    bool bad;         /* said why */
+    char *const *command; /* whose Python reads the files of others */
+    const char *path;     /* of its file */
+    uint64_t n_left; /* bytes of the file that no tensor has taken: each has bytes of its own */
+    int32_t shift;   /* from its layers to those of the edits' site */
+    bool left_out;   /* a layer that is none of that site */
+    bool bad;        /* said why */
 };
 
 static const struct edit_vector *vector_of(const struct reading *r)
@@ -46,14 +56,45 @@ static int complain(struct reading *r, const char *what)
     return 0;
 }
 
+/* Adds those that an edit takes. */
 static int add_numbers(struct reading *r, int32_t layer, const float *numbers, uint64_t n)
 {
+    if (layer != EDIT_ANY_LAYER && (layer += r->shift) < 0) {
+        r->left_out = true;
+        return 0;
+    }
+    if (!layers_wanted(r->edits, r->vector, layer))
+        return 0;
     int rc = edits_add_numbers(r->edits, r->vector, layer, numbers, n);
     if (rc == -EINVAL)
         return complain(r, "its numbers are not all finite, or are to have length 1 and are all 0");
     if (rc == -E2BIG)
         return complain(r, "all vectors together have more than 2^30 numbers");
     return rc;
+}
+
+/*
+ * Before layers are taken: whose they are, and which layers of the edits' site. @said: the edits say which tensor is of which of
+ * their layers. Return: false: said why.
+ */
+static bool place_layers(struct reading *r, bool said)
+{
+    const struct edit_vector *v = vector_of(r);
+    char why[512 + 4096];
+    if (!v->layer_is && !said) {
+        snprintf(
+            why, sizeof why,
+            "it has a vector for each layer, and does not say whose layers these are; " SAY_LAYERS
+            ". Heads of one layer lie in one row: reshape(-1)",
+            r->path);
+        complain(r, why);
+        return false;
+    }
+    if (layers_shift(r->edits, r->vector, &r->shift))
+        return true;
+    complain(r, "its layers are those of resid_pre, and edits at resid_post and at other sites "
+                "have it; expected a vector for each, of the same file");
+    return false;
 }
 
 /* One tensor's numbers, for a layer or EDIT_ANY_LAYER. */
@@ -76,21 +117,31 @@ static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *da
     return add_numbers(r, layer, numbers, n);
 }
 
+static bool is_read(uint32_t dtype)
+{
+    return dtype == DMI_DTYPE_F64 || dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F16 ||
+           dtype == DMI_DTYPE_BF16;
+}
+
 /* An array: a vector, or one for each layer from 0 on. */
 static int take_array(struct reading *r, uint32_t dtype, const uint64_t *dims, uint32_t n_dims,
                       const char *data)
 {
-    if (dtype != DMI_DTYPE_F32 && dtype != DMI_DTYPE_F16 && dtype != DMI_DTYPE_BF16)
-        return complain(r, "its numbers are of another type than f32, f16 and bf16");
+    if (!is_read(dtype))
+        return complain(r, TYPES);
     if (n_dims == 1)
         return take(r, EDIT_ANY_LAYER, dtype, data, dims[0]);
     if (n_dims != 2)
-        return complain(r, "expected one dimension, or two: layers, elements");
+        return complain(r, "expected one dimension, or two: layers, elements; heads of a layer lie "
+                           "in one row");
     if (dims[0] == 1)
         return take(r, EDIT_ANY_LAYER, dtype, data, dims[1]);
-    if (!dims[0] || dims[0] > SPEC_MAX_PLACE_LAYER + 1)
-        return complain(r, dims[0] ? "it has more layers than models have" : "it holds no number");
+    if (!dims[0] || !dims[1] || dims[0] > SPEC_MAX_PLACE_LAYER + 1)
+        return complain(r, dims[0] && dims[1] ? "it has more layers than models have"
+                                              : "it holds no number");
     int rc = 0;
+    if (!place_layers(r, false))
+        return 0;
     for (uint64_t i = 0; i < dims[0] && !rc && !r->bad; i++)
         rc = take(r, (int32_t)i, dtype, data + i * dims[1] * dmi_dtype_bytes(dtype), dims[1]);
     return rc;
@@ -123,8 +174,9 @@ static bool has_layer(const char *key, const char *pattern, int32_t *layer)
     return n <= SPEC_MAX_PLACE_LAYER && !strcmp(end, after);
 }
 
-/* All tensors whose keys fit the pattern, by layer. */
-static int take_layers(struct reading *r, const struct safetensors *st, const char *pattern)
+/* All tensors whose keys fit the pattern, by layer. @said: as of place_layers(). */
+static int take_layers(struct reading *r, const struct safetensors *st, const char *pattern,
+                       bool said)
 {
     _cleanup_(freep) struct keyed *found = calloc(st->n + 1, sizeof *found);
     size_t n = 0;
@@ -137,13 +189,15 @@ static int take_layers(struct reading *r, const struct safetensors *st, const ch
     if (!n)
         return complain(r, "no tensor's name fits \"tensor\" with a layer's number in it");
     int rc = 0;
+    if (!place_layers(r, said))
+        return 0;
     for (size_t i = 0; i < n && !rc && !r->bad; i++) {
         const struct st_entry *e = found[i].entry;
         uint64_t elements = 1;
         for (uint32_t d = 0; d < e->n_dims; d++)
             elements *= e->dims[d];
-        if (e->dtype != DMI_DTYPE_F32 && e->dtype != DMI_DTYPE_F16 && e->dtype != DMI_DTYPE_BF16)
-            return complain(r, "its numbers are of another type than f32, f16 and bf16");
+        if (!is_read(e->dtype))
+            return complain(r, TYPES);
         if (i && found[i].layer == found[i - 1].layer)
             return complain(r, "two tensors have one layer");
         rc = take(r, found[i].layer, e->dtype, e->data, elements);
@@ -183,15 +237,23 @@ static const char *metadata(const struct safetensors *st, const char *key)
     return json_string_value(json_object_get(st->metadata, key));
 }
 
-/* @checkpoint: the name of a model, as SAELens has it, which says nothing of the model_type @wanted. Said once a file. */
+/* Is no vector before it of the same file? What is said of a file is said once. */
+static bool is_first(const struct reading *r)
+{
+    for (uint32_t i = 0; i < r->vector; i++) {
+        const char *other = r->edits->vectors[i].file;
+        if (other && !strcmp(other, vector_of(r)->file))
+            return false;
+    }
+    return true;
+}
+
+/* @checkpoint: the name of a model, as SAELens has it, which says nothing of the model_type @wanted. */
 static void note_checkpoint(struct reading *r, const char *checkpoint, const char *wanted)
 {
     const struct edit_vector *v = vector_of(r);
-    for (uint32_t i = 0; i < r->vector; i++) {
-        const char *other = r->edits->vectors[i].file;
-        if (other && !strcmp(other, v->file))
-            return;
-    }
+    if (!is_first(r))
+        return;
     report_add(r->notes, v->line, 1,
                "note: the vector \"%s\", %s: it is of the model %s. The HookSpec's convention says "
                "the model_type %s, with which such a name is not compared; site, widths and layers "
@@ -224,24 +286,71 @@ static int take_origin(struct reading *r, const struct safetensors *st)
     return 0;
 }
 
+/* What the file says beside, and nothing here reads: noted, or refused where it may change what the numbers mean. */
+static void take_metadata(struct reading *r, const struct safetensors *st)
+{
+    const char *key, *unused = metadata(st, "dmi.unused");
+    json_t *value;
+    char why[512];
+    _cleanup_(text_deinit) struct text all = { 0 };
+    text_printf(&all, "%s", unused ? unused : "");
+    json_object_foreach(st->metadata, key, value)
+    {
+        const char *said = json_string_value(value);
+        if (!strncmp(key, "dmi.", 4) || !strcmp(key, "format") || !strcmp(key, "made_by"))
+            continue;
+        if (said_bears(key, said)) {
+            snprintf(
+                why, sizeof why,
+                "it says %.60s%s%.60s, which is not read here, and may change what its numbers "
+                "mean: do what it says, and save the vectors without it",
+                key, said ? ": " : "", said ? said : "");
+            complain(r, why);
+            return;
+        }
+        text_printf(&all, "%s%.60s", all.n ? ", " : "", key);
+    }
+    if (all.n && !all.failed && is_first(r))
+        report_add(r->notes, vector_of(r)->line, 1, "note: the vector \"%s\", %s: not used: %s",
+                   vector_of(r)->name, r->path, all.data);
+}
+
+/* Without "tensor" only the name tells. One with a number in it may be of one layer. */
+static int take_only(struct reading *r, const struct safetensors *st)
+{
+    const struct st_entry *e = &st->entries[0];
+    size_t digits = strcspn(e->key, "0123456789");
+    const char *after = e->key + digits + strspn(e->key + digits, "0123456789");
+    if (!e->key[digits] || (e->n_dims == 2 && e->dims[0] > 1))
+        return take_entry(r, e);
+    _cleanup_(freep) char *pattern = pattern_of(st);
+    if (after[strcspn(after, "0123456789")])
+        return complain(r, "which of the numbers in its tensor's name is a layer is not clear; "
+                           "expected \"tensor: NAME\", in which {layer} may stand");
+    return pattern ? take_layers(r, st, pattern, false) : -ENOMEM;
+}
+
 static int take_safetensors(struct reading *r, const struct safetensors *st)
 {
     const char *tensor = vector_of(r)->tensor;
+    bool said = tensor != NULL;
     int rc = take_origin(r, st);
+    if (!rc && !r->bad)
+        take_metadata(r, st);
     if (rc || r->bad)
         return rc;
     if (!tensor)
         tensor = metadata(st, "dmi.tensor");
     if (tensor && strstr(tensor, LAYER))
-        return take_layers(r, st, tensor);
+        return take_layers(r, st, tensor, said);
     if (tensor) {
         const struct st_entry *e = safetensors_find(st, tensor);
         return e ? take_entry(r, e) : complain(r, "it has no tensor of the name in \"tensor\"");
     }
     if (st->n == 1)
-        return take_entry(r, &st->entries[0]);
+        return take_only(r, st);
     _cleanup_(freep) char *pattern = st->n ? pattern_of(st) : NULL;
-    return pattern ? take_layers(r, st, pattern)
+    return pattern ? take_layers(r, st, pattern, false)
                    : complain(r, "which of its tensors is meant is not clear; expected \"tensor: "
                                  "NAME\", in which {layer} may stand");
 }
@@ -325,14 +434,15 @@ static int read_run(struct reading *r)
 static int read_foreign(struct reading *r)
 {
     struct err err = { 0 };
-    struct foreign foreign = { 0 };
-    int rc = foreign_convert(&err, r->path, &foreign);
-    rc = rc == -EINVAL ? complain(r, err.msg) : rc ? rc : read_safetensors(r, foreign.path);
-    foreign_deinit(&foreign);
-    return rc;
+    char path[64];
+    _cleanup_(closep) int fd = foreign_convert(&err, r->command, r->path, vector_of(r)->layer_is);
+    if (fd < 0)
+        return fd == -EINVAL ? complain(r, err.msg) : fd;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return read_safetensors(r, path);
 }
 
-static int read_vector(struct reading *r)
+static int read_file(struct reading *r)
 {
     if (vector_of(r)->run)
         return read_run(r);
@@ -343,6 +453,23 @@ static int read_vector(struct reading *r)
     if (ends_with(r->path, ".gguf") || ends_with(r->path, ".pt") || ends_with(r->path, ".pth"))
         return read_foreign(r);
     return complain(r, "expected a file that ends with .safetensors, .npy, .gguf, .pt or .pth");
+}
+
+static int read_vector(struct reading *r)
+{
+    uint32_t before = r->edits->n_tensors;
+    int rc = read_file(r);
+    if (rc || r->bad || !r->left_out)
+        return rc;
+    if (r->edits->n_tensors == before)
+        return complain(r, "it holds nothing but what enters the first layer, which no layer "
+                           "returns: an edit at resid_post cannot have it");
+    report_add(
+        r->notes, vector_of(r)->line, 1,
+        "note: the vector \"%s\", %s: layer L of resid_pre is layer L - 1 of resid_post, and "
+        "goes there; left out: layer 0, which enters the first layer",
+        vector_of(r)->name, r->path);
+    return 0;
 }
 
 /* A file's path, seen from the folder of the edits' own. Return: NULL without memory. */
@@ -356,8 +483,8 @@ static char *path_of(const struct edits *edits, const char *file)
                                                                                          : path;
 }
 
-int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors,
-                 struct spec_errors *notes)
+int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
+                 struct spec_errors *errors, struct spec_errors *notes)
 {
     struct report report = { .path = edits->path },
                   noted = { .path = edits->path, .what = "notes" };
@@ -371,6 +498,7 @@ int vectors_read(struct edits *edits, const struct spec *spec, struct spec_error
                              .report = &report,
                              .notes = &noted,
                              .vector = i,
+                             .command = command,
                              .path = path };
         rc = path ? read_vector(&r) : -ENOMEM;
     }
@@ -400,13 +528,13 @@ static void say_errors(const char *path, int rc, struct spec_errors *errors)
 }
 
 struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
-                               const struct spec *spec)
+                               const struct spec *spec, char *const *command)
 {
     struct spec_errors errors = { 0 }, notes = { 0 };
     struct edits *edits = NULL;
     int rc = edits_parse(name, text, n_text, spec, &errors, &edits);
     if (!rc)
-        rc = vectors_read(edits, spec, &errors, &notes);
+        rc = vectors_read(edits, spec, command, &errors, &notes);
     say_lines(&notes);
     spec_errors_deinit(&notes);
     say_errors(name, rc, &errors);
@@ -416,14 +544,14 @@ struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text
     return NULL;
 }
 
-struct edits *vectors_edits(const char *path, const struct spec *spec)
+struct edits *vectors_edits(const char *path, const struct spec *spec, char *const *command)
 {
     struct spec_errors none = { 0 };
     size_t n = 0;
     _cleanup_(freep) char *text = read_all(path, &n);
     int rc = !text ? -errno : n > EDITS_MAX_BYTES ? -EFBIG : 0;
     if (!rc)
-        return vectors_edits_of(path, text, n, spec);
+        return vectors_edits_of(path, text, n, spec, command);
     say_errors(path, rc, &none);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files that edits name: their vectors, read and put into the edits. Safetensors (f32, f16, bf16) and npy (f32, f16); of other
+ * The files that edits name: their vectors, read and put into the edits. Safetensors (f64, f32, f16, bf16) and npy (f64, f32, f16); of other
  * formats what Python writes of them. One thread. Which tensor is of which layer: docs/edits.md, "Vectors".
  */
 #ifndef TOOLS_COMMON_VECTORS_H
@@ -11,22 +11,23 @@
 /**
  * vectors_read() - the numbers of all vectors of @edits
  * Files are named from the folder in which the edits' own file lies. What a file says of its vectors is compared with @spec.
+ * @command: whose Python reads files of others (python_of()); NULL: python3 of PATH
  * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; @notes: for each file of which something could not be
  * compared; free both with spec_errors_deinit()
  * Return: 0, SPEC_E_INVALID, -ENOMEM.
  */
-int vectors_read(struct edits *edits, const struct spec *spec, struct spec_errors *errors,
-                 struct spec_errors *notes);
+int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
+                 struct spec_errors *errors, struct spec_errors *notes);
 
 /**
  * vectors_edits() - the edits of a file, with the numbers of their vectors
- * @spec: whose places they are for
+ * @spec: whose places they are for; @command: as of vectors_read()
  * What is wrong stands on stderr. Return: NULL then; else edits_free().
  */
-struct edits *vectors_edits(const char *path, const struct spec *spec);
+struct edits *vectors_edits(const char *path, const struct spec *spec, char *const *command);
 
 /* The same of a text; @name names it in messages. */
 struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
-                               const struct spec *spec);
+                               const struct spec *spec, char *const *command);
 
 #endif

@@ -5,21 +5,15 @@
 
 #include "core/err.h"
 
-/* What Python wrote, in a folder of its own. */
-struct foreign {
-    char *folder;
-    char *path; /* of the safetensors file */
-};
-
 /**
- * foreign_convert() - a file of vectors as safetensors
- * The first python3 in PATH runs `python -m dmi vectors`, without LD_PRELOAD. It needs nothing but its standard library.
- * Return: 0; -EINVAL, and @err says what is wrong with the file, or that there is no Python; -ENOMEM. @out: foreign_deinit(), in
- * any case.
+ * foreign_convert() - a file of vectors as safetensors, in memory that no folder has
+ * A process of its own reads it, without LD_PRELOAD, within FOREIGN_WALL_S; a signal that ends this program ends it first.
+ * @command: whose Python reads it, as python_of() finds it; NULL: python3 of PATH. It needs its standard library, and torch for .pt
+ * @layer_is: whose layers they are, where the file does not say; NULL: not known
+ * Return: a descriptor to be closed; -EINVAL, and @err says what is wrong with the file, or with Python; -ENOMEM.
  */
-int foreign_convert(struct err *err, const char *path, struct foreign *out);
+int foreign_convert(struct err *err, char *const *command, const char *path, const char *layer_is);
 
-/* Removes file and folder. Accepts what was zeroed. */
-void foreign_deinit(struct foreign *foreign);
+#define FOREIGN_WALL_S 150
 
 #endif

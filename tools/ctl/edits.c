@@ -53,7 +53,7 @@ int edits_memory(struct err *err, const char *run, const char *path)
     struct spec *spec = spec_of(err, run);
     if (!spec)
         return err->code;
-    struct edits *edits = vectors_edits(path, spec);
+    struct edits *edits = vectors_edits(path, spec, NULL);
     spec_free(spec);
     void *data = NULL;
     size_t n;

@@ -81,14 +81,14 @@ static char *steer_text(const struct edits_options *o, const struct spec *spec)
 static struct edits *read_steer(const struct edits_options *o, const struct spec *spec)
 {
     _cleanup_(freep) char *text = steer_text(o, spec);
-    return text ? vectors_edits_of("--steer", text, strlen(text), spec) : NULL;
+    return text ? vectors_edits_of("--steer", text, strlen(text), spec, o->command) : NULL;
 }
 
 /* ------------------------------------------------------------------------- both */
 
 bool edits_read(struct edits_options *o, const struct spec *spec, bool check)
 {
-    o->read = o->steer ? read_steer(o, spec) : vectors_edits(o->file, spec);
+    o->read = o->steer ? read_steer(o, spec) : vectors_edits(o->file, spec, o->command);
     if (o->read && check)
         printf("%s: %u edit%s, %u vector%s: no error\n", o->steer ? "--steer" : o->file, o->read->n,
                o->read->n == 1 ? "" : "s", o->read->n_vectors, o->read->n_vectors == 1 ? "" : "s");

@@ -13,6 +13,7 @@ struct edits_options {
     const char *steer;  /* --steer: a file of a vector that is added at each place */
     const char *times;  /* with --steer; NULL: 1 */
     char *layers;       /* likewise: owned; NULL: all that the vector has */
+    char **command;     /* whose Python reads files of others: borrowed; NULL: python3 of PATH */
     struct edits *read; /* by edits_read() */
 };
 

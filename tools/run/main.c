@@ -191,7 +191,7 @@ static int read_options(int argc, char **argv, struct options *o)
         default: return EXIT_USAGE;
         }
     }
-    o->command = argv + optind;
+    o->command = o->edits.command = argv + optind;
     return -1;
 }
 

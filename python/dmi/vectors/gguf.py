@@ -19,6 +19,8 @@ DTYPES = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
 VALUES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
 MAX_TENSORS, MAX_VALUES, MAX_NESTED, MAX_TEXT = 1024, 4096, 4, 1 << 16
+# Words of keys that change no number, below controlvector.; any other key there is of how the vector is meant.
+ABOUT = re.compile(r"controlvector\.(notes?|names?|descriptions?|comments?|authors?|dates?|created(_at|_by)?|licen[sc]e|url|source|version|datasets?|prompts?|tags?|title|model)")
 DIRECTION = re.compile(r"direction\.(\d{1,4})")
 
 
@@ -82,7 +84,7 @@ def _infos(at: Cursor, n: int) -> list[tuple[str, int, int, int]]:
     """(name, type, numbers, offset) of each tensor"""
     found = []
     for _ in range(n):
-        name, n_dims = at.text(), at.one("I")
+        name, n_dims = tensors.printable(at.text()), at.one("I")
         if n_dims > 4:
             raise VectorError(f"{name} has {n_dims} dimensions")
         dims = [at.one("Q") for _ in range(n_dims)]
@@ -101,8 +103,19 @@ def _direction(name: str, kind: int, n: int, data: memoryview) -> array:
     return tensors.take(data[:n_bytes], DTYPES[kind], name)
 
 
-def read(path: pathlib.Path) -> tuple[dict, str | None, dict]:
-    """({layer: numbers}, whose layers they are, more that it says)"""
+def _unused(values: dict) -> list[str]:
+    """Keys that change no number. VectorError: one of them may."""
+    more = {key: value for key, value in values.items() if key not in (ARCHITECTURE, HINT, COUNT, "general.alignment")}
+    for key, value in more.items():
+        if key.startswith("controlvector.") and not ABOUT.fullmatch(key):
+            raise VectorError(f"it says {tensors.printable(key)}{'' if value is None else ': ' + tensors.printable(str(value))}, which is not read here, and may change "
+                              "what its vectors mean: an edit may do it (docs/edits.md), with a file that does not say it")
+    about = {key: value for key, value in more.items() if key.startswith(("general.", "controlvector."))}
+    return [*map(tensors.printable, about), *tensors.unused({key: value for key, value in more.items() if key not in about})]
+
+
+def read(path: pathlib.Path) -> tuple[dict, str | None, dict, dict, list]:
+    """({layer: numbers}, whose layers they are, more that it says, {}, what is not used)"""
     data = tensors.mapped(path)
     at = Cursor(data)
     values, n_tensors = _head(at)
@@ -123,4 +136,5 @@ def read(path: pathlib.Path) -> tuple[dict, str | None, dict]:
     if isinstance(said := values.get(COUNT), int) and said != len(layers):
         raise VectorError(f"it says {said} layers and has {len(layers)}")
     hint = values.get(HINT)
-    return layers, "resid_post" if values.get(ARCHITECTURE) == "controlvector" else None, {"dmi.model": hint} if isinstance(hint, str) else {}
+    about = {"dmi.model": hint} if isinstance(hint, str) else {}
+    return layers, "resid_post" if values.get(ARCHITECTURE) == "controlvector" else None, about, {}, _unused(values)

@@ -11,6 +11,7 @@ import stat
 import struct
 import sys
 from array import array
+from typing import Any, BinaryIO
 
 MAX_HEADER = 16 << 20
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -35,6 +36,41 @@ def mapped(path: pathlib.Path) -> memoryview:
         os.close(file)
 
 
+# What a file says under such words bears on its numbers or on where they belong; tools/common/vectors.c has the same words.
+BEARING = ("layer", "site", "hook", "block", "head", "shift", "offset", "index", "scal", "coef", "alpha", "strength", "mult", "factor", "gain", "norm", "center",
+           "centre", "centering", "mean", "avg", "bias", "thresh", "project", "ablat", "orthog", "operation", "mode", "sign", "apply", "transform", "interven")
+NEUTRAL = ("", "none", "null", "false", "no", "off")
+_ONE, _ZERO = ("scal", "coef", "alpha", "strength", "mult", "factor", "gain"), ("shift", "offset", "bias")
+
+
+def bears(key: str, value: Any) -> bool:
+    """Could what @key says change numbers, or where they belong? @value: text, number or None, as the file has it; a list: None."""
+    words = [word for word in BEARING if word in key.lower()]
+    text = str(value).strip().lower()
+    if not words or (value is not None and text in NEUTRAL):
+        return False
+    try:
+        neutral = 1.0 if any(word in _ONE for word in words) else 0.0 if any(word in _ZERO for word in words) else math.nan
+        return float(text) != neutral
+    except ValueError:
+        return True
+
+
+def unused(said: dict[str, Any]) -> list[str]:
+    """Keys of what a file says that nothing reads. VectorError: one of them may not be left out."""
+    for key, value in said.items():
+        if bears(key, value):
+            value = "" if value is None else f": {printable(str(value))}"
+            raise VectorError(f"it says {printable(key)}{value}, which is not read here, and may change what its numbers mean: do what it says, and save the "
+                              "vectors without it")
+    return [printable(key) for key in said]
+
+
+def printable(text: str, most: int = 60) -> str:
+    """In one line."""
+    return "".join(c if c.isprintable() else "?" for c in text[:most]) + ("..." if len(text) > most else "")
+
+
 def take(data: memoryview, dtype: str, what: str, first: int = 0, step: int = 1, n: int | None = None) -> array:
     """float32 of little-endian numbers: @n of them from the @first on, each @step-th. @what: names them where one is not finite."""
     end = None if n is None else first + (n - 1) * step + 1 if n else first
@@ -44,10 +80,7 @@ def take(data: memoryview, dtype: str, what: str, first: int = 0, step: int = 1,
         numbers = memoryview(array("I", (bits << 16 for bits in numbers))).cast("B").cast("f").tolist()
     elif dtype == "F16":
         numbers = struct.unpack(f"<{len(numbers)}e", array("H", numbers).tobytes())
-    found = _narrowed(numbers, what)
-    if not all(map(math.isfinite, found)):
-        raise VectorError(f"the numbers of {what} are not all finite")
-    return found
+    return narrowed(numbers, what)
 
 
 def _cast(data: memoryview, kind: str) -> memoryview:
@@ -57,15 +90,19 @@ def _cast(data: memoryview, kind: str) -> memoryview:
     return data[:len(data) // size * size].cast(kind)
 
 
-def _narrowed(numbers: list | tuple, what: str) -> array:
+def narrowed(numbers: list | tuple, what: str) -> array:
+    """float32, all finite. @what: names them where one is not."""
     try:
-        return array("f", numbers)
+        found = array("f", numbers)
     except OverflowError:
         raise VectorError(f"the numbers of {what} are not all finite as float32") from None
+    if not all(map(math.isfinite, found)):
+        raise VectorError(f"the numbers of {what} are not all finite")
+    return found
 
 
 class File:
-    """A safetensors file that is open. entries: {name: (dtype, shape, data)}"""
+    """A safetensors file that is open. entries: {name: (dtype, shape, data)}; metadata: {key: text}"""
 
     def __init__(self, data: memoryview) -> None:
         n = int.from_bytes(data[:8], "little")
@@ -73,6 +110,7 @@ class File:
             raise VectorError(f"it is no safetensors file: its header would be {n} bytes long")
         try:
             header = json.loads(bytes(data[8:8 + n]))
+            self.metadata = {key: str(value) for key, value in (header.get("__metadata__") or {}).items()}
             self.entries = {name: self._entry(entry, data[8 + n:]) for name, entry in header.items() if name != "__metadata__"}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             if isinstance(error, VectorError):
@@ -89,8 +127,8 @@ class File:
         return dtype, shape, data[first:end]
 
 
-def write(out: str | pathlib.Path, tensors: dict[str, array], about: dict[str, str]) -> None:
-    """A safetensors file of float32. FileExistsError: it is there already."""
+def write(file: BinaryIO, tensors: dict[str, array], about: dict[str, str]) -> None:
+    """A safetensors file of float32."""
     header: dict = {"__metadata__": about}
     first = 0
     for name, numbers in tensors.items():
@@ -98,7 +136,6 @@ def write(out: str | pathlib.Path, tensors: dict[str, array], about: dict[str, s
         first += 4 * len(numbers)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with open(out, "xb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for numbers in tensors.values():
-            file.write(numbers.tobytes())
+    file.write(len(text).to_bytes(8, "little") + text)
+    for numbers in tensors.values():
+        file.write(numbers.tobytes())
