@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files that edits name: their vectors, read and put into the edits. Safetensors (f64, f32, f16, bf16) and npy (f64, f32, f16); of other
- * formats what Python writes of them. One thread. Which tensor is of which layer: docs/edits.md, "Vectors".
+ * formats what Python writes of them. One thread. Which tensor is of which layer: docs/vectors.md.
  */
 #ifndef TOOLS_COMMON_VECTORS_H
 #define TOOLS_COMMON_VECTORS_H

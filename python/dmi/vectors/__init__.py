@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors and features in the files of others, as safetensors that edits take (docs/edits.md, "Files of others").
+"""Vectors and features in the files of others, as safetensors that edits take (docs/vectors.md, "Files of others").
 
     python -m dmi vectors calm.gguf -o calm.safetensors
     python -m dmi vectors means.npy -o means.safetensors --layer-is resid_post --shift 0
