@@ -89,7 +89,8 @@ char *folder_file(const char *path, const char *name)
 void folder_remove(const char *path)
 {
     static const char *const names[] = { "manifest.json", "manifest.json.tmp", "spec.yaml",
-                                         "spec.yaml.tmp", "counters",          "seg-000000.dmi" };
+                                         "spec.yaml.tmp", "counters",          "edits",
+                                         "seg-000000.dmi" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         _cleanup_(freep) char *file = folder_file(path, names[i]);
         if (file)

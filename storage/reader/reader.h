@@ -130,7 +130,9 @@ struct reader_edit_account {
 
 /* All of them; of joined runs those of each. */
 struct reader_edits {
-    bool known; /* there is such a file, and it can be read */
+    bool
+        known; /* there is such a file, and it can be read; of joined runs: of each that has places */
+    bool missing; /* there are places, and no such file, or none that can be read */
     const struct reader_edit_account *accounts;
     size_t n;
     uint64_t ended, marked, in_force; /* as of struct dmi_edit_accounts */

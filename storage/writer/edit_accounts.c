@@ -2,6 +2,7 @@
 #include "storage/writer/edit_accounts.h"
 
 #include "core/cleanup.h"
+#include "storage/codec/hash.h"
 #include "storage/file.h"
 #include "storage/folder.h"
 
@@ -47,6 +48,16 @@ int edit_accounts_create(struct dmi_edit_accounts **map, const char *folder,
     first->n = DMI_EDIT_ACCOUNTS;
     memcpy(first->run_uuid, run_uuid, sizeof first->run_uuid);
     return map_file(path, first, map);
+}
+
+uint64_t edit_accounts_bytes(void)
+{
+    return N_BYTES;
+}
+
+uint64_t edit_accounts_hash(const struct dmi_edit_accounts *map)
+{
+    return hash_bytes(map, N_BYTES);
 }
 
 void edit_accounts_deinit(struct dmi_edit_accounts *map)

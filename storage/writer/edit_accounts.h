@@ -15,6 +15,12 @@
 int edit_accounts_create(struct dmi_edit_accounts **map, const char *folder,
                          const uint8_t run_uuid[16]);
 
+/* The size of the file. */
+uint64_t edit_accounts_bytes(void);
+
+/* Of the file, once nobody changes it any more. */
+uint64_t edit_accounts_hash(const struct dmi_edit_accounts *map);
+
 /* Unmaps it; the file stays. Accepts NULL. */
 void edit_accounts_deinit(struct dmi_edit_accounts *map);
 

@@ -148,6 +148,19 @@ static void add_process(struct text *t, const struct alive_process *p)
     text_printf(t, "},\n");
 }
 
+/* The file of accounts of edits, null where there is none. */
+static void add_edits(struct text *t, const struct manifest *m)
+{
+    if (!m->n_edits) {
+        text_printf(t, ",\n\"edits\": null");
+        return;
+    }
+    text_printf(t, ",\n\"edits\": {\"file\": \"edits\", \"bytes\": %" PRIu64, m->n_edits);
+    if (m->closed)
+        text_printf(t, ", \"xxh3\": \"%016" PRIx64 "\"", m->edits_hash);
+    text_printf(t, "}");
+}
+
 void manifest_write(struct text *text, const struct manifest *m)
 {
     text_printf(text, "{\n\"format\": \"dmi-run\",\n\"version\": %d,\n", DMI_FORMAT_VERSION);
@@ -174,7 +187,10 @@ void manifest_write(struct text *text, const struct manifest *m)
                 m->n_spec, m->spec_hash, m->n_counters);
     if (m->closed)
         text_printf(text, ", \"xxh3\": \"%016" PRIx64 "\"", m->counters_hash);
-    text_printf(text, "},\n\"segments\": [");
+    text_printf(text, "}");
+    if (m->has_places)
+        add_edits(text, m);
+    text_printf(text, ",\n\"segments\": [");
     for (size_t i = 0; i < m->n_segments; i++)
         add_segment(text, &m->segments[i], i);
     text_printf(text, "%s]", m->n_segments ? "\n" : "");

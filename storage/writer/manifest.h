@@ -58,6 +58,9 @@ struct manifest {
     bool closed;
     uint64_t n_counters;
     uint64_t counters_hash; /* of the closed file */
+    bool has_places;        /* then it says of the file `edits`, too */
+    uint64_t n_edits;       /* bytes of it; 0: there is none */
+    uint64_t edits_hash;    /* of the closed file */
 };
 
 /* Model, conventions, sites and what is absent, as one JSON object. */

@@ -75,15 +75,27 @@ static void make_live(struct run *run, const struct run_options *o)
                  LIVE_FILE, strerror(-r));
 }
 
+/* The manifest says it, too. */
+static void note_no_edits(struct run *run, const char *why)
+{
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "what becomes of edits is in no file of this run: %s", why);
+    manifest_add_problem(&run->manifest, NULL, "edits_not_counted", sentence);
+    log_line("%s", sentence);
+}
+
 /* Where there are places for edits. The run goes on without it: the process counts then for its own log alone. */
 static void make_edits(struct run *run, const struct run_options *o)
 {
-    bool writes = false;
-    for (uint32_t i = 0; i < o->n_sites; i++)
-        writes = writes || o->sites[i].writes;
-    int r = writes ? edit_accounts_create(&run->edits, run->path, run->manifest.run_uuid) : 0;
+    struct manifest *m = &run->manifest;
+    for (size_t i = 0; i < o->n_sites; i++)
+        m->has_places = m->has_places || o->sites[i].writes;
+    if (!m->has_places)
+        return;
+    int r = edit_accounts_create(&run->edits, run->path, m->run_uuid);
+    m->n_edits = r ? 0 : edit_accounts_bytes();
     if (r)
-        log_line("what becomes of edits is in no file of this run: %s", strerror(-r));
+        note_no_edits(run, strerror(-r));
 }
 
 /* What the engine said and could not be taken, as problems. The counters have a field for steps alone. */
@@ -100,6 +112,29 @@ static void note_refused(struct run *run)
     manifest_set_problem(&run->manifest, "taps_refused", refused[PENDING_TAP].first,
                          refused[PENDING_TAP].n);
     manifest_set_problem(&run->manifest, "steps_went_back", back.first, back.n);
+}
+
+void run_drop_edits(struct run *run, const char *why)
+{
+    _cleanup_(freep) char *path = folder_file(run->path, "edits");
+    if (!run->edits)
+        return;
+    edit_accounts_deinit(run->edits);
+    run->edits = NULL;
+    run->manifest.n_edits = 0;
+    if (path)
+        unlink(path);
+    note_no_edits(run, why);
+}
+
+/* Where its disk has no room for both, the manifest is the one to have. */
+static int write_first_manifest(struct run *run)
+{
+    int r = run_write_manifest(run, false);
+    if (!r || !run->edits)
+        return r;
+    run_drop_edits(run, strerror(-r));
+    return run_write_manifest(run, false);
 }
 
 int run_write_manifest(struct run *run, bool sync)
@@ -267,13 +302,13 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
         if (!r)
             what = "seg-000000.dmi", r = run_add_segment(run, 0);
         if (!r)
-            what = "manifest.json", r = run_write_manifest(run, false);
+            make_edits(run, options);
+        if (!r)
+            what = "manifest.json", r = write_first_manifest(run);
         if (r)
             err_set_errno(err, -r, "cannot write %s in %s", what, options->out_dir);
         if (!r && options->live)
             make_live(run, options);
-        if (!r)
-            make_edits(run, options);
         if (!r)
             r = publish(err, run);
         if (r) {
@@ -414,6 +449,8 @@ int run_close(struct run *run)
         run_release(run);
         if (!r)
             r = counters_hash(&run->counters, &run->manifest.counters_hash);
+        if (run->edits)
+            run->manifest.edits_hash = edit_accounts_hash(run->edits);
         run->manifest.closed = r == 0;
         s = run_write_manifest(run, run_syncs(run));
         r = r ? r : s;

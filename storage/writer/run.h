@@ -121,6 +121,9 @@ struct dmi_live *run_live(struct run *run);
 /* The mapped file of edits' accounts; any thread adds to it. NULL: there is none. */
 struct dmi_edit_accounts *run_edits(struct run *run);
 
+/* There is no such file from here on, and the manifest says why. Thread: one, before anybody uses the accounts. */
+void run_drop_edits(struct run *run, const char *why);
+
 /* A file in the run's folder (0600), in one piece. Thread: any. Return: 0 or -errno. */
 int run_put_file(struct run *run, const char *name, const void *data, size_t n);
 

@@ -5,6 +5,7 @@ damaged, an export that puts the same in force again, and where a run with edits
 import contextlib
 import json
 import pathlib
+import random
 import shutil
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import time
 
 import pytest
 
+from damage import write_manifest
 from harness import BUILD, DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harness_run
 from kit import spec
 from rows_client import WIDTH
@@ -56,7 +58,7 @@ def put(offset, form, value):
 
 
 DAMAGE = [("short", ("edits", lambda data: data[:-8]), "damaged or of another run"), ("magic", ("edits", put(0, "<B", 7)), "damaged or of another run"),
-          ("others", ("edits", put(16, "<Q", 7)), "damaged or of another run"), ("newer", ("edits", put(8, "<I", 2)), "of version 2, not used"),
+          ("others", ("edits", put(16, "<Q", 7)), "damaged or of another run"), ("newer", ("edits", put(8, "<I", 2)), "damaged or of another run"),
           ("many", ("edits", put(12, "<I", 2**31)), "damaged or of another run"), ("gone", ("edits", lambda data: None), "missing or unreadable"),
           ("more", ("edits", put(AT + 24, "<Q", 2**64 - 1)), "written + missed is not due"), ("less", ("edits", put(AT + 16, "<Q", 2**40)), "written + missed is not due"),
           ("state", ("edits", put(AT + 8, "<I", 9)), "contradicts itself"), ("id", ("edits", put(AT + 12, "<I", 300)), "contradicts itself"),
@@ -126,8 +128,18 @@ def test_a_run_tells_its_edits(bench):
     for name, change, words in DAMAGE:
         copy = changed(run, name, change)
         code, said = dump("verify", copy)
-        bench.check(code == (0 if name == "newer" else 1) and words in said, f"{name} is named", said[-600:])
+        bench.check(code == 1 and words in said, f"{name} is named", said[-600:])
         shutil.rmtree(copy)
+    size = (run / "edits").stat().st_size
+    for at in [8 * i + 3 for i in range(AT // 8)] + random.Random(44).sample(range(AT, size), 24):
+        copy = changed(run, "flipped", ("edits", lambda data, at=at: data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1:]))
+        code, said = dump("verify", copy)
+        bench.check(code == 1, f"a flipped bit at {at} of edits is seen", said[-600:])
+        shutil.rmtree(copy)
+    old = changed(run, "old", ("edits", lambda data: data))
+    write_manifest(old, {key: value for key, value in json.loads((old / "manifest.json").read_text()).items() if key != "edits"})  # as before 2026-11-29
+    code, said = dump("verify", old)
+    bench.check(code == 0 and f"{due} rows due = {written} written" in said, "a run whose manifest says nothing of the file is read", said[-600:])
 
 
 def test_what_a_kill_took(bench, tmp_path):
@@ -148,8 +160,50 @@ def test_what_a_kill_took(bench, tmp_path):
     bench.check(code == 0 and "3 rows due = 1 written + 2 missed" in said, "the new run balances", said)
     bench.check(Accounts(tmp_path / "recovered" / "edits").all and (tmp_path / "recovered" / "edits-000000.pack").read_bytes() == (run / "edits-000000.pack").read_bytes(),
                 "it has accounts and files of edits")
+    last = AT + 288 + 8  # of the request's id, in the first account
+    for what, change, words in (("uid", put(due, "<Q", 1 << 40), "no change names its edit"), ("name", put(due + 160, "<B", ord("q")), "call its edit otherwise"),
+                                ("tail of the name", put(due + 287, "<B", 1), "bytes that are 0 are not"), ("tail of the id", put(due + last - AT + 255, "<B", 1), "bytes that are 0 are not"),
+                                ("no uid", put(due, "<Q", 0), "it is of no edit"), ("reserved", put(56, "<B", 1), "its head contradicts itself"),
+                                ("marked", put(40, "<Q", 9), "its head contradicts itself"), ("sum", put(due + 8, "<I", 3), "a sum over requests names one")):
+        odd = changed(run, "odd", ("edits", change))
+        code, said = dump("verify", odd)
+        bench.check(code == (what != "uid") and words in said, f"after a kill: {what} is named", said[-600:])
+        shutil.rmtree(odd)
     told = [{**c, "launch": 0} for c in dump_json("edits", tmp_path / "recovered")["changes"]]
     bench.check(told == [{**c, "launch": 0} for c in dump_json("edits", run)["changes"]] and told, "and the changes", told)
+
+
+@contextlib.contextmanager
+def small_disk(folder, n_bytes):
+    """A file system of its own, if we may make one."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs", folder], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=False)
+
+
+def test_a_disk_without_room_for_accounts(bench, tmp_path):
+    """Edits write, and what they wrote is in no file: the run says so, is not damaged, and no sum is shown. The log has the sum."""
+    path = edits(bench.folder, "one", EDITS, {"one": [1.0] * WIDTH})
+    plan = bench.folder / "plan.json"
+    plan.write_text(json.dumps([step_of(1, {"n": (0, 3)}, False, commands=[["edit", "add", path]])]))
+    with small_disk(bench.folder / "small", "1m") as disk:
+        result = bench.run([], spec(PLACE.rstrip("\n"), head=HEAD), command=[sys.executable, CLIENT, plan], DMI_CONTROL="1", CTL=CTL,
+                           ANSWERS=bench.folder / "answers", PYTHONPATH=ROOT / "python", DMI_OUT=disk / "out")
+        bench.check("what becomes of edits is in no file of this run: No space" in result.stderr and "3 rows written of 3 due" in result.stderr, "the log", result.stderr)
+        run = shutil.copytree(result.folders[0], bench.folder / "run")
+    code, said = dump("verify", run)
+    bench.check(code == 0 and "what became of rows is not known" in said and "rows due" not in said and "could not create it" in said, "verify", said)
+    told = dump_json("list", run)
+    bench.check(not told["edits"]["known"] and "due" not in told["edits"] and [p["reason"] for p in told["problems"]] == ["edits_not_counted"], "list", told)
+    code, said = dump("stats", run, "--edits")
+    bench.check(code == 0 and "is not known" in said and "0 of the edits' requests" not in said, "stats", said)
+    code, said = dump("recover", run, "-o", tmp_path / "recovered")
+    code, said = dump("verify", tmp_path / "recovered") if code == 0 else (code, said)
+    bench.check(code == 0 and "what became of rows is not known" in said, "recover makes no sum of it", said)
 
 
 SITES = """  - name: x

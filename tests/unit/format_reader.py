@@ -173,6 +173,7 @@ class Run:
         listed = [(c["time_ns"], c["launch"], c["step"], c) for c in self.manifest.get("changes", [])]
         self.changes = listed + [self.numbered[i] for i in sorted(self.numbered)]  # (time, launch, step, object)
         self.read_counters()
+        self.accounts = self.read_edits()  # [(uid, state, name, request, due, written, {reason: rows}, not finite)]
         spec = (folder / self.manifest["spec"]["file"]).read_bytes()
         expect(len(spec) == self.manifest["spec"]["bytes"] and f"{xxh3(spec):016x}" == self.manifest["spec"]["xxh3"], "spec")
 
@@ -206,6 +207,32 @@ class Run:
             tally = [words[k:k + 3] for k in range(0, 54, 3)]
             self.tallies.append({"expected": tally[0], "captured": tally[1],
                                  "dropped": tuple(map(sum, zip(*tally[2:]))), "released": words[55:58]})
+
+    # 10.2
+    def read_edits(self):
+        said = self.manifest.get("edits")
+        places = any(site.get("action") in ("edit", "save") for site in self.dictionary["sites"])
+        if not places or "edits" in self.manifest and said is None:
+            return None
+        data = (self.folder / "edits").read_bytes()
+        if self.closed and said:
+            expect(len(data) == said["bytes"] and f"{xxh3(data):016x}" == said["xxh3"], "edits' size and hash")
+        magic, version, n, uuid, ended, marked, _, reserved = struct.unpack_from("<8sII16sQQQQ", data)
+        expect(magic == struct.pack("<Q", 0x00314144454d44) and version == 1 and uuid == self.uuid and not reserved and marked <= ended, "edits")
+        expect(len(data) == 64 + 552 * n, "edits' size")
+        names = {edit["uid"]: edit["name"] for change in self.changes if "version" in change[3] for edit in change[3].get("edits", [])}
+        accounts = []
+        for at in range(64, len(data), 552):
+            uid, state, n_request, due, written, *missed = struct.unpack_from("<QII2Q16Q", data, at)
+            name, not_finite, request = struct.unpack_from("<128sQ256s", data, at + 160)
+            if not state:
+                continue
+            text, _, rest = name.partition(b"\0")
+            expect(state <= 3 and n_request < 256 and b"\0" in name and not any(rest) and not any(request[n_request:]), "an account's state and texts")
+            expect(uid and (state == 1 or not n_request) and (uid not in names or names[uid].encode() == text), "an account's edit")
+            expect(not self.closed or due == written + sum(missed), "an account's sum")
+            accounts.append((uid, state, text, request[:n_request], due, written, {i: m for i, m in enumerate(missed) if m}, not_finite))
+        return accounts
 
     # 2
     def read_segment(self, number, said, sequence):

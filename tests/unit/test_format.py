@@ -113,6 +113,13 @@ def test_the_golden_run_says_ids_of_cached_tokens():
     assert [span.cached_ids for step in format_reader.Run(GOLDEN / "v2/valid").steps.values() for span in step.spans] == [None] * 9
 
 
+def test_the_golden_accounts_of_edits():
+    assert format_reader.Run(GOLDEN / "v2/valid").accounts is None
+    assert format_reader.Run(GOLDEN / "v2/edits").accounts == [
+        (2, 1, b"calm", b"abc", 7, 4, {10: 3}, 0), (2, 1, b"calm", b"a\0\xff\n?", 5, 5, {}, 1), (2, 1, b"calm", b"", 2, 0, {3: 2}, 0),
+        (2, 3, b"calm", b"", 10**12, 10**12, {}, 0)]
+
+
 def wanted(tensors):
     return {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows)) for (request, name), rows in tensors.items()}
 

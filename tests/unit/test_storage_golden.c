@@ -9,9 +9,11 @@
  *     unknown/X.dmi  likewise, with something that a later program of the same version may write
  *     newer/         its files with the number of the next version
  *     packed/        a run whose planes have codec 2; written by `--write-packed DIR`
+ *     edits/         a run with a place and accounts of edits, of which there are six; by `--write-edits DIR`
  *     cached/        a run whose spans say the ids of cached tokens; by `--write-cached DIR`, as invalid/cached_X.dmi
  */
 #include "core/cleanup.h"
+#include "storage/checksum.h"
 #include "storage/codec/hash.h"
 #include "storage/names.h"
 #include "storage/writer/manifest.h"
@@ -130,6 +132,54 @@ START_TEST(ids_of_cached_tokens_read_as_they_did)
     const struct reader_finding *first = NULL;
     ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
     expect_cached(reader);
+}
+END_TEST
+
+/* Accounts of the golden run: of one edit in two requests, in rows of no known request, and in those that have ended. */
+static const struct dmi_edit_account golden_accounts[] = {
+    { .uid = 2,
+      .state = DMI_EDIT_ACCOUNT_OPEN,
+      .n_request = 3,
+      .due = 7,
+      .written = 4,
+      .missed = { [DMI_EDIT_MISS_CACHED] = 3 },
+      .edit = "calm",
+      .request = "abc" },
+    { .uid = 2,
+      .state = DMI_EDIT_ACCOUNT_OPEN,
+      .n_request = 5,
+      .due = 5,
+      .written = 5,
+      .not_finite = 1,
+      .edit = "calm",
+      .request = "a\0\xff\n?" },
+    { .state = DMI_EDIT_ACCOUNT_FREE, .due = 9, .edit = "left as it was" },
+    { .uid = 2,
+      .state = DMI_EDIT_ACCOUNT_OPEN,
+      .due = 2,
+      .missed = { [DMI_EDIT_MISS_NO_STEP] = 2 },
+      .edit = "calm" },
+    { .uid = 2,
+      .state = DMI_EDIT_ACCOUNT_TOTAL,
+      .due = 1000000000000,
+      .written = 1000000000000,
+      .edit = "calm" },
+};
+#define N_GOLDEN_ACCOUNTS (sizeof golden_accounts / sizeof *golden_accounts)
+#define N_GOLDEN_ROOM     6u
+
+START_TEST(accounts_of_edits_read_as_they_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = kit_read(golden("v2/edits"), true);
+    const struct reader_finding *first = NULL;
+    const struct reader_edits *edits = &reader_run(reader)->edits;
+    ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert(edits->known && edits->ended == 3 && edits->marked == 1 && edits->in_force == 1);
+    ck_assert_uint_eq(edits->n, N_GOLDEN_ACCOUNTS - 1);
+    for (size_t i = 0, n = 0; i < N_GOLDEN_ACCOUNTS; i++)
+        if (golden_accounts[i].state)
+            ck_assert_mem_eq(edits->accounts[n++].at, &golden_accounts[i], sizeof *golden_accounts);
 }
 END_TEST
 
@@ -779,6 +829,69 @@ START_TEST(write_cached_files)
 }
 END_TEST
 
+/* What follows @key in a manifest; it has as many characters as @text. */
+static void put_after(char *manifest, const char *key, const char *text)
+{
+    char *at = strstr(manifest, key);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at + strlen(key), text, strlen(text));
+}
+
+/* The process has room for 4,096 accounts; a file of six is enough to look at. */
+static void shorten_accounts(const char *run)
+{
+    size_t n, n_manifest;
+    char text[32];
+    _cleanup_(freep) uint8_t *data = kit_load(run, "edits", &n);
+    _cleanup_(freep) uint8_t *read = kit_load(run, "manifest.json", &n_manifest);
+    _cleanup_(freep) char *manifest = strndup((char *)read, n_manifest);
+    struct dmi_edit_accounts *head = (struct dmi_edit_accounts *)data;
+    head->n = N_GOLDEN_ROOM;
+    size_t n_short = sizeof *head + N_GOLDEN_ROOM * sizeof head->accounts[0];
+    snprintf(text, sizeof text, "%07zu", n_short);
+    text[0] = ' '; /* no number begins with a zero: these are spaces */
+    text[1] = ' ';
+    text[2] = ' ';
+    put_after(manifest, "\"edits\", \"bytes\": ", text);
+    snprintf(text, sizeof text, "%016" PRIx64, hash_bytes(data, n_short));
+    put_after(strstr(manifest, "\"edits\", \"bytes\""), "\"xxh3\": \"", text);
+    ck_assert(checksum_write(manifest, n_manifest));
+    kit_store(run, "edits", data, n_short);
+    kit_store(run, "manifest.json", manifest, n_manifest);
+}
+
+START_TEST(write_edits_files)
+{
+    static const struct dmi_site place = {
+        .name = "x", .kernel = "k", .dtype = DMI_DTYPE_F32, .scale = 1, .expect = -1, .writes = 1
+    };
+    static const struct run_change change = {
+        .time_ns = 1,
+        .what = "edits add calm, from the first step on",
+        .more = ", \"version\": 1, \"edits\": [{\"name\": \"calm\", \"site\": \"x\", \"uid\": 2, "
+                "\"hash\": "
+                "\"0123456789abcdef\", \"number\": 0}]"
+    };
+    const struct run_options options = {
+        .out_dir = golden_target, .job = "kit-job", .sites = &place, .n_sites = 1, .spec_text = ""
+    };
+    char path[4096];
+    struct err err = { 0 };
+    struct run *run;
+    ck_assert_int_eq(run_open(&err, &options, &run), 0);
+    struct dmi_edit_accounts *edits = run_edits(run);
+    memcpy(edits->accounts, golden_accounts, sizeof golden_accounts);
+    edits->ended = 3;
+    edits->marked = edits->in_force = 1;
+    ck_assert_int_eq(run_change(run, &change), 0);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(path, sizeof path, "%s/edits", golden_target);
+    ck_assert_int_eq(rename(made, path), 0);
+    shorten_accounts(path);
+}
+END_TEST
+
 /* Check's assertions, which the kit makes, need a test around them. */
 START_TEST(write_golden_files)
 {
@@ -814,7 +927,11 @@ int main(int argc, char **argv)
     } else if (argc == 3 && !strcmp(argv[1], "--write-cached")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_cached_files);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-edits")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_edits_files);
     } else {
+        tcase_add_test(tc, accounts_of_edits_read_as_they_did);
         tcase_add_test(tc, ids_of_cached_tokens_read_as_they_did);
         tcase_add_test(tc, packed_planes_read_as_they_did);
         tcase_add_test(tc, the_golden_run_reads_as_it_did);

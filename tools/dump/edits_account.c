@@ -84,6 +84,8 @@ static json_t *summary_value(const struct sum *s, const struct reader_run *run, 
     json_object_set_new(o, "known", json_boolean(run->edits.known));
     json_object_set_new(o, "changes", json_integer((json_int_t)n_changes));
     json_object_set_new(o, "in_force", in_force ? json_deep_copy(in_force) : json_array());
+    if (!run->edits.known)
+        return o;
     set_sum(o, s, run);
     json_object_set_new(o, "requests_marked", value_u64(run->edits.marked + s->n_marked));
     return o;
@@ -98,6 +100,11 @@ static void summary_line(struct report *report, const struct sum *s, const struc
                  run->state == READER_RUNNING ? "still on their way" : "lost at kill");
     counted(n_changes, "change", "changes", changes);
     counted(n_in_force, "edit", "edits", edits);
+    if (!run->edits.known) {
+        report_line(report, "edits    %s, %s in force in the end; what became of rows is not known",
+                    changes, edits);
+        return;
+    }
     report_line(report,
                 "edits    %s, %s in force in the end; %" PRIu64 " %s due%s %" PRIu64
                 " written + %" PRIu64 " missed%s",
@@ -111,7 +118,7 @@ int edits_summary(struct report *report, const struct reader *reader)
     _cleanup_(edit_history_deinit) struct edit_history h = { 0 };
     if (edit_history_build(reader, &h))
         return no_memory();
-    if (!run->edits.known && !h.n)
+    if (!run->edits.known && !run->edits.missing && !h.n)
         return DUMP_OK;
     struct sum s = sum_of(&run->edits);
     const json_t *in_force = h.n ? h.changes[h.n - 1].in_force : NULL;
@@ -173,18 +180,6 @@ static json_t *row_of(const struct sum *s, const struct reader_run *run)
     return o;
 }
 
-/* All accounts of one edit. @from: of the first of them. */
-static struct sum sum_edit(const struct reader_edits *edits, size_t from)
-{
-    struct sum s = { 0 };
-    const struct dmi_edit_account *first = edits->accounts[from].at;
-    for (size_t i = from; i < edits->n; i++)
-        if (edits->accounts[i].at->uid == first->uid &&
-            !strcmp(edits->accounts[i].at->edit, first->edit))
-            add(&s, &edits->accounts[i]);
-    return s;
-}
-
 static int by_edit(const void *pa, const void *pb)
 {
     const struct dmi_edit_account *a = ((const struct reader_edit_account *)pa)->at;
@@ -225,10 +220,11 @@ int edits_table(struct report *report, const struct reader *reader)
     const struct reader_edits edits = { .accounts = all, .n = n };
     report_line(report, "%s", "");
     report_table(report, "edit_accounts", columns, N_OF(columns));
-    for (size_t i = 0; i < n; i++) {
-        if (i && !by_edit(&all[i - 1], &all[i]))
-            continue;
-        struct sum s = sum_edit(&edits, i);
+    for (size_t i = 0; i < n;) {
+        struct sum s = { 0 };
+        size_t first = i;
+        while (i < n && !by_edit(&all[first], &all[i]))
+            add(&s, &all[i++]);
         json_t *row = row_of(&s, run);
         json_object_set_new(row, "requests_open", value_u64(s.n_requests));
         report_row(report, row);
@@ -237,8 +233,11 @@ int edits_table(struct report *report, const struct reader *reader)
     if (report->json)
         requests_rows(report, &edits, run);
     struct sum s = sum_of(&edits);
-    report_line(report, "%" PRIu64 " of the edits' requests have a row that was missed%s",
-                run->edits.marked + s.n_marked,
-                run->edits.marked + s.n_marked ? ": dmi-dump edits names them." : ".");
+    if (!run->edits.known)
+        report_line(report, "%s", "What became of rows that edits want is not known.");
+    else
+        report_line(report, "%" PRIu64 " of the edits' requests have a row that was missed%s",
+                    run->edits.marked + s.n_marked,
+                    run->edits.marked + s.n_marked ? ": dmi-dump edits names them." : ".");
     return DUMP_OK;
 }

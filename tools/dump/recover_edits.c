@@ -13,6 +13,8 @@ static void copy_accounts(struct recovery *x)
 {
     const struct reader_edits *old = &reader_run(x->reader)->edits;
     struct dmi_edit_accounts *to = run_edits(x->run);
+    if (to && !old->known)
+        run_drop_edits(x->run, "the run that was recovered has no such file that can be read");
     if (!to || !old->known)
         return;
     to->ended = old->ended;

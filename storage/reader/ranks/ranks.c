@@ -284,10 +284,12 @@ static int merge_edits(struct reader *r)
         for (size_t a = 0; a < e->n; a++)
             all[to->n++] = e->accounts[a];
         to->known = to->known || e->known;
+        to->missing = to->missing || e->missing;
         to->ended += e->ended;
         to->marked += e->marked;
         to->in_force = e->in_force > to->in_force ? e->in_force : to->in_force;
     }
+    r->run.edits.known = r->run.edits.known && !r->run.edits.missing;
     return all ? 0 : -ENOMEM;
 }
 
