@@ -11,11 +11,18 @@ void utf8_add_valid(struct text *to, const char *s, size_t n)
     }
 }
 
+static bool is_plain(const char *s, size_t n)
+{
+    while (n && *s >= ' ' && *s <= '~')
+        s++, n--;
+    return !n;
+}
+
 void utf8_add_printable(struct text *to, const char *s, size_t n)
 {
     size_t start = to->n;
     text_add(to, s, n);
-    if (to->failed || !n)
+    if (to->failed || is_plain(s, n))
         return;
     to->n = start + utf8_make_printable(to->data + start, n);
     to->data[to->n] = 0;

@@ -51,12 +51,15 @@ void text_add(struct text *text, const char *data, size_t n)
 void text_printf(struct text *text, const char *fmt, ...)
 {
     va_list ap, again;
+    size_t room = text->room - text->n; /* that it fits into, mostly */
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = vsnprintf(room ? text->data + text->n : NULL, room, fmt, ap);
     va_end(ap);
     if (n < 0)
         text->failed = 1;
+    else if ((size_t)n < room && !text->failed)
+        text->n += (size_t)n;
     else if (!reserve(text, (size_t)n)) {
         vsnprintf(text->data + text->n, (size_t)n + 1, fmt, again);
         text->n += (size_t)n;

@@ -20,7 +20,9 @@
 #include <dmi/format.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -48,6 +50,7 @@ static struct collector {
     uint64_t lost;                        /* steps in no chunk that a mark has said */
     uint64_t refused;                     /* steps that the disk did not take */
     uint64_t ranges_lost, ranges_refused; /* the same of ranges */
+    uint64_t looked_ns;                   /* CLOCK_REALTIME: when that was looked at last */
     uint32_t source;                      /* that a mark has said */
     struct summary summary;
 } collector;
@@ -77,12 +80,15 @@ static void note_marks(void)
         mark(DMI_MARK_SOURCE, source, source <= DMI_STEP_NAMED_RANGE ? named_text() : "");
     if (lost != c->lost)
         mark(DMI_MARK_LOST, (int64_t)(lost - c->lost), "");
-    uint64_t ranges_lost = range_ring_lost() + c->ranges_refused;
+    uint64_t ranges_lost = range_ring_lost() + c->ranges_refused, looked_ns = clock_real_ns();
+    char looks[48];
+    snprintf(looks, sizeof looks, "%" PRIu64 ":%" PRIu64, c->looked_ns, looked_ns);
     if (ranges_lost != c->ranges_lost)
-        mark(DMI_MARK_RANGES_LOST, (int64_t)(ranges_lost - c->ranges_lost), "");
+        mark(DMI_MARK_RANGES_LOST, (int64_t)(ranges_lost - c->ranges_lost), looks);
     c->source = source;
     c->lost = lost;
     c->ranges_lost = ranges_lost;
+    c->looked_ns = looked_ns;
 }
 
 static void look_at_clocks(uint64_t now)
@@ -268,6 +274,7 @@ static void *collector_main(void *arg)
     session_attach();
     priority_lower();
     collector.write_ns = clock_mono_ns();
+    collector.looked_ns = clock_real_ns();
     mark(DMI_MARK_BEGUN, 0, activity_tier());
     uint64_t seen = 0;
     while (round_of(clock_mono_ns()))
@@ -301,8 +308,8 @@ static const char *source_words(void)
 static void say_summary(void)
 {
     static char lines[SUMMARY_LINES][SUMMARY_BYTES];
-    size_t n = summary_lines(&collector.summary, collector.lost, source_words(), activity_dearest(),
-                             run_path(session.run), lines);
+    size_t n = summary_lines(&collector.summary, collector.lost, collector.ranges_lost,
+                             source_words(), activity_dearest(), run_path(session.run), lines);
     for (size_t i = 0; i < n; i++)
         log_line("%s", lines[i]);
 }

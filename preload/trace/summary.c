@@ -80,15 +80,26 @@ static void line_of_idle(char *to, const struct summary *s)
              (double)s->graphs / each, (double)s->own / each);
 }
 
-size_t summary_lines(const struct summary *s, uint64_t lost, const char *source,
-                     const char *dearest, const char *path,
+static void line_of_ranges(char *to, uint64_t lost)
+{
+    snprintf(to, SUMMARY_BYTES,
+             "trace: %" PRIu64
+             " ranges of threads were lost: they came faster than they are taken, nested too deep, "
+             "or the disk refused them",
+             lost);
+}
+
+size_t summary_lines(const struct summary *s, uint64_t lost, uint64_t ranges_lost,
+                     const char *source, const char *dearest, const char *path,
                      char lines[SUMMARY_LINES][SUMMARY_BYTES])
 {
     if (!s->steps) {
         snprintf(lines[0], SUMMARY_BYTES,
                  "trace: no step came: the engine says none, and DMI_TRACE_STEP names none "
                  "(graph, kernel:PATTERN or range:PATTERN)");
-        return 1;
+        if (ranges_lost)
+            line_of_ranges(lines[1], ranges_lost);
+        return ranges_lost ? 2 : 1;
     }
     snprintf(lines[0], SUMMARY_BYTES,
              "trace: %" PRIu64 " steps, begun by %s; %" PRIu64
@@ -99,6 +110,8 @@ size_t summary_lines(const struct summary *s, uint64_t lost, const char *source,
     size_t n = 3;
     if (*dearest)
         snprintf(lines[n++], SUMMARY_BYTES, "trace: of the time of kernels %s", dearest);
+    if (ranges_lost)
+        line_of_ranges(lines[n++], ranges_lost);
     snprintf(lines[n++], SUMMARY_BYTES, "trace: dmi-trace steps %s", path);
     return n;
 }

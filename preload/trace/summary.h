@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SUMMARY_LINES 5
+#define SUMMARY_LINES 6
 #define SUMMARY_BYTES 256 /* of a line */
 #define SUMMARY_PARTS 32u /* of a power of two: a quantile is within 1/32 */
 
@@ -34,12 +34,12 @@ uint64_t summary_quantile(const struct summary_times *times, double share);
 
 /**
  * summary_lines() - sentences for the log
- * @lost: steps that are in no file; @source: what begins steps, in words, NULL: none came; @dearest: the kernels with the most time, "": not
+ * @lost: steps that are in no file; @ranges_lost: likewise; @source: what begins steps, in words, NULL: none came; @dearest: the kernels with the most time, "": not
  * known; @path: of the run
  * Return: how many lines there are.
  */
-size_t summary_lines(const struct summary *summary, uint64_t lost, const char *source,
-                     const char *dearest, const char *path,
+size_t summary_lines(const struct summary *summary, uint64_t lost, uint64_t ranges_lost,
+                     const char *source, const char *dearest, const char *path,
                      char lines[SUMMARY_LINES][SUMMARY_BYTES]);
 
 #endif

@@ -295,8 +295,22 @@ int reader_each_ran(struct err *err, struct reader *reader,
 int reader_each_sum(struct err *err, struct reader *reader,
                     void (*fn)(void *ctx, const struct ran_sum *sum), void *ctx);
 
-/* How many entries there are of both, by the heads of their chunks. Return: 0 or -errno. */
-int reader_count_trace(struct reader *reader, uint64_t *n_step_times, uint64_t *n_marks);
+/* Whether the chunk with this sequence number is to be read. */
+typedef bool reader_wants(void *ctx, uint64_t chunk);
+
+/* As reader_each_step_times(), a chunk at a time, by its sequence number. @wants: which ones; NULL: all. */
+int reader_step_times_by_chunk(struct err *err, struct reader *reader, reader_wants *wants,
+                               void (*fn)(void *ctx, uint64_t chunk,
+                                          const struct dmi_step_times *all, size_t n),
+                               void *ctx);
+
+/* The same of sums. */
+int reader_sums_by_chunk(struct err *err, struct reader *reader, reader_wants *wants,
+                         void (*fn)(void *ctx, uint64_t chunk, const struct ran_sum *all, size_t n),
+                         void *ctx);
+
+/* How many entries there are of both, by the heads of their chunks; whether there are chunks of a trace at all. Return: 0 or -errno. */
+int reader_count_trace(struct reader *reader, uint64_t *n_step_times, uint64_t *n_marks, bool *any);
 
 /* Frees the reader and all that it handed out. Accepts NULL. */
 void reader_close(struct reader *reader);

@@ -14,11 +14,13 @@
  *     segments.c      which segments there are
  *     changes.c       what was changed while the run was written
  *     trace.c         when steps ran
+ *     trace_marks.c   what marks say of a trace
  *     account.c       sums
  *     reused_ids.c    ids that come again, as they are shown
  *     check.c         manifest, counters and spec against what is there
  *     edits.c         what became of the rows that edits want, and what the edits were
  *     extents.c       in which chunks steps and outcomes lie
+ *     trace_account.c whether a trace agrees with its marks and with itself
  *     steps.c         steps that a selection needs
  *     outcomes.c      what became of their rows
  *     select.c        records that a query asks for

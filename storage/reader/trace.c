@@ -11,10 +11,13 @@ struct taker {
     void (*mark)(void *ctx, const struct reader_mark *mark);
     void (*ran)(void *ctx, const struct ran *ran);
     void (*sum)(void *ctx, const struct ran_sum *sum);
+    void (*all_times)(void *ctx, uint64_t chunk, const struct dmi_step_times *all, size_t n);
+    void (*all_sums)(void *ctx, uint64_t chunk, const struct ran_sum *all, size_t n);
+    reader_wants *wants; /* NULL: all chunks */
     void *ctx;
 };
 
-static void give(const struct reader_chunk *c, const struct taker *to)
+static void give_each(const struct reader_chunk *c, const struct taker *to)
 {
     for (size_t i = 0; i < c->n_held; i++) {
         if (to->step_times)
@@ -28,6 +31,16 @@ static void give(const struct reader_chunk *c, const struct taker *to)
         else
             to->mark(to->ctx, &c->marks[i]);
     }
+}
+
+static void give(const struct reader_chunk *c, const struct taker *to)
+{
+    if (to->all_times)
+        to->all_times(to->ctx, c->sequence, c->step_times, c->n_held);
+    else if (to->all_sums)
+        to->all_sums(to->ctx, c->sequence, c->sums, c->n_held);
+    else
+        give_each(c, to);
 }
 
 /* Loads a chunk for as long as it is looked at. Return: 0, also where it cannot be read, which is named; -ENOMEM. */
@@ -63,7 +76,8 @@ static int give_run(struct reader *r, uint32_t type, const struct taker *to)
     struct reader_chunk *c;
     int res;
     while (!(res = next_chunk(r, type, &at, &c)) && c)
-        if ((res = give_chunk(r, &r->index.segments[at.segment], c, to)))
+        if ((!to->wants || to->wants(to->ctx, c->sequence)) &&
+            (res = give_chunk(r, &r->index.segments[at.segment], c, to)))
             break;
     return res;
 }
@@ -106,6 +120,23 @@ int reader_each_sum(struct err *err, struct reader *r,
     return give_all(err, r, DMI_CHUNK_SUMS, &(struct taker){ .sum = fn, .ctx = ctx });
 }
 
+int reader_step_times_by_chunk(struct err *err, struct reader *r, reader_wants *wants,
+                               void (*fn)(void *ctx, uint64_t chunk,
+                                          const struct dmi_step_times *all, size_t n),
+                               void *ctx)
+{
+    return give_all(err, r, DMI_CHUNK_STEP_TIMES,
+                    &(struct taker){ .all_times = fn, .wants = wants, .ctx = ctx });
+}
+
+int reader_sums_by_chunk(struct err *err, struct reader *r, reader_wants *wants,
+                         void (*fn)(void *ctx, uint64_t chunk, const struct ran_sum *all, size_t n),
+                         void *ctx)
+{
+    return give_all(err, r, DMI_CHUNK_SUMS,
+                    &(struct taker){ .all_sums = fn, .wants = wants, .ctx = ctx });
+}
+
 /* ------------------------------------------------------------------------- how many */
 
 static int count(struct reader *r, uint32_t type, uint64_t *n)
@@ -121,17 +152,33 @@ static int count(struct reader *r, uint32_t type, uint64_t *n)
     return res;
 }
 
-static int count_run(struct reader *r, uint64_t *n_step_times, uint64_t *n_marks)
+/* Sets *@any where there is a chunk of @type. */
+static int look_for(struct reader *r, uint32_t type, bool *any)
 {
-    int res = count(r, DMI_CHUNK_STEP_TIMES, n_step_times);
-    return res ? res : count(r, DMI_CHUNK_MARKS, n_marks);
+    struct reader_cursor at = { 0 };
+    struct reader_chunk *c = NULL;
+    int res = *any ? 0 : next_chunk(r, type, &at, &c);
+    *any |= c != NULL;
+    return res;
 }
 
-int reader_count_trace(struct reader *r, uint64_t *n_step_times, uint64_t *n_marks)
+static int count_run(struct reader *r, uint64_t *n_step_times, uint64_t *n_marks, bool *any)
+{
+    static const uint32_t others[] = { DMI_CHUNK_RANGES, DMI_CHUNK_TRACE, DMI_CHUNK_SUMS };
+    int res = count(r, DMI_CHUNK_STEP_TIMES, n_step_times);
+    res = res ? res : count(r, DMI_CHUNK_MARKS, n_marks);
+    *any |= *n_step_times || *n_marks;
+    for (size_t i = 0; !res && i < sizeof others / sizeof *others; i++)
+        res = look_for(r, others[i], any);
+    return res;
+}
+
+int reader_count_trace(struct reader *r, uint64_t *n_step_times, uint64_t *n_marks, bool *any)
 {
     *n_step_times = *n_marks = 0;
-    int res = r->ranks ? 0 : count_run(r, n_step_times, n_marks);
+    *any = false;
+    int res = r->ranks ? 0 : count_run(r, n_step_times, n_marks, any);
     for (size_t i = 0; !res && r->ranks && i < r->ranks->n; i++)
-        res = count_run(r->ranks->runs[i], n_step_times, n_marks);
+        res = count_run(r->ranks->runs[i], n_step_times, n_marks, any);
     return res;
 }

@@ -130,6 +130,16 @@ static int take_entries(struct reader *r, struct reader_segment *s, struct reade
     return res;
 }
 
+/* A chunk of the trace: likewise. It may be most of the run, so it is read again when it is asked for; but for one of which something was left out. */
+static int take_trace(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                      const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
+{
+    int res = take_entries(r, s, c, h, meta, wrong);
+    if (!res && !*wrong && c->bytes)
+        reader_free_held(c);
+    return res;
+}
+
 /*
  * The footer against what was read: the writer's own code makes it again from the chunks that were found.
  * Where some of them could not be read, they are the damage, and the footer cannot be judged.

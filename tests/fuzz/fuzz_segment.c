@@ -7,6 +7,7 @@
 #include "storage/codec/hash.h"
 #include "read/fill.h"
 #include "storage/reader/reader.h"
+#include "storage/reader/trace_account.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -129,18 +130,28 @@ static void touch_sum(void *ctx, const struct ran_sum *sum)
     touch_text(sum->name, sum->shape.name_bytes);
 }
 
+static void touch_account(void *ctx, const struct trace_account *account)
+{
+    (void)ctx;
+    for (size_t i = 0; i < TRACE_RULES; i++)
+        touch_text(account->wrong[i].first, account->wrong[i].n ? 1 : 0);
+    touched += (uint32_t)(account->n_missing + trace_summed_alone(account));
+}
+
 /* When steps ran, and what ran in them. */
 static void read_trace(struct reader *reader)
 {
     struct err err = { 0 };
     uint64_t n_times = 0, n_marks = 0;
+    bool any;
     reader_each_step_times(&err, reader, touch_times, NULL);
     reader_each_range(&err, reader, touch_range, NULL);
     reader_each_mark(&err, reader, touch_mark, NULL);
     reader_each_ran(&err, reader, touch_ran, NULL);
     reader_each_sum(&err, reader, touch_sum, NULL);
-    reader_count_trace(reader, &n_times, &n_marks);
+    reader_count_trace(reader, &n_times, &n_marks, &any);
     touched += (uint32_t)(n_times + n_marks);
+    trace_judge(&err, reader, touch_account, NULL);
 }
 
 static void read_all(const char *path)

@@ -37,6 +37,16 @@ def test_an_export_that_a_signal_ends_leaves_nothing(run, tmp_path, words, numbe
     check(not list(tmp_path.iterdir()), "and nothing is left", list(tmp_path.iterdir()))
 
 
+def test_a_time_line_that_a_signal_ends_leaves_nothing(tmp_path, check):
+    process = start(BUILD / "tools" / "dmi-trace", "export", "--perfetto", tmp_path / "out", *[ROOT / "tests" / "golden" / "v2" / "trace"] * 40)
+    wait_for(lambda: list(tmp_path.iterdir()) or process.poll() is not None)
+    names = [path.name for path in tmp_path.iterdir()]
+    process.terminate()
+    said = process.communicate(timeout=30)
+    check(all(name.startswith("out.partial-") for name in names) and names, "a file that is written has another name", names)
+    check(process.returncode == -signal.SIGTERM and not list(tmp_path.iterdir()), "and nothing is left", (process.returncode, said, list(tmp_path.iterdir())))
+
+
 def test_a_run_that_was_fetched_is_removed(server, tmp_path, check):
     server.answers = [answer for answer in answers() if answer[0] != "SELECT record"]
     server.answers.insert(0, ("SELECT record", 200, None))

@@ -793,13 +793,13 @@ START_TEST(quantiles_are_within_a_part_in_32)
     }
     ck_assert_uint_eq(s.gap_ns, 2500);
     char lines[SUMMARY_LINES][SUMMARY_BYTES];
-    ck_assert_uint_eq(summary_lines(&s, 2, "the engine", "91.0% gemm", "/a/run", lines), 5);
+    ck_assert_uint_eq(summary_lines(&s, 2, 0, "the engine", "91.0% gemm", "/a/run", lines), 5);
     ck_assert_str_eq(
         lines[0],
         "trace: 1000 steps, begun by the engine; 1000 of them with a time on the device; 2 lost");
     ck_assert_ptr_nonnull(strstr(lines[2], "a step has 3.0 launches of kernels, 0.0 of graphs"));
     s = (struct summary){ 0 };
-    ck_assert_uint_eq(summary_lines(&s, 0, NULL, "", "/a/run", lines), 1);
+    ck_assert_uint_eq(summary_lines(&s, 0, 0, NULL, "", "/a/run", lines), 1);
     ck_assert_ptr_nonnull(strstr(lines[0], "DMI_TRACE_STEP"));
     ck_assert_uint_eq(summary_quantile(&s.device, 0.5), 0);
 }

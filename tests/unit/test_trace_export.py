@@ -45,6 +45,12 @@ def has_unknown(message):
                for one in (value if field.is_repeated else [value]))
 
 
+def segment(folder):
+    """A lone segment, in a folder of its own: nothing is exported beside segments."""
+    (folder / "run").mkdir(exist_ok=True)
+    return folder / "run" / "seg-000000.dmi"
+
+
 def export(file, *words):
     return subprocess.run([DMI_TRACE, "export", "--perfetto", file, *words], text=True, capture_output=True, check=False)
 
@@ -122,11 +128,48 @@ def test_requests_have_tracks_of_their_own(check, tmp_path):
     for i, begin in enumerate((110, 180, 195)):  # to 190, 198 and 200
         data[entries + 48 * i:entries + 48 * i + 8] = begin.to_bytes(8, "little")
         data[entries + 48 * i + 30] = 3
-    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 10))
-    export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    segment(tmp_path).write_bytes(hashed(data, 10))
+    export(tmp_path / "x", segment(tmp_path))
     read = Read(tmp_path / "x")
     seen = {name: [(begin, end) for begin, end, *_ in slices] for name, slices in read.slices.items()}
     check(seen == {"requests 1": [(110, 190), (195, 200)], "requests 2": [(180, 198)]} and not read.wrong, "as few as there are at a time", (seen, read.wrong))
+
+
+def test_ranges_that_cross_are_not_cut(check, tmp_path):
+    """Two NVTX domains of a thread: a range that ends after one that it began in goes to another track, with what it holds."""
+    made = pytest.importorskip("made_trace", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
+    spans = {"a": (100, 200), "b": (150, 2300), "b inner": (300, 400), "a next": (500, 2400), "after": (2500, 2600)}
+    said = [(*at, name, 7, i % 2, "", 2) for i, (name, at) in enumerate(spans.items())]
+    made.run(tmp_path / "run", (made.RANGES, made.ranges(*said)), (made.STEP_TIMES, made.table([made.step(0, 90, 2600, launch=1000, thread=7)])))
+    export(tmp_path / "x", tmp_path / "run")
+    read = Read(tmp_path / "x")
+    seen = {name: at for track, slices in read.slices.items() if track.startswith("thread") for *at, name, _ in slices}
+    check({name: tuple(at) for name, at in seen.items()} == spans and not read.wrong, "each lies as long as it lasted", (read.slices, read.wrong))
+    tracks = {name: {s[2] for s in slices} for name, slices in read.slices.items() if name.startswith("thread")}
+    check(tracks == {"thread 7": {"a", "a next", "after"}, "thread 7, overlapping": {"b", "b inner"}}, "what it holds stays with it", tracks)
+    check([leaves[1] for leaves, _ in read.flows.values() if leaves] == ["a next"], "the arrow leads from what began last of what was open", read.flows)
+    deep = [(10 + i, 2000 + 10 * i, f"r{i}", 7, i, "", 2) for i in range(20)]  # each outlasts the one before: more than there are tracks
+    made.run(tmp_path / "deep", (made.RANGES, made.ranges(*deep)))
+    export(tmp_path / "y", tmp_path / "deep")
+    read = Read(tmp_path / "y")
+    cut = {s[2]: s[1] - s[0] + s[3].get("cut ns", 0) for slices in read.slices.values() for s in slices}
+    check(cut == {name: end - begin for begin, end, name, *_ in deep} and not read.wrong and sum("cut ns" in s[3] for slices in read.slices.values() for s in slices) == 4,
+          "one that is cut says by how much", (cut, read.wrong))
+
+
+def test_a_stream_a_request(check, tmp_path):
+    """As many streams as there are requests, and requests at a time: each has its track."""
+    made = pytest.importorskip("made_trace", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
+    n = 600
+    shapes = [(made.KERNEL, 0, 1, i, (1, 1, 1), (32, 1, 1)) for i in range(n)]
+    zeros = [made.number(0)] * n
+    ran = made.columns(shapes, ["k"] * n, [made.number(i) for i in range(n)], made.differences([100 + i for i in range(n)]), zeros, zeros, zeros, zeros, [made.number(5)] * n, zeros)
+    ranges = [(100 + i, 200 + n + i, "LLMEngine::Request ID", 7, 0, "", 3) for i in range(n)]
+    made.run(tmp_path / "run", (made.TRACE, ran), (made.RANGES, made.ranges(*ranges)))
+    export(tmp_path / "x", tmp_path / "run")
+    read = Read(tmp_path / "x")
+    check(sum(len(s) for track, s in read.slices.items() if track.startswith("requests")) == len([t for t in read.slices if t.startswith("requests")]) == n, "requests", len(read.slices))
+    check(sum(len(s) for track, s in read.slices.items() if track.startswith("stream")) == len([t for t in read.slices if t.startswith("stream")]) == n, "streams", len(read.slices))
 
 
 def test_what_ran_lies_in_its_stream(check, tmp_path):
@@ -145,8 +188,8 @@ def test_what_ran_lies_in_its_stream(check, tmp_path):
     data = bytearray((GOLDEN / "ran" / "seg-000000.dmi").read_bytes())
     at = data.index(bytes([0, 26, 2, 28, 4, 30]))  # how long each takes: the first now outlasts the begin of the next in its stream
     data[at] = 60
-    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 7))
-    export(tmp_path / "z", tmp_path / "seg-000000.dmi")
+    segment(tmp_path).write_bytes(hashed(data, 7))
+    export(tmp_path / "z", segment(tmp_path))
     read = Read(tmp_path / "z")
     check([[s[:2] for s in read.slices[name(7, 0, more)]] for more in ("", ", overlapping")] == [[(1000, 1060)], [times[3]]] and not read.wrong, "what overlaps", read.slices)
 
@@ -154,11 +197,17 @@ def test_what_ran_lies_in_its_stream(check, tmp_path):
 def test_some_steps_and_what_is_refused(check, tmp_path):
     done = export(tmp_path / "x", "--steps", "1:2", GOLDEN / "trace")
     check("1 steps of 1 run" in done.stdout and [s[3]["number"] for s in Read(tmp_path / "x").slices["steps"]] == [1], "--steps", done.stdout)
-    for words, told in (([GOLDEN / "trace"], "cannot create"), (["--steps", "2:1", GOLDEN / "trace"], "expected A:B"), ([GOLDEN / "valid"], "cannot create")):
+    for words, told in (([GOLDEN / "trace"], "is there already"), (["--steps", "2:1", GOLDEN / "trace"], "expected A:B"), ([GOLDEN / "valid"], "is there already")):
         done = export(tmp_path / "x", *words)
         check(done.returncode == 2 and told in done.stderr, "refused by name", (words, done.stderr))
     done = export(tmp_path / "y", GOLDEN / "valid")
     check(done.returncode == 2 and "has no trace" in done.stderr and not (tmp_path / "y").exists(), "a run without a trace leaves no file", done.stderr)
+    for words in (["--steps", "7:9", GOLDEN / "trace"], ["--kept", GOLDEN / "trace"], [GOLDEN / "trace", GOLDEN / "valid"]):
+        done = export(tmp_path / "y", *words)
+        check(done.returncode == 2 and not list(tmp_path.glob("y*")), "steps that no run has, a run without a trace: no file", (words, done.stderr))
+    shutil.copytree(GOLDEN / "trace", tmp_path / "copy")
+    done = export(tmp_path / "copy" / "y", tmp_path / "copy")
+    check(done.returncode == 2 and "--perfetto" in done.stderr and not (tmp_path / "copy" / "y").exists(), "not into a run", done.stderr)
     full = export("/dev/full", GOLDEN / "trace")
     check(full.returncode == 2 and shutil.os.path.exists("/dev/full"), "a device is not written to", full.stderr)
 
@@ -169,8 +218,8 @@ def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     chunk = data.index(b"DMIc\x02\x00\x0a\x00")
     name = data.index(b"Forward", chunk)
     data[name:name + 7] = b"a\xff\x1bb\xe2\x82c"
-    (tmp_path / "seg-000000.dmi").write_bytes(hashed(data, 10))
-    done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    segment(tmp_path).write_bytes(hashed(data, 10))
+    done = export(tmp_path / "x", segment(tmp_path))
     names = [s[2] for s in Read(tmp_path / "x").slices["thread 7"]]
     check(done.returncode == 0 and len(names) == 2 and all(name.isprintable() and "\x1b" not in name for name in names), "printable text", (names, done.stderr))
 
@@ -182,19 +231,19 @@ def test_names_of_kernels_are_text_whatever_a_run_holds(check, tmp_path):
     """Each tool: a line a name, no control in it, names that differ by what follows a zero byte apart, and JSON that holds the name's characters."""
     kit = pytest.importorskip("hostile_run", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
     names = [name for i, name in enumerate(HOSTILE) for _ in range(i + 1)]  # so that each has another sum
-    (tmp_path / "seg-000000.dmi").write_bytes(kit.segment(kit.sites_chunk([]), kit.chunk(1, 7, kit.ran(names))))
-    said = {word: subprocess.run([DMI_TRACE, *word.split(), tmp_path / "seg-000000.dmi"], stdout=subprocess.PIPE, check=True).stdout for word in ("kernels", "kernels --json")}
+    segment(tmp_path).write_bytes(kit.segment(kit.sites_chunk([]), kit.chunk(1, 7, kit.ran(names))))
+    said = {word: subprocess.run([DMI_TRACE, *word.split(), segment(tmp_path)], stdout=subprocess.PIPE, check=True).stdout for word in ("kernels", "kernels --json")}
     lines = said["kernels"].decode().splitlines()
     check(len(lines) == 2 + len(HOSTILE) and all(line.isprintable() for line in lines), "a line each, for a terminal", lines)
     told = json.loads(said["kernels --json"])["kernels"]
     want = [("a" + 4 * "\ufffd" if name == b"a\xff\xfe\xe2\x82" else name.decode(), i + 1) for i, name in enumerate(HOSTILE)]
     check([(k["name"], k["n"]) for k in told] == want[::-1], "each name has its characters and its own count", [(k["name"][:20], k["n"]) for k in told])
-    done = export(tmp_path / "x", tmp_path / "seg-000000.dmi")
+    done = export(tmp_path / "x", segment(tmp_path))
     read = Read(tmp_path / "x")
     shown = [s[2] for slices in read.slices.values() for s in slices]
     check(done.returncode == 0 and len(shown) == len(names) and not read.unknown and not read.wrong and all(name.isprintable() for name in shown), "on a time line", done.stderr)
     check("<script>alert(1)</script>" in shown and "a?b" in shown and max(map(len, shown)) == len(HOSTILE[7]), "whole", {name[:30] for name in shown})
-    same = subprocess.run([DMI_TRACE, "diff", "--json", *[tmp_path / "seg-000000.dmi"] * 2], stdout=subprocess.PIPE, check=True).stdout
+    same = subprocess.run([DMI_TRACE, "diff", "--json", *[segment(tmp_path)] * 2], stdout=subprocess.PIPE, check=True).stdout
     check(json.loads(same)["both"] == len(HOSTILE), "both sides of dmi-trace diff have each", same[:200])
 
 

@@ -179,6 +179,11 @@ static int check_folder(struct err *err, struct place *p)
     return 0;
 }
 
+static const char *option_of(const struct place *p)
+{
+    return p->option ? p->option : "--output";
+}
+
 static int check_free(struct err *err, struct place *p)
 {
     struct stat st;
@@ -187,7 +192,11 @@ static int check_free(struct err *err, struct place *p)
     if (p->is_folder)
         return check_folder(err, p);
     if (S_ISDIR(st.st_mode))
-        return err_set(err, -EISDIR, "%s is a folder: --output names the file to write", p->path);
+        return err_set(err, -EISDIR, "%s is a folder: %s names the file to write", p->path,
+                       option_of(p));
+    if (p->option && (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !is_device(p->path))))
+        return err_set(err, -EEXIST, "%s is there already: remove it, or name another file",
+                       p->path);
     if (!p->force && (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !is_device(p->path))))
         return err_set(err, -EEXIST, "%s is there already: --force replaces it", p->path);
     return 0;
@@ -196,7 +205,11 @@ static int check_free(struct err *err, struct place *p)
 int place_choose(struct err *err, struct place *p, const char *path, const char *run,
                  const char *suffix, bool is_folder)
 {
-    *p = (struct place){ .is_folder = is_folder, .force = p->force, .append = p->append, .fd = -1 };
+    *p = (struct place){ .option = p->option,
+                         .is_folder = is_folder,
+                         .force = p->force,
+                         .append = p->append,
+                         .fd = -1 };
     p->path = path ? strdup(path) : automatic_path(run, suffix);
     if (!p->path)
         return err_set_errno(err, ENOMEM, "cannot export");
@@ -211,11 +224,11 @@ int place_choose(struct err *err, struct place *p, const char *path, const char 
     if (in_run || is_run)
         return err_set(err, -EPERM,
                        "%s lies in the run itself: an export there would damage the capture; name "
-                       "another place with --output",
-                       p->path);
+                       "another place with %s",
+                       p->path, option_of(p));
     if (is_run_folder(parent) || is_run_folder(p->path))
-        return err_set(err, -EPERM,
-                       "%s lies in the folder of a run: name another place with --output", p->path);
+        return err_set(err, -EPERM, "%s lies in the folder of a run: name another place with %s",
+                       p->path, option_of(p));
     return check_free(err, p);
 }
 

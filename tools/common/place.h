@@ -15,8 +15,9 @@
 #define PLACE_INDEX "index.json"
 
 struct place {
-    char *path;      /* as it will be called */
-    char *temporary; /* as it is called now; NULL: a device, written as it is */
+    char *path;         /* as it will be called */
+    char *temporary;    /* as it is called now; NULL: a device, written as it is */
+    const char *option; /* that names it, where that is not --output; then nothing is replaced */
     bool is_folder;
     bool force;   /* what is there may be replaced */
     bool append;  /* what is there may be added to */
@@ -26,7 +27,7 @@ struct place {
 
 /**
  * place_choose() - check a place before anything is written
- * @place: force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
+ * @place: option, or NULL; force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
  * anything; the rest is set
  * @path: NULL: the run's name and @suffix in the current folder; @run: its folder, or a lone segment
  * Refuses a run's folder, whatever is given; and without force and append what is there already, but for an empty folder. Return: 0 or -errno with a

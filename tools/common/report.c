@@ -73,34 +73,36 @@ static void add_plain(struct text *to, const json_t *v)
         text_printf(to, "%s", json_is_true(v) ? "yes" : "no");
 }
 
-static void add_cell(struct report *r, struct text *line, size_t column, const json_t *row)
+/* @raw, @cell: its memory, used again. */
+static void add_cell(struct report *r, struct text *line, size_t column, const json_t *row,
+                     struct text *raw, struct text *cell)
 {
     const struct column *c = &r->columns[column];
-    _cleanup_(text_deinit) struct text raw = { 0 }, cell = { 0 };
+    raw->n = cell->n = 0;
     if (!row)
-        text_add(&raw, c->title, strlen(c->title));
+        text_add(raw, c->title, strlen(c->title));
     else
-        c->cell ? c->cell(&raw, row) : add_plain(&raw, json_object_get(row, c->key));
-    utf8_add_printable(&cell, raw.data ? raw.data : "", raw.n);
+        c->cell ? c->cell(raw, row) : add_plain(raw, json_object_get(row, c->key));
+    utf8_add_printable(cell, raw->n ? raw->data : "", raw->n);
     bool to_left = c->width < 0, last = column + 1 == r->n_columns;
-    size_t width = (size_t)abs(c->width), taken = utf8_columns(cell.data ? cell.data : "", cell.n);
+    size_t width = (size_t)abs(c->width), taken = utf8_columns(cell->n ? cell->data : "", cell->n);
     int fill = taken < width ? (int)(width - taken) : 0;
     if (column)
         text_add(line, " ", 1);
-    if (!to_left)
-        text_printf(line, "%*s", fill, "");
-    text_add(line, cell.data ? cell.data : "", cell.n);
-    if (to_left && !last)
-        text_printf(line, "%*s", fill, "");
-    r->failed |= raw.failed | cell.failed;
+    for (int i = 0; i < fill && !to_left; i++)
+        text_add(line, " ", 1);
+    text_add(line, cell->n ? cell->data : "", cell->n);
+    for (int i = 0; i < fill && to_left && !last; i++)
+        text_add(line, " ", 1);
+    r->failed |= raw->failed | cell->failed;
 }
 
 /* @row: NULL: the titles */
 static void put_row(struct report *r, const json_t *row)
 {
-    _cleanup_(text_deinit) struct text line = { 0 };
+    _cleanup_(text_deinit) struct text line = { 0 }, raw = { 0 }, cell = { 0 };
     for (size_t i = 0; i < r->n_columns; i++)
-        add_cell(r, &line, i, row);
+        add_cell(r, &line, i, row, &raw, &cell);
     while (line.n && line.data[line.n - 1] == ' ')
         line.n--;
     r->failed |= line.failed;

@@ -44,6 +44,11 @@ const char *facts_state(const struct reader_run *run);
 void facts_problems(struct report *report, const struct reader_run *run);
 /* How many steps were timed, where any were. Return: 0 or -errno. */
 int facts_trace(struct report *report, struct reader *reader);
+/*
+ * Whether the trace of each run agrees with itself and with its marks, as dmi-trace check judges it. What is lost and counted is no failure here: *@holds
+ * stays true. Return: likewise.
+ */
+int facts_trace_account(struct report *report, struct reader *reader, bool *holds);
 /* What was changed while it was written. */
 void facts_changes(struct report *report, const struct reader_run *run);
 /* Members only. */

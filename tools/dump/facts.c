@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/words.h"
+#include "tools/common/trace_words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -139,8 +140,9 @@ void facts_pairs(struct report *report, const char *key, const struct reader_pai
 int facts_trace(struct report *report, struct reader *reader)
 {
     uint64_t n_steps, n_marks;
-    int r = reader_count_trace(reader, &n_steps, &n_marks);
-    if (r || !(n_steps || n_marks))
+    bool any;
+    int r = reader_count_trace(reader, &n_steps, &n_marks, &any);
+    if (r || !any)
         return r;
     report_line(report, "trace    %" PRIu64 " %s with times, %" PRIu64 " %s: dmi-trace steps",
                 n_steps, word_for(n_steps, "step", "steps"), n_marks,
@@ -149,6 +151,50 @@ int facts_trace(struct report *report, struct reader *reader)
         report, "trace",
         json_pack("{s:o, s:o}", "steps", value_u64(n_steps), "marks", value_u64(n_marks)));
     return 0;
+}
+
+struct judged {
+    struct report *report;
+    const struct reader_run *run;
+    json_t *rows;
+    bool holds;
+};
+
+static enum reader_state state_of(const struct reader_run *run, const char *path)
+{
+    for (size_t i = 0; run->ranks && i < run->n_runs; i++)
+        if (!strcmp(run->ranks[i].path, path))
+            return run->ranks[i].state;
+    return run->state;
+}
+
+static void take_judged(void *ctx, const struct trace_account *a)
+{
+    struct judged *j = ctx;
+    char words[256];
+    if (!a->any)
+        return;
+    trace_words_verdict(a, 0, state_of(j->run, a->path), words);
+    report_line(j->report, "trace    %s%s%s: dmi-trace check", j->run->ranks ? a->path : "",
+                j->run->ranks ? ": " : "", words);
+    trace_words_wrong(j->report, a);
+    json_array_append_new(j->rows, json_pack("{s:o, s:b, s:b, s:o}", "run", value_text(a->path),
+                                             "holds", a->holds, "lost", a->lost_any, "wrong",
+                                             trace_words_wrong_rows(a)));
+    j->holds &= a->holds;
+}
+
+int facts_trace_account(struct report *report, struct reader *reader, bool *holds)
+{
+    struct err err = { 0 };
+    struct judged j = { report, reader_run(reader), json_array(), true };
+    int r = trace_judge(&err, reader, take_judged, &j);
+    if (!r && json_array_size(j.rows))
+        report_member(report, "trace", j.rows);
+    else
+        json_decref(j.rows);
+    *holds = j.holds;
+    return r;
 }
 
 void facts_changes(struct report *report, const struct reader_run *run)

@@ -354,12 +354,13 @@ static void add_ran(void *ctx, const struct ran *ran)
         t->result = write_ran(t, DMI_CHUNK_TRACE);
 }
 
+/* The sums of a part of a step stay in one chunk. */
 static void add_sum(void *ctx, const struct ran_sum *sum)
 {
     struct trace_copy *t = ctx;
-    ran_add_sum(&t->ran, sum);
-    if (!t->result && ran_bytes(&t->ran) > MOST_WAITING)
+    if (!t->result && sum->shape.kind == DMI_RAN_BUSY && ran_bytes(&t->ran) > MOST_WAITING)
         t->result = write_ran(t, DMI_CHUNK_SUMS);
+    ran_add_sum(&t->ran, sum);
 }
 
 /* Records of what ran, then sums of it. */

@@ -35,7 +35,7 @@ static int account(struct report *report, const struct reader *reader, bool *bal
 int dump_verify(struct reader *reader, const struct options *o)
 {
     struct report report = { .json = o->json };
-    bool balances = false;
+    bool balances = false, trace_holds = false;
     if (reader_verify(reader))
         return no_memory();
     if (report.json)
@@ -44,6 +44,9 @@ int dump_verify(struct reader *reader, const struct options *o)
     verdict(&report, reader, n_damage);
     if (account(&report, reader, &balances))
         return DUMP_USAGE;
+    if (facts_trace_account(&report, reader, &trace_holds))
+        return no_memory();
+    balances &= trace_holds;
     if (edits_summary(&report, reader))
         return DUMP_USAGE;
     report_member(&report, "intact", json_boolean(!n_damage && balances));

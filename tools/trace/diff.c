@@ -21,8 +21,9 @@
 struct side {
     const char *path;
     struct kernels_sums sums;
-    uint64_t n_runs, n_steps;
-    char alone[160]; /* why steps alone were traced in one of its runs; "" */
+    uint64_t n_runs;
+    uint64_t n_steps, launches, graphs; /* of steps that are asked for */
+    char alone[160];                    /* why steps alone were traced in one of its runs; "" */
 };
 
 enum state { DIFF_CHANGED, DIFF_GONE, DIFF_NEW, DIFF_BOTH, DIFF_STATES };
@@ -60,15 +61,27 @@ static enum state state_of(const struct pair *p)
 
 /* ------------------------------------------------------------------------- what ran */
 
+static void take_step(void *ctx, const struct dmi_step_times *at)
+{
+    struct side *side = ctx;
+    if (!runs_step_asked(side->sums.steps, at->number))
+        return;
+    side->n_steps++;
+    side->launches += at->launches;
+    side->graphs += at->graph_launches;
+}
+
 static int add_run(const struct trace_run *t, void *ctx)
 {
     struct side *side = ctx;
+    struct err err = { 0 };
     side->n_runs++;
-    for (size_t i = 0; i < t->n_steps; i++)
-        side->n_steps += runs_step_asked(side->sums.steps, t->steps[i].number);
-    if (*t->alone)
-        memcpy(side->alone, t->alone, sizeof side->alone);
-    return kernels_sum(&side->sums, t);
+    if (*t->marks.alone)
+        memcpy(side->alone, t->marks.alone, sizeof side->alone);
+    if (!reader_each_step_times(&err, t->reader, take_step, side))
+        return kernels_sum(&side->sums, t);
+    complain("%s", err.msg);
+    return REPORT_IMPOSSIBLE;
 }
 
 /* Return: an exit status: what is wrong is said. */
@@ -82,8 +95,7 @@ static int read_side(struct side *side)
     else if (side->n_steps || runs_all_asked(side->sums.steps))
         complain("%s holds no kernel, copy or fill: dmi-run --trace stores them", side->path);
     else
-        complain("%s has none of the steps of --steps: dmi-trace steps --each lists them",
-                 side->path);
+        runs_say_none(side->path);
     return REPORT_IMPOSSIBLE;
 }
 
@@ -317,18 +329,29 @@ static json_t *row_of(const struct pair *p)
 static void put_side(struct report *report, const struct side *s, const char *key,
                      const char *letter)
 {
-    report_line(report, "%s: %s: %" PRIu64 " steps, %" PRIu64 " records, %.3f ms on the device",
-                letter, s->path, s->n_steps, s->sums.n_records, (double)s->sums.sum_ns / 1e6);
+    double each = s->n_steps ? (double)s->n_steps : 1;
+    report_line(report,
+                "%s: %s: %" PRIu64 " steps, %" PRIu64
+                " records, %.3f ms on the device; a step has %.1f launches of kernels and %.1f of "
+                "graphs",
+                letter, s->path, s->n_steps, s->sums.n_records, (double)s->sums.sum_ns / 1e6,
+                (double)s->launches / each, (double)s->graphs / each);
     report_member(report, key,
-                  json_pack("{s:o, s:o, s:o, s:o, s:o}", "path", value_text(s->path), "runs",
-                            value_u64(s->n_runs), "steps", value_u64(s->n_steps), "records",
-                            value_u64(s->sums.n_records), "sum_ns", value_u64(s->sums.sum_ns)));
+                  json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "path", value_text(s->path),
+                            "runs", value_u64(s->n_runs), "steps", value_u64(s->n_steps), "records",
+                            value_u64(s->sums.n_records), "sum_ns", value_u64(s->sums.sum_ns),
+                            "launches", value_u64(s->launches), "graph_launches",
+                            value_u64(s->graphs)));
 }
 
 static void print(struct report *report, const struct diff *d)
 {
     put_side(report, &d->sides[0], "a", "A");
     put_side(report, &d->sides[1], "b", "B");
+    bool graphs[2] = { d->sides[0].graphs, d->sides[1].graphs };
+    if (graphs[0] != graphs[1])
+        report_line(report, "%s launches graphs, and %s none", graphs[0] ? "A" : "B",
+                    graphs[0] ? "B" : "A");
     report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < d->n; i++)
         if (!d->all[i].joined)

@@ -12,7 +12,8 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "core/words.h"
-#include "read/utf8.h"
+#include "tools/common/leftover.h"
+#include "tools/common/place.h"
 #include "tools/common/report.h"
 #include "tools/trace/export_ran.h"
 #include "tools/trace/export_ranges.h"
@@ -24,14 +25,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOST_DEVICES 64u
 
 struct asked {
     struct perfetto out;
     const struct runs_steps *steps; /* NULL: of each run those that were kept */
-    size_t n_runs, n_steps;
+    size_t n_runs, n_untraced, n_steps;
     uint64_t last_flow; /* number of the last flow */
 };
 
@@ -139,30 +139,28 @@ static int by_thread(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-static void put_steps(struct asked *a, const struct trace_run *t, const struct runs_steps *steps,
-                      uint64_t process, struct export_ranges *ranges)
+/* It leaves them in another order. */
+static void put_steps(struct asked *a, struct runs_times *times, uint64_t process,
+                      struct export_ranges *ranges)
 {
     struct device *devices = calloc(MOST_DEVICES, sizeof *devices);
     uint64_t rows = perfetto_counter(&a->out, process, "rows of the batch", "rows"), track = 0;
     uint32_t thread = 0;
     if (!devices)
         a->out.error = ENOMEM;
-    for (size_t i = 0; devices && i < t->n_steps; i++) {
-        const struct dmi_step_times *at = &t->steps[i];
-        if (!runs_step_asked(steps, at->number))
-            continue;
+    for (size_t i = 0; devices && i < times->n; i++) {
+        const struct dmi_step_times *at = &times->all[i];
         a->n_steps++;
         perfetto_count(&a->out, rows, at->begin_ns, at->rows);
         if (at->flags & DMI_STEP_HAS_DEVICE && at->device < MOST_DEVICES)
             put_on_device(a, &devices[at->device], process, at, ranges);
     }
     free(devices);
-    SORT(t->steps, t->n_steps, by_thread);
-    for (size_t i = 0; i < t->n_steps; i++) {
-        const struct dmi_step_times *at = &t->steps[i];
-        if (runs_step_asked(steps, at->number))
-            put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns,
-                      at->end_ns, at, NULL);
+    SORT(times->all, times->n, by_thread);
+    for (size_t i = 0; i < times->n; i++) {
+        const struct dmi_step_times *at = &times->all[i];
+        put_slice(&a->out, host_track(a, process, at, &track, &thread), at->begin_ns, at->end_ns,
+                  at, NULL);
     }
 }
 
@@ -222,65 +220,112 @@ static int export_marks(struct asked *a, const struct trace_run *t, uint64_t pro
 
 /* ------------------------------------------------------------------------- runs */
 
-static int export_run(const struct trace_run *t, void *ctx)
+/* The steps of a run that are asked for, and all that met them. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+static int export_steps(struct asked *a, const struct trace_run *t, const struct runs_steps *steps)
 {
-    struct asked *a = ctx;
     char name[320];
     const char *host = t->run->host ? t->run->host : "";
-    if (!t->traced) {
-        complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
-        return 0;
-    }
-    a->n_runs++;
+    struct runs_times times;
+    struct export_ranges ranges = { 0 };
+    uint64_t before = a->out.n_slices;
+    int r = runs_times(t, steps, &times);
     snprintf(name, sizeof name, "%.200s process %" PRIu64, host, t->run->pid);
     _cleanup_(freep) char *printable = export_text(name, strlen(name));
     if (!printable)
         a->out.error = ENOMEM;
     uint64_t process = perfetto_process(&a->out, (int32_t)t->run->pid, printable ? printable : "");
-    struct export_ranges ranges;
-    const struct runs_steps kept = runs_kept(t), *steps = a->steps ? a->steps : &kept;
-    int r = export_ranges_read(&ranges, t, steps);
+    r = r ? r : export_ranges_read(&ranges, t, &times, runs_all_asked(steps));
     if (!r) {
-        put_steps(a, t, steps, process, &ranges);
+        put_steps(a, &times, process, &ranges);
         export_ranges_put(&a->out, &ranges, process, (int32_t)t->run->pid);
     }
     export_ranges_deinit(&ranges);
-    r = r ? r : export_marks(a, t, process);
-    return r ? r : export_ran(&a->out, t, process, steps);
+    runs_times_deinit(&times);
+    r = r ? r : export_ran(&a->out, t, process, steps);
+    a->n_runs += !r && (a->out.n_slices > before || runs_all_asked(steps));
+    return r ? r : export_marks(a, t, process);
 }
 
-/* Return: NULL, which is said. */
-static FILE *create(const char *file)
+static int export_run(const struct trace_run *t, void *ctx)
 {
-    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!to)
-        complain("cannot create %s: %s", file, strerror(errno));
-    return to;
+    struct asked *a = ctx;
+    struct runs_steps kept = { 0 };
+    if (!t->traced) {
+        complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
+        a->n_untraced++;
+        return 0;
+    }
+    if (!a->steps && !runs_kept(t, &kept))
+        a->out.error = ENOMEM;
+    int r = export_steps(a, t, a->steps ? a->steps : &kept);
+    runs_kept_deinit(&kept);
+    return r;
 }
 
-static int close_file(struct asked *a, const char *file, int r)
+/* Says of a path that is in no part of the file why. */
+static void say_none(const struct asked *a, const char *path)
 {
+    if (a->steps)
+        runs_say_none(path);
+    else
+        complain("%s has no step that dmi-ctl trace keep stored", path);
+}
+
+/* Checks the file against each run, which it must not lie in. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+static int choose(struct place *place, char **paths, const char *file)
+{
+    struct err err = { 0 };
+    int r = 0;
+    for (size_t i = 0; !r && paths[i]; i++) {
+        place_deinit(place);
+        *place = (struct place){ .option = "--perfetto", .fd = -1 };
+        r = place_choose(&err, place, file, paths[i], "", false);
+    }
+    r = r ? r : place_open(&err, place);
+    if (r)
+        complain("%s", err.msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
+/* Return: 0; REPORT_IMPOSSIBLE, which is said. */
+static int close_file(struct asked *a, struct place *place, int r)
+{
+    struct err err = { 0 };
     if (fclose(a->out.to) && !a->out.error)
         a->out.error = errno;
     if (a->out.error)
-        complain("cannot write %s: %s", file, strerror(a->out.error));
-    if (!r && !a->out.error && a->n_runs)
+        complain("cannot write %s: %s", place->path, strerror(a->out.error));
+    if (r || a->out.error)
+        return REPORT_IMPOSSIBLE;
+    if (!place_keep(&err, place))
         return 0;
-    unlink(file);
-    return r ? r : REPORT_IMPOSSIBLE;
+    complain("%s", err.msg);
+    return REPORT_IMPOSSIBLE;
 }
 
 int trace_export(char **paths, const char *file, const struct runs_steps *steps)
 {
     struct asked a = { .steps = steps };
-    int r = 0;
-    a.out.to = create(file);
-    if (!a.out.to)
-        return REPORT_IMPOSSIBLE;
-    for (size_t i = 0; !r && paths[i]; i++)
+    _cleanup_(place_deinit) struct place place = { .fd = -1 };
+    leftover_install();
+    int r = choose(&place, paths, file), fd = r ? -1 : fcntl(place.fd, F_DUPFD_CLOEXEC, 3);
+    if (!r && !(a.out.to = fd >= 0 ? fdopen(fd, "w") : NULL)) {
+        complain("cannot write %s: %s", file, strerror(errno));
+        closep(&fd);
+        r = REPORT_IMPOSSIBLE;
+    }
+    if (r)
+        return r;
+    for (size_t i = 0; !r && paths[i]; i++) {
+        size_t runs = a.n_runs, untraced = a.n_untraced;
         r = runs_each(paths[i], export_run, &a);
-    r = close_file(&a, file, r);
+        if (r || a.n_runs > runs)
+            continue;
+        if (a.n_untraced == untraced)
+            say_none(&a, paths[i]);
+        r = REPORT_IMPOSSIBLE;
+    }
+    r = close_file(&a, &place, r);
     if (!r)
         printf("%s: %zu steps of %zu %s, %" PRIu64 " slices; open it at ui.perfetto.dev\n", file,
                a.n_steps, a.n_runs, word_for(a.n_runs, "run", "runs"), a.out.n_slices);

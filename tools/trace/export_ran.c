@@ -2,7 +2,9 @@
 #include "tools/trace/export_ran.h"
 
 #include "core/grow.h"
+#include "core/places.h"
 #include "read/utf8.h"
+#include "storage/codec/hash.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/kernels.h"
@@ -11,13 +13,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST_LANES 16u /* of a stream; beyond, a slice waits for the first one that is free */
 
+/* A track, 0: not there yet; and where its last slice ends. */
+struct lane {
+    uint64_t track, end;
+};
+
 struct stream {
-    uint32_t device, context, stream;
-    uint64_t lanes[MOST_LANES],
-        ends[MOST_LANES]; /* tracks, 0: not there yet; and where their last slice ends */
+    uint32_t key[3]; /* device, context, stream */
+    unsigned n_lanes;
+    struct lane first, *more; /* @more: MOST_LANES - 1 of them, once slices overlap */
 };
 
 struct exporting {
@@ -27,45 +35,75 @@ struct exporting {
     uint64_t process;
     struct stream *streams;
     size_t n, room;
-    struct text name; /* of the slice, printable */
+    struct places places; /* of streams */
+    struct text name;     /* of the slice, printable */
     bool failed;
 };
+
+static uint64_t hash_of(const uint32_t key[3])
+{
+    return hash_bytes(key, 3 * sizeof *key);
+}
+
+static bool make_room(struct exporting *e)
+{
+    if (GROW(e->streams, e->n, e->room))
+        return false;
+    if (places_have_room(&e->places, e->n))
+        return true;
+    if (!places_grow(&e->places))
+        return false;
+    for (size_t k = 0; k < e->n; k++)
+        *PLACES_FIND(&e->places, hash_of(e->streams[k].key), i, false) = (uint32_t)k + 1;
+    return true;
+}
 
 /* NULL: no memory. */
 static struct stream *stream_of(struct exporting *e, const struct dmi_trace_shape *shape)
 {
-    for (size_t i = 0; i < e->n; i++)
-        if (e->streams[i].stream == shape->stream && e->streams[i].context == shape->context &&
-            e->streams[i].device == shape->device)
-            return &e->streams[i];
-    if (GROW(e->streams, e->n, e->room))
+    const uint32_t key[3] = { shape->device, shape->context, shape->stream };
+    if (!make_room(e))
         return NULL;
-    e->streams[e->n] = (struct stream){ .device = shape->device,
-                                        .context = shape->context,
-                                        .stream = shape->stream };
-    return &e->streams[e->n++];
-}
-
-/* The first lane that is free at @begin; else the one that is free first. */
-static unsigned lane_for(const struct stream *s, uint64_t begin)
-{
-    unsigned best = 0;
-    for (unsigned i = 0; i < MOST_LANES; i++) {
-        if (s->ends[i] <= begin)
-            return i;
-        best = s->ends[i] < s->ends[best] ? i : best;
+    uint32_t *place =
+        PLACES_FIND(&e->places, hash_of(key), i, !memcmp(e->streams[i].key, key, sizeof key));
+    if (!*place) {
+        e->streams[e->n] = (struct stream){ .n_lanes = 1 };
+        memcpy(e->streams[e->n].key, key, sizeof key);
+        *place = (uint32_t)++e->n;
     }
-    return best;
+    return &e->streams[*place - 1];
 }
 
-static uint64_t track_of(struct exporting *e, struct stream *s, unsigned lane)
+static struct lane *lane_at(struct stream *s, unsigned i)
+{
+    return i ? &s->more[i - 1] : &s->first;
+}
+
+/* The first lane that is free at @begin; else a new one; else the one that is free first. NULL: no memory. */
+static struct lane *lane_for(struct stream *s, uint64_t begin)
+{
+    struct lane *best = &s->first;
+    for (unsigned i = 0; i < s->n_lanes; i++) {
+        struct lane *lane = lane_at(s, i);
+        if (lane->end <= begin)
+            return lane;
+        best = lane->end < best->end ? lane : best;
+    }
+    if (s->n_lanes == MOST_LANES)
+        return best;
+    if (!s->more && !(s->more = calloc(MOST_LANES - 1, sizeof *s->more)))
+        return NULL;
+    return lane_at(s, s->n_lanes++);
+}
+
+static uint64_t track_of(struct exporting *e, struct stream *s, struct lane *lane)
 {
     char name[96];
-    if (s->lanes[lane])
-        return s->lanes[lane];
+    if (lane->track)
+        return lane->track;
     snprintf(name, sizeof name, "stream %" PRIu32 " of context %" PRIu32 " on device %" PRIu32 "%s",
-             s->stream, s->context, s->device, lane ? ", overlapping" : "");
-    return s->lanes[lane] = perfetto_track(e->out, e->process, name);
+             s->key[2], s->key[1], s->key[0], lane != &s->first ? ", overlapping" : "");
+    return lane->track = perfetto_track(e->out, e->process, name);
 }
 
 static const char *name_of(struct exporting *e, const struct ran *ran)
@@ -123,19 +161,19 @@ static void take_ran(void *ctx, const struct ran *ran)
     if (!runs_asked(e->steps, ran->step))
         return;
     struct stream *s = stream_of(e, &ran->shape);
-    if (!s) {
+    struct lane *lane = s ? lane_for(s, ran->begin_ns) : NULL;
+    if (!lane) {
         e->failed = true;
         return;
     }
-    unsigned lane = lane_for(s, ran->begin_ns);
-    uint64_t begin = ran->begin_ns > s->ends[lane] ? ran->begin_ns : s->ends[lane];
+    uint64_t begin = ran->begin_ns > lane->end ? ran->begin_ns : lane->end;
     uint64_t end = ran->end_ns > begin ? ran->end_ns : begin, track = track_of(e, s, lane);
     if (ran->shape.kind == DMI_RAN_KERNEL)
         put_kernel(e, track, begin, ran);
     else
         put_copy(e, track, begin, ran);
     perfetto_end(e->out, track, end);
-    s->ends[lane] = end;
+    lane->end = end;
 }
 
 int export_ran(struct perfetto *out, const struct trace_run *run, uint64_t process,
@@ -148,7 +186,10 @@ int export_ran(struct perfetto *out, const struct trace_run *run, uint64_t proce
         complain("%s", err.msg);
     if (e.failed)
         out->error = ENOMEM;
+    for (size_t i = 0; i < e.n; i++)
+        free(e.streams[i].more);
     free(e.streams);
+    places_deinit(&e.places);
     text_deinit(&e.name);
     return r ? REPORT_IMPOSSIBLE : 0;
 }

@@ -14,14 +14,15 @@ struct export_ranges {
     struct named_range *all;
     size_t n, room;
     uint64_t begin_ns, end_ns; /* what they must meet */
+    size_t *parents;           /* of each, as export_ranges.c has them */
     struct launch *launches;
     size_t n_launches, launches_room;
     bool failed; /* no memory */
 };
 
-/* Those that meet @steps. export_ranges_deinit() in any case. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+/* Those from the first of @times to the last one, or @all. export_ranges_deinit() in any case. Return: 0; REPORT_IMPOSSIBLE, which is said. */
 int export_ranges_read(struct export_ranges *r, const struct trace_run *run,
-                       const struct runs_steps *steps);
+                       const struct runs_times *times, bool all);
 
 /* Accepts being zeroed. */
 void export_ranges_deinit(struct export_ranges *r);

@@ -289,11 +289,11 @@ static void print(struct report *report, struct kernels_sums *a, const struct tr
     report_member(report, "run", value_text(t->run->path));
     report_member(report, "records", value_u64(a->n_records));
     report_member(report, "unknown", value_u64(a->n_unknown));
-    if (*t->alone)
-        report_line(report, "steps alone were traced: %s", t->alone);
+    if (*t->marks.alone)
+        report_line(report, "steps alone were traced: %s", t->marks.alone);
     runs_say_lent(report, t);
-    report_member(report, "lent", value_u64(t->n_lent));
-    if (!a->n && !*t->alone)
+    report_member(report, "lent", value_u64(t->marks.n_lent));
+    if (!a->n && !*t->marks.alone)
         report_line(report, "nothing ran, or it was not asked for: dmi-run --trace stores it");
     put_table(report, a);
 }
@@ -370,62 +370,123 @@ static void add_part(struct kernels_busy *to, const struct ran_sum *sum)
     to->longest_ns = sum->most_ns > to->longest_ns ? sum->most_ns : to->longest_ns;
 }
 
-static void take_cost(void *ctx, const struct ran_sum *sum)
+static void add_cost(struct kernels_costs *c, const struct ran_sum *sum)
 {
-    struct kernels_costs *c = ctx;
-    const struct trace_run *t = c->run;
     bool kernel = sum->shape.kind == DMI_RAN_KERNEL || sum->shape.kind == DMI_RAN_FURTHER;
     bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
-    size_t i;
-    if (sum->step < DMI_RAN_FIRST)
-        return;
     c->sum_ns += kernel ? sum->sum_ns : 0;
     c->own_ns += own ? sum->sum_ns : 0;
-    if (sum->shape.kind != DMI_RAN_BUSY)
+    if (sum->shape.kind == DMI_RAN_BUSY)
+        add_part(&c->all, sum);
+}
+
+static void take_costs(void *ctx, uint64_t chunk, const struct ran_sum *all, size_t n)
+{
+    struct kernels_costs *c = ctx;
+    struct kernels_extent at = { .chunk = chunk, .first = UINT64_MAX };
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].step < DMI_RAN_FIRST)
+            continue;
+        uint64_t number = all[i].step - DMI_RAN_FIRST;
+        add_cost(c, &all[i]);
+        at.first = number < at.first ? number : at.first;
+        at.last = number > at.last ? number : at.last;
+    }
+    if (at.first > at.last || c->failed ||
+        (c->failed = GROW(c->extents, c->n_extents, c->extents_room)))
         return;
-    add_part(&c->all, sum);
-    SEARCH(i, t->n_steps, t->steps[i].number < sum->step - DMI_RAN_FIRST);
-    if (i < t->n_steps && t->steps[i].number == sum->step - DMI_RAN_FIRST)
-        add_part(&c->each[i], sum);
+    c->extents[c->n_extents++] = at;
 }
 
 int kernels_costs(const struct trace_run *t, struct kernels_costs *costs)
 {
     struct err err = { 0 };
-    *costs =
-        (struct kernels_costs){ .run = t, .each = calloc(t->n_steps + 1, sizeof *costs->each) };
-    int r = costs->each ? reader_each_sum(&err, t->reader, take_cost, costs)
-                        : err_set_errno(&err, ENOMEM, "cannot read %s", t->run->path);
+    *costs = (struct kernels_costs){ 0 };
+    int r = reader_sums_by_chunk(&err, t->reader, NULL, take_costs, costs);
+    if (!r && costs->failed)
+        r = err_set_errno(&err, ENOMEM, "cannot read %s", t->run->path);
     return said(r, &err);
 }
 
 void kernels_costs_forget(struct kernels_costs *costs)
 {
-    free(costs->each);
+    free(costs->extents);
+    *costs = (struct kernels_costs){ 0 };
+}
+
+struct some_steps {
+    const struct kernels_costs *costs;
+    const struct dmi_step_times *steps;
+    size_t n;
+    struct kernels_busy *each;
+};
+
+static bool meets(void *ctx, uint64_t chunk)
+{
+    const struct some_steps *s = ctx;
+    size_t i = 0;
+    SEARCH(i, s->costs->n_extents, s->costs->extents[i].chunk < chunk);
+    if (!s->n || i == s->costs->n_extents || s->costs->extents[i].chunk != chunk)
+        return false;
+    return s->costs->extents[i].last >= s->steps[0].number &&
+           s->costs->extents[i].first <= s->steps[s->n - 1].number;
+}
+
+static void take_busy(void *ctx, uint64_t chunk, const struct ran_sum *all, size_t n)
+{
+    const struct some_steps *s = ctx;
+    (void)chunk;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t number = all[i].step - DMI_RAN_FIRST;
+        size_t k = 0;
+        if (all[i].shape.kind != DMI_RAN_BUSY || all[i].step < DMI_RAN_FIRST)
+            continue;
+        SEARCH(k, s->n, s->steps[k].number < number);
+        if (k < s->n && s->steps[k].number == number)
+            add_part(&s->each[k], &all[i]);
+    }
+}
+
+int kernels_busy(const struct trace_run *t, const struct kernels_costs *costs,
+                 const struct dmi_step_times *steps, size_t n, struct kernels_busy *each)
+{
+    struct err err = { 0 };
+    struct some_steps some = { costs, steps, n, each };
+    return said(reader_sums_by_chunk(&err, t->reader, meets, take_busy, &some), &err);
 }
 
 struct all_runs {
     const struct runs_steps *steps;
     bool json;
+    size_t n_shown;
 };
 
 static int kernels_of(const struct trace_run *t, void *ctx)
 {
-    const struct all_runs *of = ctx;
+    struct all_runs *of = ctx;
     struct report report = { .json = of->json };
     struct kernels_sums a = { .steps = of->steps, .sites = t->reader };
-    int r = kernels_sum(&a, t);
-    if (!r)
+    uint64_t n_asked;
+    int r = runs_count(t, of->steps, &n_asked);
+    r = r ? r : kernels_sum(&a, t);
+    bool shown = !r && (n_asked || a.n || runs_all_asked(of->steps));
+    of->n_shown += shown;
+    if (shown)
         print(&report, &a, t);
     kernels_forget(&a);
-    return r ? r : report_end(&report, 0);
+    return shown ? report_end(&report, 0) : r;
 }
 
 int trace_kernels(char **paths, bool json, const struct runs_steps *steps)
 {
-    struct all_runs of = { steps, json };
+    struct all_runs of = { steps, json, 0 };
     int r = 0;
-    for (size_t i = 0; !r && paths[i]; i++)
+    bool none = false;
+    for (size_t i = 0; !r && paths[i]; i++) {
+        size_t before = of.n_shown;
         r = runs_each(paths[i], kernels_of, &of);
-    return r;
+        if (!r && of.n_shown == before)
+            none = runs_say_none(paths[i]);
+    }
+    return !r && none ? REPORT_IMPOSSIBLE : r;
 }

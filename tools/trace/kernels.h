@@ -58,17 +58,27 @@ struct kernels_busy {
     uint64_t longest_ns;       /* the longest time between in which nothing ran */
 };
 
+/* In which chunk sums of which steps are: from step @first to @last. */
+struct kernels_extent {
+    uint64_t chunk, first, last;
+};
+
 /* What ran in the steps of a run, as sums say it. Accepts being zeroed. */
 struct kernels_costs {
-    const struct trace_run *run;
-    struct kernels_busy all;   /* all steps together */
-    struct kernels_busy *each; /* one for each step of the run, in its order */
-    uint64_t sum_ns, own_ns;   /* of kernels; of those of DMI's */
+    struct kernels_busy all;        /* all steps together */
+    uint64_t sum_ns, own_ns;        /* of kernels; of those of DMI's */
+    struct kernels_extent *extents; /* in the order of the file */
+    size_t n_extents, extents_room;
+    bool failed; /* no memory */
 };
 
 /* Return: 0; REPORT_IMPOSSIBLE, which is said. kernels_costs_forget() follows. */
 int kernels_costs(const struct trace_run *run, struct kernels_costs *costs);
 void kernels_costs_forget(struct kernels_costs *costs);
+
+/* The same of each of @n steps, in the order of their numbers, into @each, zeroed. It reads the chunks that may hold some alone. Return: as above. */
+int kernels_busy(const struct trace_run *run, const struct kernels_costs *costs,
+                 const struct dmi_step_times *steps, size_t n, struct kernels_busy *each);
 
 /* What ran in step @number of the run, by name, as a part of @report: by its records or, where there are none, by sums; no table as text where nothing did. Return: 0; REPORT_IMPOSSIBLE, which is said. */
 int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t number);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "Usage: dmi-trace steps RUN... [--each] [--json]\n"
+    "Usage: dmi-trace steps RUN... [--each | --slowest N] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
@@ -33,12 +33,17 @@ static const char usage[] =
     "  diff             what ran in run A and in run B, by name: kernels that are new, gone, or of "
     "which\n"
     "                   template arguments changed, and counts and times of all\n"
-    "  check            whether the trace is complete: steps stored + released + lost = ended, "
+    "  check            whether the trace is complete and agrees with itself: steps stored + "
+    "released\n"
+    "                   + lost = ended, records of what ran stored + summed + lost = delivered, "
     "and\n"
-    "                   records of what ran stored + summed + lost = delivered\n"
+    "                   none is lost\n"
     "  export           steps, ranges and kernels of all runs as one time line for Perfetto\n"
     "\n"
     "  --each           steps: a line a step\n"
+    "  --slowest N      steps: a line for each of the N steps that took longest, on the host or on "
+    "the\n"
+    "                   device\n"
     "  --step N         show: the step's number, as steps --each has it\n"
     "  --perfetto FILE  export: the file, which must not be there\n"
     "  --steps A:B      diff, export, kernels: only steps with a number from A to before B, and "
@@ -50,22 +55,25 @@ static const char usage[] =
     "\n"
     "Exit status: 0; 1: check, and a trace is not complete; diff, and a kernel is new, gone or "
     "changed;\n"
-    "2: wrong usage, or nothing can be read.\n";
+    "2: wrong usage, nothing can be read, or a run has no trace or none of the steps asked for.\n";
+
+#define MOST_STEPS 1000000 /* in memory for --slowest */
 
 struct options {
     bool json, each, kept;
-    const char *step, *steps, *perfetto;
+    const char *step, *steps, *slowest, *perfetto;
 };
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { EACH = 256, JSON, STEP, STEPS, KEPT, PERFETTO, VERSION };
+    enum { EACH = 256, JSON, STEP, STEPS, SLOWEST, KEPT, PERFETTO, VERSION };
     static const struct option longs[] = {
         { "each", no_argument, NULL, EACH },
         { "json", no_argument, NULL, JSON },
         { "step", required_argument, NULL, STEP },
         { "steps", required_argument, NULL, STEPS },
+        { "slowest", required_argument, NULL, SLOWEST },
         { "kept", no_argument, NULL, KEPT },
         { "perfetto", required_argument, NULL, PERFETTO },
         { "help", no_argument, NULL, 'h' },
@@ -79,6 +87,7 @@ static int read_options(int argc, char **argv, struct options *o)
         case JSON: o->json = true; break;
         case STEP: o->step = optarg; break;
         case STEPS: o->steps = optarg; break;
+        case SLOWEST: o->slowest = optarg; break;
         case KEPT: o->kept = true; break;
         case PERFETTO: o->perfetto = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
@@ -146,6 +155,16 @@ static int diff(const struct options *o, char **paths)
                                   : REPORT_IMPOSSIBLE;
 }
 
+static int steps(const struct options *o, char **paths)
+{
+    int64_t slowest = 0;
+    if (o->each && o->slowest)
+        return usage_wrong("steps: --each beside --slowest: expected one");
+    if (o->slowest && (!parse_integer(o->slowest, &slowest) || slowest < 1 || slowest > MOST_STEPS))
+        return usage_wrong("steps: expected --slowest and a number of steps, 1 to %d", MOST_STEPS);
+    return trace_steps(paths, o->json, o->each, (size_t)slowest);
+}
+
 static bool is_command(const char *word)
 {
     static const char *const commands[] = { "steps", "show", "kernels", "diff", "check", "export" };
@@ -162,9 +181,13 @@ static int run(const struct options *o, char **words)
     if (!words[1])
         return usage_wrong("expected a run after the command");
     if (!strcmp(*words, "export"))
-        return export(o, words + 1);
+        return o->slowest ? usage_wrong("only steps takes --slowest") : export(o, words + 1);
     if (o->kept)
         return usage_wrong("only export takes --kept");
+    if (!strcmp(*words, "steps") && !o->perfetto && !o->steps && !o->step)
+        return steps(o, words + 1);
+    if (o->slowest)
+        return usage_wrong("only steps takes --slowest");
     if (!strcmp(*words, "kernels"))
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))
@@ -175,8 +198,6 @@ static int run(const struct options *o, char **words)
         return show(o, words + 1);
     if (o->step)
         return usage_wrong("only show takes --step");
-    if (!strcmp(*words, "steps"))
-        return trace_steps(words + 1, o->json, o->each);
     return o->each ? usage_wrong("check takes no --each") : trace_check(words + 1, o->json);
 }
 

@@ -13,116 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void take_step(void *ctx, const struct dmi_step_times *at)
-{
-    struct trace_run *t = ctx;
-    if (t->failed || (t->failed = GROW(t->steps, t->n_steps, t->room)))
-        return;
-    t->steps[t->n_steps++] = *at;
-    t->traced = true;
-}
-
-/* The mark's text is A:B. */
-static bool read_window(const struct reader_mark *mark, struct runs_steps *out)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%.*s", (int)mark->at.text_bytes, mark->text);
-    return runs_read_steps(text, out);
-}
-
-static void take_kept(struct trace_run *t, const struct reader_mark *mark)
-{
-    struct trace_kept kept = { .gone = (uint64_t)mark->at.value };
-    if (!read_window(mark, &kept.steps)) /* no step is in it */
-        return;
-    if (t->failed || (t->failed = GROW(t->kept, t->n_kept, t->kept_room)))
-        return;
-    t->kept[t->n_kept++] = kept;
-}
-
-/* CUPTI changes hands at @at_ns. */
-static void take_hands(struct trace_run *t, bool lent, uint64_t at_ns)
-{
-    if (t->lent_since_ns)
-        t->lent_ns += at_ns > t->lent_since_ns ? at_ns - t->lent_since_ns : 0;
-    t->n_lent += lent;
-    t->lent_since_ns = lent ? at_ns : 0;
-}
-
-static void take_lost(struct trace_run *t, const struct reader_mark *mark)
-{
-    char why[sizeof t->lost[0].why];
-    size_t i = 0;
-    snprintf(why, sizeof why, "%.*s", (int)mark->at.text_bytes, mark->text);
-    while (i + 1 < TRACE_LOSSES && t->lost[i].n && strcmp(t->lost[i].why, why))
-        i++;
-    memcpy(t->lost[i].why, why, sizeof why);
-    t->lost[i].n += (uint64_t)mark->at.value;
-    t->n_ran_lost += (uint64_t)mark->at.value;
-}
-
-static void take_mark(void *ctx, const struct reader_mark *mark)
-{
-    struct trace_run *t = ctx;
-    uint64_t value = (uint64_t)mark->at.value;
-    t->traced = true;
-    switch (mark->at.kind) {
-    case DMI_MARK_LOST: t->n_lost += value; break;
-    case DMI_MARK_ENDED:
-        t->n_ended = value;
-        t->has_ended = true;
-        take_hands(t, false, mark->at.time_ns);
-        break;
-    case DMI_MARK_RAN:
-        t->n_ran = value;
-        t->has_ran = true;
-        break;
-    case DMI_MARK_KEPT: take_kept(t, mark); break;
-    case DMI_MARK_RING:
-        t->n_ring_gone = value;
-        t->has_ring = read_window(mark, &t->ring);
-        break;
-    case DMI_MARK_RAN_SUMMED: t->n_ran_summed += value; break;
-    case DMI_MARK_RAN_LOST: take_lost(t, mark); break;
-    case DMI_MARK_RAN_DROPPED: t->n_ran_dropped += value; break;
-    case DMI_MARK_STEPS_ALONE:
-        snprintf(t->alone, sizeof t->alone, "%.*s", (int)mark->at.text_bytes, mark->text);
-        break;
-    case DMI_MARK_LENT: take_hands(t, value, mark->at.time_ns); break;
-    case DMI_MARK_CLOCK_SET:
-        t->clock_set_ns += mark->at.value;
-        t->n_clock_sets++;
-        break;
-    }
-}
-
-static void take_range(void *ctx, const struct reader_range *range)
-{
-    (void)range;
-    ((struct trace_run *)ctx)->traced = true;
-}
-
-static void take_ran(void *ctx, const struct ran *ran)
-{
-    (void)ran;
-    ((struct trace_run *)ctx)->traced = true;
-}
-
-static void take_sum(void *ctx, const struct ran_sum *sum)
-{
-    (void)sum;
-    ((struct trace_run *)ctx)->traced = true;
-}
-
-static size_t say_damage(const struct reader *reader)
+size_t runs_damage(const struct trace_run *t)
 {
     size_t n = 0;
-    for (size_t i = 0; i < reader_n_findings(reader); i++) {
+    for (size_t i = 0; i < reader_n_findings(t->reader); i++)
+        n += reader_finding(t->reader, i)->damage;
+    return n;
+}
+
+static void say_damage(const struct reader *reader)
+{
+    bool said = false;
+    for (size_t i = 0; i < reader_n_findings(reader) && !said; i++) {
         const struct reader_finding *f = reader_finding(reader, i);
-        if (f->damage && !n++)
+        if ((said = f->damage))
             complain("%s: DAMAGED: %s: %s", reader_run(reader)->path, f->file, f->text);
     }
-    return n;
 }
 
 static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run, void *ctx),
@@ -130,24 +36,78 @@ static int give_one(struct reader *reader, int (*fn)(const struct trace_run *run
 {
     struct err err = { 0 };
     struct trace_run t = { .reader = reader, .run = reader_run(reader) };
-    int r = reader_each_step_times(&err, reader, take_step, &t);
-    if (!r)
-        r = reader_each_mark(&err, reader, take_mark, &t);
-    if (!r && !t.traced) /* its marks may be lost */
-        r = reader_each_range(&err, reader, take_range, &t);
-    if (!r && !t.traced)
-        r = reader_each_ran(&err, reader, take_ran, &t);
-    if (!r && !t.traced)
-        r = reader_each_sum(&err, reader, take_sum, &t);
-    if (!r && t.failed)
+    uint64_t n_marks;
+    int r = trace_marks_read(&err, reader, &t.marks);
+    if (!r && reader_count_trace(reader, &t.n_steps, &n_marks, &t.traced))
         r = err_set_errno(&err, ENOMEM, "cannot read %s", t.run->path);
-    t.n_damage = say_damage(reader);
     if (r)
         complain("%s", err.msg);
     r = r ? REPORT_IMPOSSIBLE : fn(&t, ctx);
-    free(t.steps);
-    free(t.kept);
+    say_damage(reader);
+    trace_marks_deinit(&t.marks);
     return r;
+}
+
+struct loading {
+    const struct runs_steps *steps;
+    struct runs_times *to;
+};
+
+static void take_times(void *ctx, const struct dmi_step_times *at)
+{
+    const struct loading *l = ctx;
+    struct runs_times *to = l->to;
+    if (to->failed || !runs_step_asked(l->steps, at->number) ||
+        (to->failed = GROW(to->all, to->n, to->room)))
+        return;
+    to->all[to->n++] = *at;
+}
+
+int runs_times(const struct trace_run *t, const struct runs_steps *steps, struct runs_times *out)
+{
+    struct err err = { 0 };
+    struct loading l = { steps, out };
+    *out = (struct runs_times){ 0 };
+    int r = reader_each_step_times(&err, t->reader, take_times, &l);
+    if (!r && out->failed)
+        r = err_set_errno(&err, ENOMEM, "cannot read %s", t->run->path);
+    if (r)
+        complain("%s", err.msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
+struct counting {
+    const struct runs_steps *steps;
+    uint64_t n;
+};
+
+static void count_step(void *ctx, const struct dmi_step_times *at)
+{
+    struct counting *c = ctx;
+    c->n += runs_step_asked(c->steps, at->number);
+}
+
+int runs_count(const struct trace_run *t, const struct runs_steps *steps, uint64_t *n)
+{
+    struct err err = { 0 };
+    struct counting c = { steps, 0 };
+    int r = reader_each_step_times(&err, t->reader, count_step, &c);
+    *n = c.n;
+    if (r)
+        complain("%s", err.msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
+bool runs_say_none(const char *path)
+{
+    complain("%s has none of the steps of --steps: dmi-trace steps --each lists them", path);
+    return true;
+}
+
+void runs_times_deinit(struct runs_times *times)
+{
+    free(times->all);
+    *times = (struct runs_times){ 0 };
 }
 
 int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx), void *ctx)
@@ -169,12 +129,12 @@ int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx
 
 void runs_say_lent(struct report *report, const struct trace_run *t)
 {
-    if (t->n_lent)
+    if (t->marks.n_lent)
         report_line(report,
                     "  CUPTI was lent to another profiler %" PRIu64
                     " times, for %.3f s%s: what ran then is not there",
-                    t->n_lent, (double)t->lent_ns / 1e9,
-                    t->lent_since_ns ? ", and did not come back" : "");
+                    t->marks.n_lent, (double)t->marks.lent_ns / 1e9,
+                    t->marks.lent_since_ns ? ", and did not come back" : "");
 }
 
 const char *runs_reason(const struct dmi_step_times *at)
@@ -213,24 +173,51 @@ bool runs_read_steps(const char *text, struct runs_steps *out)
     return true;
 }
 
-struct runs_steps runs_kept(const struct trace_run *t)
+static int by_first(const void *pa, const void *pb)
 {
-    return (struct runs_steps){ .end = t->n_kept ? UINT64_MAX : 0,
-                                .kept = t->kept,
-                                .n_kept = t->n_kept };
+    const struct trace_window *a = pa, *b = pb;
+    ORDER(a, b, first);
+    ORDER(a, b, end);
+    return 0;
+}
+
+bool runs_kept(const struct trace_run *t, struct runs_steps *out)
+{
+    size_t n = t->marks.n_kept, k = 0;
+    struct trace_window *all = calloc(n + 1, sizeof *all);
+    *out = (struct runs_steps){ .end = n ? UINT64_MAX : 0, .kept = all };
+    if (!all)
+        return false;
+    if (n)
+        memcpy(all, t->marks.kept, n * sizeof *all);
+    SORT(all, n, by_first);
+    for (size_t i = 0; i < n; i++) {
+        if (k && all[i].first <= all[k - 1].end)
+            all[k - 1].end = all[i].end > all[k - 1].end ? all[i].end : all[k - 1].end;
+        else
+            all[k++] = all[i];
+    }
+    out->n_kept = k;
+    return true;
+}
+
+void runs_kept_deinit(struct runs_steps *steps)
+{
+    free(steps->kept);
+    *steps = (struct runs_steps){ 0 };
 }
 
 bool runs_all_asked(const struct runs_steps *steps)
 {
-    return !steps->first && steps->end == UINT64_MAX && !steps->n_kept;
+    return !steps->first && steps->end == UINT64_MAX && !steps->kept;
 }
 
 bool runs_step_asked(const struct runs_steps *steps, uint64_t number)
 {
     size_t i = 0;
-    while (i < steps->n_kept && !runs_step_asked(&steps->kept[i].steps, number))
-        i++;
-    return number >= steps->first && number < steps->end && (!steps->n_kept || i < steps->n_kept);
+    SEARCH(i, steps->n_kept, steps->kept[i].end <= number);
+    return number >= steps->first && number < steps->end &&
+           (!steps->kept || (i < steps->n_kept && steps->kept[i].first <= number));
 }
 
 bool runs_asked(const struct runs_steps *steps, uint64_t step)

@@ -21,15 +21,21 @@ struct asked {
     struct report report;
     uint64_t number; /* of the step */
     bool found, failed;
-    uint64_t begin_ns, end_ns;
+    struct dmi_step_times at;
+    bool has_before;
+    struct dmi_step_times
+        before; /* that ended last before the step began; of those of its thread, where threads have steps of their own */
+    uint64_t begin_ns;         /* offsets are from here */
+    uint64_t since_ns, end_ns; /* ranges that meet this are shown */
     struct shown *all;
     size_t n, room;
+    size_t n_found; /* runs that have the step */
 };
 
 static void take_range(void *ctx, const struct reader_range *range)
 {
     struct asked *a = ctx;
-    if (a->failed || range->at.end_ns < a->begin_ns || range->at.begin_ns > a->end_ns)
+    if (a->failed || range->at.end_ns < a->since_ns || range->at.begin_ns > a->end_ns)
         return;
     if ((a->failed = GROW(a->all, a->n, a->room)))
         return;
@@ -49,8 +55,8 @@ static void show_ranges(struct asked *a)
     uint32_t thread = 0;
     SORT(a->all, a->n, runs_range_order);
     if (!a->n)
-        report_line(&a->report,
-                    "No range meets it. dmi_range_begin(), dmi.range() and NVTX make some.");
+        report_line(&a->report, "No range meets it, or what lies between it and the step before. "
+                                "dmi_range_begin(), dmi.range() and NVTX make some.");
     for (size_t i = 0; i < a->n; i++) {
         const struct shown *s = &a->all[i];
         if (!i || s->at.thread != thread)
@@ -88,6 +94,9 @@ static void show_step(struct asked *a, const struct dmi_step_times *at)
                 runs_source(at->source));
     report_line(&a->report, "host    %.3f ms, its first launch after %.3f ms",
                 ms(at->begin_ns, at->end_ns), at->launch_ns ? ms(at->begin_ns, at->launch_ns) : 0);
+    if (a->has_before)
+        report_line(&a->report, "before  %.3f ms on the host since step %" PRIu64 " ended",
+                    ms(a->before.end_ns, at->begin_ns), a->before.number);
     report_line(&a->report, "device  %s", device);
     if (at->flags & DMI_STEP_HAS_GAP)
         report_line(&a->report, "gap     %.3f ms before it", (double)at->gap_ns / 1e6);
@@ -108,6 +117,9 @@ static void show_step(struct asked *a, const struct dmi_step_times *at)
 static void show_json(struct asked *a, const struct dmi_step_times *at)
 {
     report_member(&a->report, "step", trace_step_row(at));
+    report_member(&a->report, "since_before_ns",
+                  a->has_before ? json_integer((json_int_t)(at->begin_ns - a->before.end_ns))
+                                : json_null());
     report_table(&a->report, "ranges", NULL, 0);
     SORT(a->all, a->n, runs_range_order);
     for (size_t i = 0; i < a->n; i++)
@@ -124,31 +136,82 @@ static void forget(struct asked *a)
     a->n = 0;
 }
 
+static void find_step(void *ctx, const struct dmi_step_times *at)
+{
+    struct asked *a = ctx;
+    if (at->number == a->number) {
+        a->at = *at;
+        a->found = true;
+    }
+}
+
+static void find_before(void *ctx, const struct dmi_step_times *at)
+{
+    struct asked *a = ctx;
+    bool same = at->source == DMI_STEP_ENGINE && a->at.source == DMI_STEP_ENGINE;
+    if ((!same && at->thread != a->at.thread) || at->number == a->number ||
+        at->end_ns > a->at.begin_ns || (a->has_before && at->end_ns < a->before.end_ns))
+        return;
+    a->before = *at;
+    a->has_before = true;
+}
+
+/* Ranges that were lost while the step ran, or since the one before ended. */
+static void show_lost(struct asked *a, const struct trace_marks *m)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < m->n_range_losses; i++) {
+        const struct trace_ranges_lost *l = &m->ranges_lost[i];
+        if (l->until_ns < a->since_ns || l->after_ns > a->end_ns)
+            continue;
+        report_line(&a->report,
+                    "lost    %" PRIu64
+                    " ranges, from %+.3f ms to %+.3f ms of its begin: some of them may be its",
+                    l->n, ms(a->begin_ns, l->after_ns), ms(a->begin_ns, l->until_ns));
+        json_array_append_new(
+            rows, json_pack("{s:o, s:o, s:o}", "n", value_u64(l->n), "from_offset_ns",
+                            json_integer((json_int_t)(l->after_ns - a->begin_ns)), "to_offset_ns",
+                            json_integer((json_int_t)(l->until_ns - a->begin_ns))));
+    }
+    report_member(&a->report, "ranges_lost", rows);
+}
+
+/* Return: 0; REPORT_IMPOSSIBLE, which is said. */
+static int read_run(struct asked *a, const struct trace_run *t)
+{
+    struct err err = { 0 };
+    a->found = a->has_before = false;
+    forget(a);
+    int r = reader_each_step_times(&err, t->reader, find_step, a);
+    if (!r && a->found)
+        r = reader_each_step_times(&err, t->reader, find_before, a);
+    a->begin_ns = a->at.begin_ns;
+    a->end_ns = a->at.end_ns;
+    a->since_ns = a->has_before ? a->before.end_ns : a->begin_ns;
+    if (!r && a->found)
+        r = reader_each_range(&err, t->reader, take_range, a);
+    if (r)
+        complain("%s", err.msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
 static int show_run(const struct trace_run *t, void *ctx)
 {
     struct asked *a = ctx;
-    const struct dmi_step_times *at = NULL;
-    for (size_t i = 0; i < t->n_steps && !at; i++)
-        at = t->steps[i].number == a->number ? &t->steps[i] : NULL;
-    if (!at)
-        return 0;
-    struct err err = { 0 };
-    a->found = true;
-    forget(a);
-    a->begin_ns = at->begin_ns;
-    a->end_ns = at->end_ns;
-    if (reader_each_range(&err, t->reader, take_range, a)) {
-        complain("%s", err.msg);
-        return REPORT_IMPOSSIBLE;
-    }
+    int r = read_run(a, t);
+    if (r || !a->found)
+        return r;
+    a->n_found++;
+    a->report = (struct report){ .json = a->report.json };
     report_line(&a->report, "run     %s", t->run->path);
     report_member(&a->report, "run", value_text(t->run->path));
     if (a->report.json) {
-        show_json(a, at);
+        show_json(a, &a->at);
     } else {
-        show_step(a, at);
+        show_step(a, &a->at);
         show_ranges(a);
     }
+    show_lost(a, &t->marks);
     a->report.failed |= a->failed;
     if (kernels_of_step(&a->report, t, a->number))
         return REPORT_IMPOSSIBLE;
@@ -159,7 +222,7 @@ int trace_show(const char *path, bool json, uint64_t number)
 {
     struct asked a = { .report.json = json, .number = number };
     int r = runs_each(path, show_run, &a);
-    if (!r && !a.found) {
+    if (!r && !a.n_found) {
         complain("%s: no step has the number %" PRIu64 "; dmi-trace steps --each lists them", path,
                  number);
         r = REPORT_IMPOSSIBLE;

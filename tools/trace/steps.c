@@ -6,15 +6,19 @@
 #include "core/sorted.h"
 #include "tools/common/report.h"
 #include "tools/trace/kernels.h"
+#include "tools/trace/quantiles.h"
 #include "tools/trace/runs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BUCKETS 33u /* of rows: 0, then powers of two */
+#define MOST_BUCKETS 33u    /* of rows: 0, then powers of two */
+#define WINDOW       65536u /* steps in memory at a time, but for a chunk that holds more */
 
 enum phase { PHASE_NONE, PHASE_PREFILL, PHASE_MIXED, PHASE_DECODE, PHASES };
+
+#define N_GROUPS (PHASES * MOST_BUCKETS)
 
 static const char *const phase_words[] = { "-", "prefill", "mixed", "decode" };
 
@@ -31,31 +35,10 @@ static unsigned bucket_of(uint32_t rows)
     return rows ? rows == 1 ? 1 : 33 - (unsigned)__builtin_clz(rows - 1) : 0;
 }
 
-/* ------------------------------------------------------------------------- quantiles */
-
-struct values {
-    int64_t *all;
-    size_t n, room;
-};
-
-static int order(const void *pa, const void *pb)
+/* The value at that share; null: there are none. */
+static json_t *quantile(struct quantiles *q, double share)
 {
-    int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
-static bool add(struct values *v, int64_t value)
-{
-    if (GROW(v->all, v->n, v->room))
-        return false;
-    v->all[v->n++] = value;
-    return true;
-}
-
-/* The value at that share of those that are sorted; null: there are none. */
-static json_t *quantile(const struct values *v, double share)
-{
-    return v->n ? json_integer(v->all[(size_t)(share * (double)(v->n - 1))]) : json_null();
+    return q->n ? json_integer(quantiles_at(q, share)) : json_null();
 }
 
 static json_t *mean(uint64_t sum, size_t n)
@@ -67,7 +50,7 @@ static json_t *mean(uint64_t sum, size_t n)
 struct group {
     size_t n;
     uint64_t launches, graphs, own, stall_ns;
-    struct values device, host, gap, wait;
+    struct quantiles device, host, gap, wait;
 };
 
 static bool group_add(struct group *g, const struct dmi_step_times *at)
@@ -77,18 +60,19 @@ static bool group_add(struct group *g, const struct dmi_step_times *at)
     g->graphs += at->graph_launches;
     g->own += at->own;
     g->stall_ns += at->stall_ns;
-    return add(&g->host, (int64_t)(at->end_ns - at->begin_ns)) &&
-           add(&g->wait, (int64_t)at->wait_us * 1000) &&
-           (!(at->flags & DMI_STEP_HAS_DEVICE) || add(&g->device, (int64_t)at->device_ns)) &&
-           (!(at->flags & DMI_STEP_HAS_GAP) || add(&g->gap, at->gap_ns));
+    return quantiles_add(&g->host, (int64_t)(at->end_ns - at->begin_ns)) &&
+           quantiles_add(&g->wait, (int64_t)at->wait_us * 1000) &&
+           (!(at->flags & DMI_STEP_HAS_DEVICE) ||
+            quantiles_add(&g->device, (int64_t)at->device_ns)) &&
+           (!(at->flags & DMI_STEP_HAS_GAP) || quantiles_add(&g->gap, at->gap_ns));
 }
 
 static void group_deinit(struct group *g)
 {
-    free(g->device.all);
-    free(g->host.all);
-    free(g->gap.all);
-    free(g->wait.all);
+    quantiles_deinit(&g->device);
+    quantiles_deinit(&g->host);
+    quantiles_deinit(&g->gap);
+    quantiles_deinit(&g->wait);
 }
 
 /* ------------------------------------------------------------------------- tables */
@@ -145,9 +129,6 @@ static const struct column columns[] = {
 
 static json_t *group_row(struct group *g, enum phase phase, unsigned bucket)
 {
-    struct values *all[] = { &g->device, &g->host, &g->gap, &g->wait };
-    for (size_t i = 0; i < 4; i++)
-        SORT(all[i]->all, all[i]->n, order);
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "phase",
         phase_words[phase], "rows", value_u64(bucket ? 1ull << (bucket - 1) : 0), "steps",
@@ -159,25 +140,14 @@ static json_t *group_row(struct group *g, enum phase phase, unsigned bucket)
         mean(g->graphs, g->n), "own", mean(g->own, g->n), "stall_ns", mean(g->stall_ns, g->n));
 }
 
-/* The table of a run. Return: false: no memory. */
-static bool groups_table(struct report *report, const struct trace_run *t)
+static void groups_table(struct report *report, struct group *groups)
 {
-    struct group *groups = calloc(PHASES * MOST_BUCKETS, sizeof *groups);
-    bool good = groups != NULL;
-    for (size_t i = 0; good && i < t->n_steps; i++) {
-        const struct dmi_step_times *at = &t->steps[i];
-        good = group_add(&groups[phase_of(at) * MOST_BUCKETS + bucket_of(at->rows)], at);
-    }
     report_table(report, "groups", columns, sizeof columns / sizeof *columns);
-    for (unsigned i = 0; good && i < PHASES * MOST_BUCKETS; i++)
+    for (unsigned i = 0; groups && i < N_GROUPS; i++)
         if (groups[i].n)
             report_row(report,
                        group_row(&groups[i], (enum phase)(i / MOST_BUCKETS), i % MOST_BUCKETS));
     report_table_end(report);
-    for (unsigned i = 0; groups && i < PHASES * MOST_BUCKETS; i++)
-        group_deinit(&groups[i]);
-    free(groups);
-    return good;
 }
 
 /* ------------------------------------------------------------------------- a line a step */
@@ -203,10 +173,11 @@ static json_t *known(bool is, json_int_t value)
     return is ? json_integer(value) : json_null();
 }
 
-json_t *trace_step_row(const struct dmi_step_times *at)
+/* What a line has. */
+static json_t *short_row(const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
-    json_t *row = json_pack(
+    return json_pack(
         "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "number",
         value_u64(at->number), "step", at->step == DMI_NO_STEP ? json_null() : value_u64(at->step),
         "phase", phase_words[phase_of(at)], "rows", value_u64(at->rows), "device_ns",
@@ -215,6 +186,11 @@ json_t *trace_step_row(const struct dmi_step_times *at)
         known(at->flags & DMI_STEP_HAS_GAP, at->gap_ns), "launches", value_u64(at->launches),
         "graph_launches", value_u64(at->graph_launches), "own", value_u64(at->own), "begin_ns",
         value_u64(at->begin_ns), "reason", reason ? reason : "");
+}
+
+json_t *trace_step_row(const struct dmi_step_times *at)
+{
+    json_t *row = short_row(at);
     json_t *more = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "end_ns",
         value_u64(at->end_ns), "launch_ns", known(at->launch_ns, (json_int_t)at->launch_ns),
@@ -233,9 +209,9 @@ json_t *trace_step_row(const struct dmi_step_times *at)
 }
 
 /* A step with what sums say of it. NULL: no memory. */
-static json_t *each_row(const struct dmi_step_times *at, const struct kernels_busy *busy)
+static json_t *each_row(const struct dmi_step_times *at, const struct kernels_busy *busy, bool json)
 {
-    json_t *row = trace_step_row(at);
+    json_t *row = json ? trace_step_row(at) : short_row(at);
     bool is = busy->records;
     if (!row || json_object_set_new(row, "busy_ns", known(is, (json_int_t)busy->busy_ns)) ||
         json_object_set_new(row, "longest_idle_ns", known(is, (json_int_t)busy->longest_ns))) {
@@ -245,57 +221,250 @@ static json_t *each_row(const struct dmi_step_times *at, const struct kernels_bu
     return row;
 }
 
-static void each_table(struct report *report, const struct trace_run *t,
-                       const struct kernels_busy *busy)
+/* Steps of some chunks, one after the other. */
+struct window {
+    const struct trace_run *run;
+    const struct kernels_costs *costs;
+    struct report *report;
+    uint64_t first, last; /* chunks */
+    struct dmi_step_times *steps;
+    size_t n, room;
+    bool failed; /* no memory */
+};
+
+static bool in_window(void *ctx, uint64_t chunk)
 {
-    report_table(report, "steps", each_columns, sizeof each_columns / sizeof *each_columns);
-    for (size_t i = 0; i < t->n_steps; i++)
-        report_row(report, each_row(&t->steps[i], &busy[i]));
-    report_table_end(report);
+    const struct window *w = ctx;
+    return chunk >= w->first && chunk <= w->last;
+}
+
+static void fill_window(void *ctx, uint64_t chunk, const struct dmi_step_times *all, size_t n)
+{
+    struct window *w = ctx;
+    (void)chunk;
+    for (size_t i = 0; i < n && !w->failed; i++)
+        if (!(w->failed = GROW(w->steps, w->n, w->room)))
+            w->steps[w->n++] = all[i];
+}
+
+/* Rows of @n steps in the order of @show, of those in the order of their numbers. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+static int put_rows(const struct window *w, const size_t *show)
+{
+    struct kernels_busy *busy = calloc(w->n + 1, sizeof *busy);
+    int r = busy ? kernels_busy(w->run, w->costs, w->steps, w->n, busy) : 0;
+    w->report->failed |= !busy;
+    for (size_t i = 0; busy && !r && i < w->n; i++) {
+        size_t k = show ? show[i] : i;
+        report_row(w->report, each_row(&w->steps[k], &busy[k], w->report->json));
+    }
+    free(busy);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- all steps of a run */
+
+/* In which chunk how many steps are. */
+struct extent {
+    uint64_t chunk;
+    size_t n;
+};
+
+/* What is known of a run once its steps were read. */
+struct totals {
+    uint64_t n, timed, device_ns, gap_ns, launches, own;
+    uint32_t source; /* of the last one */
+    const char *words[16];
+    uint64_t counts[16]; /* without a device time, by reason */
+    size_t n_reasons;
+    struct group *groups; /* N_GROUPS; NULL: not asked for */
+    struct extent *extents;
+    size_t n_extents, extents_room;
+    struct dmi_step_times *slowest; /* a heap, the fastest of them first */
+    size_t n_slowest, slowest_room, most_slowest;
+    bool failed; /* no memory */
+};
+
+static uint64_t cost_of(const struct dmi_step_times *at)
+{
+    uint64_t host = at->end_ns > at->begin_ns ? at->end_ns - at->begin_ns : 0;
+    return at->device_ns > host ? at->device_ns : host;
+}
+
+/* The slower one first; of those that are alike the one that ended first. */
+static int by_cost(const void *pa, const void *pb)
+{
+    const struct dmi_step_times *a = pa, *b = pb;
+    uint64_t x = cost_of(a), y = cost_of(b);
+    if (x != y)
+        return x > y ? -1 : 1;
+    ORDER(a, b, number);
+    return 0;
+}
+
+static void swap(struct dmi_step_times *a, struct dmi_step_times *b)
+{
+    struct dmi_step_times t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void sink(struct dmi_step_times *heap, size_t n)
+{
+    for (size_t i = 0, k; (k = 2 * i + 1) < n; i = k) {
+        k += k + 1 < n && by_cost(&heap[k + 1], &heap[k]) > 0;
+        if (by_cost(&heap[k], &heap[i]) <= 0)
+            return;
+        swap(&heap[i], &heap[k]);
+    }
+}
+
+static void add_slowest(struct totals *t, const struct dmi_step_times *at)
+{
+    if (t->n_slowest < t->most_slowest) {
+        if ((t->failed |= GROW(t->slowest, t->n_slowest, t->slowest_room) != 0))
+            return;
+        size_t i = t->n_slowest++;
+        t->slowest[i] = *at;
+        for (; i && by_cost(&t->slowest[i], &t->slowest[(i - 1) / 2]) > 0; i = (i - 1) / 2)
+            swap(&t->slowest[i], &t->slowest[(i - 1) / 2]);
+    } else if (by_cost(at, &t->slowest[0]) < 0) {
+        t->slowest[0] = *at;
+        sink(t->slowest, t->n_slowest);
+    }
+}
+
+static void add_reason(struct totals *t, const char *why)
+{
+    size_t k = 0;
+    while (k < t->n_reasons && strcmp(t->words[k], why))
+        k++;
+    if (k == sizeof t->words / sizeof *t->words)
+        return;
+    if (k == t->n_reasons)
+        t->words[t->n_reasons++] = why;
+    t->counts[k]++;
+}
+
+static void add_step(struct totals *t, const struct dmi_step_times *at)
+{
+    const char *why = runs_reason(at);
+    t->n++;
+    t->source = at->source;
+    t->timed += (at->flags & DMI_STEP_HAS_DEVICE) != 0;
+    t->device_ns += at->device_ns;
+    t->gap_ns += at->gap_ns > 0 ? (uint64_t)at->gap_ns : 0;
+    t->launches += at->launches;
+    t->own += at->own;
+    if (why)
+        add_reason(t, why);
+    if (t->groups)
+        t->failed |= !group_add(&t->groups[phase_of(at) * MOST_BUCKETS + bucket_of(at->rows)], at);
+    if (t->most_slowest)
+        add_slowest(t, at);
+}
+
+static void take_chunk(void *ctx, uint64_t chunk, const struct dmi_step_times *all, size_t n)
+{
+    struct totals *t = ctx;
+    for (size_t i = 0; i < n && !t->failed; i++)
+        add_step(t, &all[i]);
+    if (t->failed || (t->failed = GROW(t->extents, t->n_extents, t->extents_room)))
+        return;
+    t->extents[t->n_extents++] = (struct extent){ chunk, n };
+}
+
+static void totals_deinit(struct totals *t)
+{
+    for (unsigned i = 0; t->groups && i < N_GROUPS; i++)
+        group_deinit(&t->groups[i]);
+    free(t->groups);
+    free(t->extents);
+    free(t->slowest);
+}
+
+/* A line a step, window by window. */
+static int each_table(struct window *w, const struct totals *t)
+{
+    struct err err = { 0 };
+    int r = 0;
+    report_table(w->report, "steps", each_columns, sizeof each_columns / sizeof *each_columns);
+    for (size_t i = 0, n = 0; !r && i < t->n_extents; i++) {
+        w->first = n ? w->first : t->extents[i].chunk;
+        w->last = t->extents[i].chunk;
+        n += t->extents[i].n;
+        if (i + 1 < t->n_extents && n + t->extents[i + 1].n <= WINDOW)
+            continue;
+        n = w->n = 0;
+        r = reader_step_times_by_chunk(&err, w->run->reader, in_window, fill_window, w);
+        if (r)
+            complain("%s", err.msg);
+        r = r ? REPORT_IMPOSSIBLE : put_rows(w, NULL);
+    }
+    w->report->failed |= w->failed;
+    report_table_end(w->report);
+    free(w->steps);
+    return r;
+}
+
+static int by_number(const void *pa, const void *pb)
+{
+    const struct dmi_step_times *a = pa, *b = pb;
+    ORDER(a, b, number);
+    return 0;
+}
+
+/* The slowest first. */
+static int slowest_table(struct window *w, struct totals *t)
+{
+    size_t *show = calloc(t->n_slowest + 1, sizeof *show);
+    w->steps = calloc(t->n_slowest + 1, sizeof *w->steps);
+    w->n = t->n_slowest;
+    report_table(w->report, "steps", each_columns, sizeof each_columns / sizeof *each_columns);
+    int r = 0;
+    w->report->failed |= !show || !w->steps;
+    if (show && w->steps && w->n) {
+        memcpy(w->steps, t->slowest, w->n * sizeof *w->steps);
+        SORT(w->steps, w->n, by_number);
+        SORT(t->slowest, w->n, by_cost);
+        for (size_t i = 0; i < w->n; i++)
+            SEARCH(show[i], w->n, w->steps[show[i]].number < t->slowest[i].number);
+        r = put_rows(w, show);
+    }
+    report_table_end(w->report);
+    free(show);
+    free(w->steps);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- a run */
 
-struct sums {
-    uint64_t timed, device_ns, gap_ns, launches, own;
-};
-
-static struct sums sums_of(const struct trace_run *t)
-{
-    struct sums s = { 0 };
-    for (size_t i = 0; i < t->n_steps; i++) {
-        const struct dmi_step_times *at = &t->steps[i];
-        s.timed += (at->flags & DMI_STEP_HAS_DEVICE) != 0;
-        s.device_ns += at->device_ns;
-        s.gap_ns += at->gap_ns > 0 ? (uint64_t)at->gap_ns : 0;
-        s.launches += at->launches;
-        s.own += at->own;
-    }
-    return s;
-}
-
-static void head(struct report *report, const struct trace_run *t, const struct sums *s)
+static void head(struct report *report, const struct trace_run *t, const struct totals *s)
 {
     double all = (double)(s->device_ns + s->gap_ns);
     double idle = all > 0 ? (double)s->gap_ns / all : 0;
-    const char *source = t->n_steps ? runs_source(t->steps[t->n_steps - 1].source) : "nothing";
+    const char *source = s->n ? runs_source(s->source) : "nothing";
     report_line(report, "run    %s", t->run->path);
     report_line(report,
-                "steps  %zu, begun by %s; %" PRIu64 " with a time on the device, %" PRIu64 " lost",
-                t->n_steps, source, s->timed, t->n_lost);
+                "steps  %" PRIu64 ", begun by %s; %" PRIu64 " with a time on the device, %" PRIu64
+                " lost",
+                s->n, source, s->timed, t->marks.n_lost);
     report_line(report, "idle   %.1f%% of the device's time lies between steps", 100 * idle);
     report_line(report,
                 "own    %" PRIu64 " kernels of DMI's, beside %" PRIu64
                 " kernels that the application launched one by one, and its graphs",
                 s->own, s->launches);
-    if (t->n_clock_sets)
+    if (t->marks.n_ranges_lost)
+        report_line(report, "ranges %" PRIu64 " were lost: dmi-trace check",
+                    t->marks.n_ranges_lost);
+    if (t->marks.n_clock_sets)
         report_line(report, "clock  set %u times while the run was written, by %.3f ms in all",
-                    t->n_clock_sets, (double)t->clock_set_ns / 1e6);
+                    t->marks.n_clock_sets, (double)t->marks.clock_set_ns / 1e6);
     report_member(report, "run", value_text(t->run->path));
-    report_member(report, "n_steps", value_u64(t->n_steps));
+    report_member(report, "n_steps", value_u64(s->n));
     report_member(report, "source", value_text(source));
     report_member(report, "timed", value_u64(s->timed));
-    report_member(report, "lost", value_u64(t->n_lost));
+    report_member(report, "lost", value_u64(t->marks.n_lost));
+    report_member(report, "ranges_lost", value_u64(t->marks.n_ranges_lost));
     report_member(report, "idle", value_double(idle));
     report_member(report, "own", value_u64(s->own));
 }
@@ -319,66 +488,76 @@ static void say_costs(struct report *report, const struct kernels_costs *c)
 }
 
 /* What has no device time, by reason. */
-static void reasons(struct report *report, const struct trace_run *t)
+static void reasons(struct report *report, const struct totals *t)
 {
-    const char *words[16];
-    size_t counts[16] = { 0 }, n = 0;
-    for (size_t i = 0; i < t->n_steps; i++) {
-        const char *why = runs_reason(&t->steps[i]);
-        size_t k = 0;
-        while (why && k < n && strcmp(words[k], why))
-            k++;
-        if (why && k == n && n < 16)
-            words[n++] = why;
-        if (why && k < 16)
-            counts[k]++;
-    }
-    for (size_t k = 0; k < n; k++)
-        report_line(report, "%zu without a time on the device: %s", counts[k], words[k]);
+    for (size_t k = 0; k < t->n_reasons; k++)
+        report_line(report, "%" PRIu64 " without a time on the device: %s", t->counts[k],
+                    t->words[k]);
 }
 
 struct asked {
     bool json, each;
-    size_t n_runs, n_untraced;
+    size_t slowest; /* 0: not asked for */
+    size_t n_runs;
 };
 
 /* JSON is a document a run. */
+static int show_steps(const struct trace_run *t, const struct asked *a, struct totals *totals,
+                      struct kernels_costs *costs)
+{
+    struct report report = { .json = a->json };
+    struct window window = { .run = t, .costs = costs, .report = &report };
+    int r = 0;
+    head(&report, t, totals);
+    say_costs(&report, costs);
+    if (!totals->n)
+        report_line(&report, "No step came. DMI_TRACE_STEP names what begins one: graph, "
+                             "kernel:PATTERN or range:PATTERN");
+    if (a->slowest)
+        r = slowest_table(&window, totals);
+    else if (a->each)
+        r = each_table(&window, totals);
+    else
+        groups_table(&report, totals->groups);
+    if (!a->slowest)
+        reasons(&report, totals);
+    report.failed |= totals->failed;
+    return r ? r : report_end(&report, 0);
+}
+
 static int show_run(const struct trace_run *t, void *ctx)
 {
     struct asked *a = ctx;
-    struct report report = { .json = a->json };
-    struct sums sums = sums_of(t);
-    struct kernels_costs costs;
+    struct err err = { 0 };
+    struct kernels_costs costs = { 0 };
+    struct totals totals = { .most_slowest = a->slowest };
     if (!t->traced) {
         complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
-        a->n_untraced++;
         return 0;
     }
-    if (kernels_costs(t, &costs)) {
-        kernels_costs_forget(&costs);
-        return REPORT_IMPOSSIBLE;
-    }
-    if (a->n_runs++)
-        report_line(&report, "%s", "");
-    head(&report, t, &sums);
-    say_costs(&report, &costs);
-    if (!t->n_steps)
-        report_line(&report, "No step came. DMI_TRACE_STEP names what begins one: graph, "
-                             "kernel:PATTERN or range:PATTERN");
-    if (a->each)
-        each_table(&report, t, costs.each);
-    else
-        report.failed |= !groups_table(&report, t);
-    reasons(&report, t);
+    if (!a->each && !a->slowest)
+        totals.failed = !(totals.groups = calloc(N_GROUPS, sizeof *totals.groups));
+    int r = reader_step_times_by_chunk(&err, t->reader, NULL, take_chunk, &totals);
+    if (r)
+        complain("%s", err.msg);
+    r = r ? REPORT_IMPOSSIBLE : kernels_costs(t, &costs);
+    if (!r && a->n_runs++ && !a->json)
+        putchar('\n');
+    r = r ? r : show_steps(t, a, &totals, &costs);
     kernels_costs_forget(&costs);
-    return report_end(&report, 0);
+    totals_deinit(&totals);
+    return r;
 }
 
-int trace_steps(char **paths, bool json, bool each)
+int trace_steps(char **paths, bool json, bool each, size_t slowest)
 {
-    struct asked a = { .json = json, .each = each };
+    struct asked a = { .json = json, .each = each, .slowest = slowest };
     int r = 0;
-    for (size_t i = 0; !r && paths[i]; i++)
+    bool none = false;
+    for (size_t i = 0; !r && paths[i]; i++) {
+        size_t before = a.n_runs;
         r = runs_each(paths[i], show_run, &a);
-    return !r && a.n_untraced && !a.n_runs ? REPORT_IMPOSSIBLE : r;
+        none |= a.n_runs == before;
+    }
+    return !r && none ? REPORT_IMPOSSIBLE : r;
 }

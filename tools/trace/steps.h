@@ -7,10 +7,14 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-/* Times of steps by phase and rows or, with @each, a line a step. @paths: NULL-terminated. Return: an exit status. */
-int trace_steps(char **paths, bool json, bool each);
+/*
+ * Times of steps by phase and rows; with @each a line a step; with @slowest, not 0, a line for each of so many that took longest. @paths:
+ * NULL-terminated. Return: an exit status.
+ */
+int trace_steps(char **paths, bool json, bool each, size_t slowest);
 
 /*
  * All that is known of step @number, in each run of @path that has it. Return: likewise.
@@ -20,7 +24,7 @@ int trace_show(const char *path, bool json, uint64_t number);
 /* A step as JSON, with all that a trace says of it. NULL: no memory. */
 json_t *trace_step_row(const struct dmi_step_times *at);
 
-/* Whether each trace is complete. Return: likewise; 1: one is not. */
+/* Whether each trace is complete. Return: likewise; 1: one is not, or contradicts itself. */
 int trace_check(char **paths, bool json);
 
 #endif

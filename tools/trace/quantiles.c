@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trace/quantiles.h"
+
+#include "core/grow.h"
+#include "core/sorted.h"
+
+#include <stdlib.h>
+
+#define PARTS          256u /* of a power of two */
+#define HALF           (64u * PARTS)
+#define SIZE_OF(value) ((value) < 0 ? -(uint64_t)(value) : (uint64_t)(value))
+
+/* Small sizes have a part each; of others the leading bit and the eight after it say which. */
+static uint32_t part_of(uint64_t size)
+{
+    unsigned top = size < PARTS ? 0 : 63 - (unsigned)__builtin_clzll(size) - 7;
+    return top ? top * PARTS + (uint32_t)(size >> (top - 1)) - PARTS : (uint32_t)size;
+}
+
+static uint64_t middle_of(uint32_t part)
+{
+    uint32_t top = part / PARTS;
+    if (!top)
+        return part;
+    return ((uint64_t)(part % PARTS + PARTS) << (top - 1)) + ((1ull << (top - 1)) >> 1);
+}
+
+static void count(struct quantiles *q, int64_t value)
+{
+    q->parts[(value < 0 ? 0 : HALF) + part_of(SIZE_OF(value))]++;
+}
+
+static bool fold(struct quantiles *q)
+{
+    q->parts = calloc(2 * HALF, sizeof *q->parts);
+    if (!q->parts)
+        return false;
+    for (uint64_t i = 0; i < q->n; i++)
+        count(q, q->values[i]);
+    free(q->values);
+    q->values = NULL;
+    return true;
+}
+
+bool quantiles_add(struct quantiles *q, int64_t value)
+{
+    if (!q->parts && q->n == QUANTILES_EXACT && !fold(q))
+        return false;
+    if (q->parts)
+        count(q, value);
+    else if (GROW(q->values, q->n, q->room))
+        return false;
+    else
+        q->values[q->n] = value;
+    q->n++;
+    return true;
+}
+
+static int order(const void *pa, const void *pb)
+{
+    int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
+    return a < b ? -1 : a > b;
+}
+
+/* Those below 0 come first, the largest of them before the others. */
+int64_t quantiles_at(struct quantiles *q, double share)
+{
+    uint64_t rank = (uint64_t)(share * (double)(q->n ? q->n - 1 : 0)), before = 0;
+    if (!q->parts) {
+        SORT(q->values, q->n, order);
+        return q->n ? q->values[rank] : 0;
+    }
+    for (uint32_t i = HALF; i-- > 0;)
+        if ((before += q->parts[i]) > rank)
+            return -(int64_t)middle_of(i);
+    for (uint32_t i = 0; i < HALF; i++)
+        if ((before += q->parts[HALF + i]) > rank)
+            return (int64_t)middle_of(i);
+    return 0;
+}
+
+void quantiles_deinit(struct quantiles *q)
+{
+    free(q->values);
+    free(q->parts);
+    *q = (struct quantiles){ 0 };
+}
