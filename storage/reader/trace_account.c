@@ -276,7 +276,7 @@ static void take_ran(void *ctx, const struct ran *ran)
     judge_step(j, ran->step);
     if (ran->end_ns < ran->begin_ns)
         note_step(j, RULE_RECORD_BACKWARDS, ran->step);
-    if (ran->place.site > reader_n_sites(j->reader) || (ran->place.layer && !ran->place.site))
+    if (ran->place.site > j->reader->said.n_sites || (ran->place.layer && !ran->place.site))
         note_step(j, RULE_RECORD_SITE, ran->step);
     count(j, j->edges.records, ran->step, 1);
 }

@@ -3,6 +3,7 @@
 #include "storage/reader/trace_account.h"
 
 #include "core/grow.h"
+#include "storage/reader/reader_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -146,9 +147,9 @@ int trace_marks_read(struct err *err, struct reader *reader, struct trace_marks 
     *marks = (struct trace_marks){ .negative.what = "marks that count are below 0",
                                    .unreadable.what = "marks name steps by a text that is no A:B" };
     int r = reader_each_mark(err, reader, take, marks);
-    return r || !marks->failed ? r
-                               : err_set_errno(err, ENOMEM, "cannot read the trace of %s",
-                                               reader_run(reader)->path);
+    return r || !marks->failed
+               ? r
+               : err_set_errno(err, ENOMEM, "cannot read the trace of %s", reader->run.path);
 }
 
 void trace_marks_deinit(struct trace_marks *marks)

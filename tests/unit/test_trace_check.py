@@ -148,7 +148,7 @@ def test_runs_without_a_trace_and_of_a_kill(check, tmp_path):
 
 
 def test_show_says_what_lies_before_a_step(check, tmp_path):
-    """The host's time is lost between steps: ranges there are shown; and what was lost then."""
+    """Time of the host is lost between steps: ranges there are shown; and what was lost then."""
     ms = 1_000_000
     folder = run(tmp_path / "r", *made.right(
         step_times=[step(0, ms, 2 * ms), step(1, 614 * ms, 615 * ms), step(2, 616 * ms, 617 * ms)],
