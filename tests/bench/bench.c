@@ -74,6 +74,20 @@ void bench_start(struct bench_kernels *kernels)
     CALL(cuModuleGetFunction, &kernels->armed, module, "armed");
 }
 
+CUmodule bench_module(const char *path)
+{
+    enum { MOST = 8 << 20 };
+    CUmodule module;
+    FILE *file = fopen(path, "rb");
+    char *image = calloc(1, MOST);
+    if (!file || !image || !fread(image, 1, MOST - 1, file))
+        bench_die(path, 0);
+    fclose(file);
+    CALL(cuModuleLoadData, &module, image);
+    free(image);
+    return module;
+}
+
 int bench_has_library(void)
 {
     if (WRAPPED(cuLaunchKernel) != DIRECT(cuLaunchKernel))

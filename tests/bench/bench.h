@@ -37,6 +37,9 @@ struct bench_kernels {
 };
 void bench_start(struct bench_kernels *kernels);
 
+/* The module in a file: PTX, or a fatbin. */
+CUmodule bench_module(const char *path);
+
 /* Does a library intercept the driver's functions? Prints a line if not. */
 int bench_has_library(void);
 

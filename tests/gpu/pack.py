@@ -26,9 +26,9 @@ OF_LIBC = re.compile(r"(lib(c|m|dl|pthread|rt|gcc_s)|ld-linux-[\w-]+)\.so\.\d+")
 PROGRAMS = [
     "preload/libdmi_preload.so", "tools/dmi-run", "tools/dmi-dump", "tools/dmi-trace", "tests/gpu/facts", "tests/gpu/libwitness.so",
     "tests/preload/test_copy_kernel", "tests/preload/graph_calls",
-    *(f"tests/bench/bench_{name}" for name in ("launch", "graph", "execs", "copy", "link", "tap", "trace", "overload")),
+    *(f"tests/bench/bench_{name}" for name in ("launch", "graph", "execs", "copy", "link", "tap", "trace", "overload", "nodes")),
 ]
-DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin"]
+DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin", "tests/bench/nodes.fatbin", "tests/bench/nodes_pdl.fatbin"]
 NOT_THERE = re.compile("test_|pack|on_gpu|hugging_face_standin")  # Python files that only the tree uses
 
 

@@ -2,20 +2,26 @@
 """What entries of the queue ask that are no programs of cases.py: questions of `facts`, what tests print, benchmarks."""
 import collections
 import functools
+import glob
+import json
+import os
 import pathlib
 import re
 
+import smoke
 from asking import Skipped
 from cases import HERE, library_log
 from harness import BUILD, DMI_DUMP, DMI_RUN, ROOT
 from processes import clean_environment, run
 
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
 FACTS = BUILD / "tests" / "gpu" / "facts"
 ANSWERS = BUILD / "tests" / "gpu" / "standin-answers.tsv"
 STANDIN = BUILD / "tests" / "standin"
 BENCH, SOURCE = BUILD / "tests" / "bench", ROOT / "tests" / "bench"
-NODES = BENCH / "nodes.fatbin"
 PTX, FATBIN = BUILD / "kernels" / "dmi_kernels.ptx", BUILD / "kernels" / "dmi_kernels.fatbin"
+NODES = (FATBIN, BENCH / "nodes.fatbin", BENCH / "nodes_pdl.fatbin")
+LAUNCHED = {"smoke_embed": smoke.FORWARDS, "smoke_layer": smoke.FORWARDS * smoke.LAYERS}
 CRASHED = re.compile(r"died of signal|took more than|does not end")
 
 # ---- facts
@@ -143,6 +149,36 @@ def ask_copy_kernel(asked):
     asked.ended(ended, question=summary)
 
 
+# ---- traces
+
+
+def traced(asked):
+    """The environment of a program under --trace: with the machine's CUPTI, or the stand-in's."""
+    doubles = [path for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") for path in glob.glob(f"{folder}/cupti/libcupti.so.1[0-9]")]
+    return clean_environment(LD_LIBRARY_PATH=asked.machine.cupti_path(), **({"DMI_CUPTI": doubles[-1]} if asked.machine.is_standin and doubles else {}))
+
+
+def ask_trace_records(asked):
+    """CUPTI's records of a program whose launches are known (smoke_client.py): as many, and none lost."""
+    out, kind = asked.folder / "out", asked.name.split()[-1]
+    words = [asked.python, HERE / "smoke_client.py", kind, asked.folder / "outputs.npz"]
+    plain = asked.run(words)
+    if plain.status:
+        raise Skipped(f"without the library it {plain.text}: {plain.last_line()}")
+    ended = asked.run([DMI_RUN, "--strict", "--trace=kernels", "--log", asked.folder / "library.log", "--out", out, "--", *words], traced(asked))
+    asked.said.append("".join(f"library: {line}\n" for line in library_log(asked.folder)))
+    asked.ended(ended, plain.text, "under the trace it ends")
+    asked.add("its outputs, bit for bit", "the same" if ended.stdout == plain.stdout else "others", "the same")
+    check = asked.run([DMI_TRACE, "check", out])
+    asked.ended(check, question="dmi-trace check", reason=" ".join(check.stdout.split()[-24:]))
+    try:
+        kernels = json.loads(asked.run([DMI_TRACE, "kernels", "--json", out]).stdout)["kernels"]
+    except (ValueError, KeyError):
+        kernels = []
+    n = {name: sum(kernel["n"] for kernel in kernels if kernel["name"] == name) for name in LAUNCHED}
+    asked.add("records of kernels", n, LAUNCHED, reason="" if kernels else "there are none: CUPTI is not here, or another has it")
+
+
 # ---- benchmarks
 
 
@@ -154,7 +190,7 @@ def bench(name, *words, spec=None, trace=None, standin=()):
         under = [DMI_RUN, "--strict", "--log", asked.folder / "library.log", "--out", asked.folder / "out"]
         under += ["--spec", SOURCE / spec] if spec else []
         under += [f"--trace={trace}"] if trace else []
-        env = clean_environment(LD_LIBRARY_PATH=asked.machine.cupti_path()) if trace else None
+        env = traced(asked) if trace else None
         ended = asked.run([*(under + ["--"] if spec or trace else []), BENCH / f"bench_{name}", *(standin if asked.machine.is_standin and standin else words)], env)
         asked.said.append("".join(f"library: {line}\n" for line in library_log(asked.folder)))
         title = ""
@@ -174,7 +210,7 @@ def bench(name, *words, spec=None, trace=None, standin=()):
 def figure(asked, what, answer, estimate=None):
     """@estimate: what @answer should begin with; it is marked where it is off by more than half of that"""
     if asked.machine.is_standin:
-        asked.add(what, answer, verdict="figure", reason="the stand-in's: it means nothing")
+        asked.add(what, answer, verdict="figure", reason="stand-in: no measure")
     elif not estimate:
         asked.add(what, answer, verdict="figure")
     else:
@@ -198,10 +234,6 @@ def bench_line(name, line):
         return what, answer, float(estimate) if estimate else None
     what, _, rest = line.strip().partition("  ")
     return what, " ".join(rest.split()), None
-
-
-def ask_trace_records(asked):
-    raise Skipped("not there yet")
 
 
 def not_there_yet(what):

@@ -41,19 +41,22 @@ contact.main([Entry(f"short {{n}}", 0, 100 - n, ask, n % 3 == 0) for n in range(
 
 
 class Short:
-    """A run of the short queue. killed_after: seconds from its first line on, then SIGKILL, or @number"""
+    """A run of the short queue. killed_after: lines that it has added to its file, and seconds; then SIGKILL, or @number"""
 
     def __init__(self, folder, *words, killed_after=None, number=signal.SIGKILL):
         self.file = folder / "state.jsonl"
         words = [sys.executable, "-c", SHORT, *(words or ["--state", self.file])]
         self.process = subprocess.Popen([str(word) for word in words], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if killed_after is not None:
-            n_bytes = self.file.stat().st_size if self.file.exists() else 0
-            while self.process.poll() is None and not (self.file.exists() and self.file.stat().st_size > n_bytes):
-                time.sleep(0.005)
-            time.sleep(killed_after)
+            n_lines = self.lines() + killed_after[0]
+            while self.process.poll() is None and self.lines() < n_lines:
+                time.sleep(0.002)
+            time.sleep(killed_after[1])
             self.process.send_signal(number)
         self.said, self.status = self.process.communicate(timeout=60)[0], self.process.returncode
+
+    def lines(self):
+        return self.file.read_bytes().count(b"\n") if self.file.exists() else 0
 
     def found(self):
         return table.read(self.file) if self.file.exists() else []
@@ -103,7 +106,7 @@ def test_killed_at_any_moment_it_leaves_a_file_and_goes_on(check, tmp_path):
     random.seed(45)
     answered = []
     for n in range(20):
-        run = Short(tmp_path, killed_after=random.uniform(0, 0.06))
+        run = Short(tmp_path, killed_after=(random.randint(0, 9), random.uniform(0, 0.02)))
         found = run.found()
         text = run.file.read_text() if run.file.exists() else ""
         torn = [line for line in text.splitlines() if line and not is_json(line)]
@@ -131,7 +134,7 @@ def is_json(line):
 
 
 def test_a_signal_ends_it_with_its_file_and_table(check, tmp_path):
-    run = Short(tmp_path, killed_after=0.2, number=signal.SIGTERM)
+    run = Short(tmp_path, killed_after=(20, 0.01), number=signal.SIGTERM)
     check(run.status == 128 + signal.SIGTERM and "ended by signal 15 (SIGTERM)" in run.said, "SIGTERM", (run.status, run.said[-800:]))
     ends = [value for kind, value in run.found() if kind == "end"]
     n_ok = sum(kind == "row" for kind, _ in run.found())
