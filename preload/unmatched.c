@@ -7,6 +7,9 @@
 #include "preload/nvtx/names.h"
 #include "preload/session/session.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static void report_no_range(uint32_t site)
 {
     char why[384];
@@ -75,13 +78,49 @@ static void report_nothing_matched(void)
     session_log_problems(true);
 }
 
+/* Entries of one name are variants: of another type, or of another kind of forward. Did launches match one of the others? */
+static bool is_variant(uint32_t site)
+{
+    const struct spec_site *s = session_site(site);
+    for (uint32_t i = 0; !s->about.tap && i < session.spec->n_sites; i++)
+        if (session_site(i)->line != s->line && has_matched(i) &&
+            !strcmp(session_site(i)->about.name, s->about.name))
+            return true;
+    return false;
+}
+
+/* One line for all of them: a spec for several types has as many in each good run. Return: how many there are. */
+static uint32_t report_variants(void)
+{
+    char lines[360] = "";
+    uint32_t first = 0, n = 0;
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        if (has_matched(i) || !is_variant(i) || spec_is_second(session_site(i)))
+            continue;
+        size_t used = strlen(lines);
+        first = n++ ? first : i;
+        if (used + 16 < sizeof lines)
+            snprintf(lines + used, sizeof lines - used, "%s%d", used ? ", " : "",
+                     session_site(i)->line);
+        else if (lines[used - 1] != '.')
+            snprintf(lines + used, sizeof lines - used, ", ...");
+    }
+    if (n > 1)
+        session_problem(first, PROBLEM_NO_MATCH,
+                        "no launch matched %u entries of names that other entries captured (lines "
+                        "%s)",
+                        n, lines);
+    return n;
+}
+
 void unmatched_report(void)
 {
     bool any = false;
     for (uint32_t i = 0; i < session.spec->n_sites; i++)
         any = any || has_matched(i);
+    uint32_t n_variants = any ? report_variants() : 0;
     for (uint32_t i = 0; any && i < session.spec->n_sites; i++)
-        if (!has_matched(i))
+        if (!has_matched(i) && !(n_variants > 1 && is_variant(i)))
             report_no_match(i);
     if (!any)
         report_nothing_matched();

@@ -278,6 +278,11 @@ def test_a_process_that_launches_nothing_says_so_once(bench):
     bench.check(told == [("block", "no_match"), ("never", "no_match"), ("nobody", "no_match")], "the manifest says it of each site", told)
     r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], spec(*sites))
     bench.check(len(r.complaints.splitlines()) == 2, "of one that launches, each site that misses", r.stderr)
+    variants = [site("block", kernel=f"^{kernel}$") for kernel in ("block", "never", "nobody", "absent")]
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], spec(*variants, site("other", kernel="^other$")))
+    problems = r.run().manifest["problems"]
+    bench.check([p["site"] for p in problems] == ["block", "other"] and len(r.complaints.splitlines()) == 2
+                and "no launch matched 3 entries of names that other entries captured (lines " in problems[0]["sentence"], "entries of a name that another one captured have one line", problems)
 
 
 def without(driver, name):
