@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/mapped.h"
 
-#include "core/cleanup.h"
+#include "core/regular.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,21 +22,11 @@ static char *file_of(const char *path, const char *in_folder)
 
 int mapped_open(struct err *err, const char *path, const char *in_folder, struct mapped *out)
 {
-    struct stat about;
     *out = (struct mapped){ .path = file_of(path, in_folder) };
     if (!out->path)
         return err_set(err, -ENOMEM, "no memory for a path");
-    _cleanup_(closep) int fd = open(out->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &about))
-        return err_set_errno(err, errno, "cannot read %s", out->path);
-    if (!S_ISREG(about.st_mode) || !about.st_size)
-        return err_set(err, -EINVAL, "%s is no file, or an empty one", out->path);
-    void *map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_set_errno(err, errno, "cannot read %s", out->path);
-    out->data = map;
-    out->n = (size_t)about.st_size;
-    return 0;
+    out->data = regular_map(err, out->path, &out->n);
+    return out->data ? 0 : err->code;
 }
 
 json_t *mapped_json(struct err *err, const struct mapped *m, size_t most_mib, size_t flags)

@@ -7,16 +7,17 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct mapped {
     char *path; /* of the file itself */
     const void *data;
-    size_t n; /* above 0 */
+    uint64_t n; /* above 0 */
 };
 
 /**
  * mapped_open() - maps a file, or the one named @in_folder where @path is a folder
- * Return: 0; -errno (-EINVAL: no regular file, or an empty one) with a sentence in @err. mapped_deinit() in any case.
+ * Return: 0; -errno, as of regular_open(), with a sentence in @err. mapped_deinit() in any case.
  */
 int mapped_open(struct err *err, const char *path, const char *in_folder, struct mapped *out);
 

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/regular.h"
 #include "core/words.h"
 #include "read/utf8.h"
 #include "read/value.h"
@@ -153,7 +154,11 @@ static bool is_empty(const char *line)
 
 int masks_read(struct err *err, const char *path, struct masks *out)
 {
-    _cleanup_(fclosep) FILE *f = fopen(path, "re");
+    uint64_t n_bytes;
+    int fd = regular_open(err, path, INT64_MAX, &n_bytes);
+    if (fd < 0)
+        return fd;
+    _cleanup_(fclosep) FILE *f = fdopen(fd, "re");
     _cleanup_(freep) char *line = NULL;
     size_t room = 0;
     struct at at = { err, path, 0 };

@@ -2,18 +2,17 @@
 #include "read/safetensors.h"
 
 #include "core/cleanup.h"
+#include "core/regular.h"
 #include "read/value.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 static uint32_t dtype_of(const char *name)
 {
@@ -100,19 +99,14 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
 int safetensors_open(struct err *err, const char *path, struct safetensors *out)
 {
     *out = (struct safetensors){ 0 };
-    /* O_NONBLOCK: the open of a FIFO would wait for a writer */
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat s;
-    if (fd < 0 || fstat(fd, &s))
-        return err_set_errno(err, errno, "cannot open %s", path);
-    if (!S_ISREG(s.st_mode) || s.st_size < 8)
-        return err_set(err, -EINVAL, "%s is no safetensors file", path);
-    void *map = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_set_errno(err, errno, "cannot map %s", path);
+    uint64_t n;
+    uint8_t *map = regular_map(err, path, &n);
+    if (!map)
+        return err->code;
     out->map = map;
-    out->n_map = (size_t)s.st_size;
-    int r = take_header(err, path, out);
+    out->n_map = n;
+    int r = n < 8 ? err_set(err, -EINVAL, "%s is no safetensors file", path)
+                  : take_header(err, path, out);
     if (r)
         safetensors_deinit(out);
     return r;

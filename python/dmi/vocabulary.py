@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import pathlib
 import re
 from typing import Any, Sequence
+
+from . import files
 
 SPACE = "\u2581"  # sentencepiece's
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -37,8 +38,9 @@ class Vocabulary:
     @classmethod
     def of_file(cls, path: Any) -> "Vocabulary":
         """Reads a tokenizer.json. ValueError: the file is none."""
+        data = files.read(path)
         try:
-            found = json.loads(pathlib.Path(path).read_bytes())
+            found = json.loads(data)
             model = found["model"]
             listed = model["vocab"]
             by_id = {i: piece for piece, i in listed.items()} if isinstance(listed, dict) else {i: entry[0] for i, entry in enumerate(listed)}

@@ -20,6 +20,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from .files import mapped, read
 from .vocabulary import Vocabulary
 
 LONGEST_HEADER = 256 << 20  # bytes; safetensors' own readers take 100 MB
@@ -47,11 +48,19 @@ class _Entry:
 
 
 def _file(path: pathlib.Path) -> mmap.mmap:
-    with open(path, "rb") as file:
-        try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise WeightsError(f"{path} is empty") from None
+    try:
+        return mapped(path)
+    except ValueError as error:
+        raise WeightsError(str(error)) from None
+
+
+def _json_file(path: pathlib.Path) -> dict:
+    try:
+        return _json(path, read(path))
+    except WeightsError:
+        raise
+    except ValueError as error:
+        raise WeightsError(str(error)) from None
 
 
 def _json(path: pathlib.Path, data: bytes) -> dict:
@@ -90,7 +99,7 @@ def _folder(path: pathlib.Path) -> list[pathlib.Path]:
     """The safetensors files of a folder of Hugging Face's."""
     index = path / "model.safetensors.index.json"
     if index.exists():
-        named = _json(index, index.read_bytes()).get("weight_map")
+        named = _json_file(index).get("weight_map")
         if not isinstance(named, dict) or not all(isinstance(name, str) and pathlib.PurePath(name).name == name for name in named.values()):
             raise WeightsError(f"{index}: no weight_map of files in this folder")
         return [path / name for name in sorted(set(named.values()))]
@@ -229,7 +238,7 @@ class Weights:
     def _config(path: pathlib.Path) -> dict:
         if not path.exists():
             raise WeightsError(f"{path} is not there: it says which norm the weights are for, and its epsilon")
-        config = _json(path, path.read_bytes())
+        config = _json_file(path)
         inner = config.get("text_config")
         return config | inner if isinstance(inner, dict) else config
 

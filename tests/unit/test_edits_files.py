@@ -195,7 +195,7 @@ def test_files_that_are_refused(files, check):
 
 
 @pytest.mark.parametrize("name, said", [("v.txt", "ends with .safetensors, .npy, .gguf, .pt or .pth"), ("missing.npy", "No such file"), ("missing.safetensors", "No such file"),
-                                        ("folder.npy", "Invalid argument"), ("pipe.npy", "Invalid argument"), ("pipe.safetensors", "is no safetensors file"),
+                                        ("folder.npy", "Invalid argument"), ("pipe.npy", "Invalid argument"), ("pipe.safetensors", "is a pipe: a regular file is expected"),
                                         ("large.npy", "File too large")])
 def test_what_is_no_file_of_vectors(files, name, said):
     (files.folder / "folder.npy").mkdir()

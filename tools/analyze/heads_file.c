@@ -2,6 +2,7 @@
 #include "tools/analyze/heads_file.h"
 
 #include "core/cleanup.h"
+#include "core/regular.h"
 #include "core/whole.h"
 #include "tools/common/place.h"
 #include "tools/common/say.h"
@@ -10,11 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_BYTES (64u << 20) /* of a file of JSON that a user names */
+
 json_t *json_file(const char *path)
 {
+    struct err err = { 0 };
     json_error_t why;
-    json_t *value = json_load_file(path, JSON_DECODE_ANY, &why);
-    if (!value)
+    uint64_t n;
+    _cleanup_(freep) char *text = regular_read(&err, path, MOST_BYTES, &n);
+    json_t *value = text ? json_loadb(text, n, JSON_DECODE_ANY, &why) : NULL;
+    if (!text)
+        complain("%s", err.msg);
+    else if (!value)
         complain("%s:%d:%d: %s", path, why.line, why.column, why.text);
     return value;
 }

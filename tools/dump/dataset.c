@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/regular.h"
 #include "read/utf8.h"
 
 #include <errno.h>
@@ -13,7 +14,8 @@
 #include <unistd.h>
 
 #define SAMPLES    "samples"
-#define MOST_SHOWN 120 /* bytes of a value in a sentence */
+#define MOST_INDEX (1u << 30) /* bytes of an index */
+#define MOST_SHOWN 120        /* bytes of a value in a sentence */
 
 static void drop(struct dataset_sample *s)
 {
@@ -205,9 +207,11 @@ static int take_index(struct err *err, struct dataset *d, const char *path, json
 
 static int read_index(struct err *err, struct dataset *d, const char *path)
 {
-    _cleanup_(closep) int fd = openat(d->fd, PLACE_INDEX, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct err why = { 0 };
+    uint64_t n;
+    _cleanup_(closep) int fd = regular_open_at(&why, d->fd, path, PLACE_INDEX, MOST_INDEX, &n);
     if (fd < 0)
-        return no_dataset(err, path, errno == ENOENT ? "is not there" : "cannot be read");
+        return no_dataset(err, path, fd == -ENOENT ? "is not there" : "cannot be read");
     json_error_t wrong;
     json_t *o = json_loadfd(fd, JSON_REJECT_DUPLICATES, &wrong);
     int r = o ? take_index(err, d, path, o) : no_dataset(err, path, "is no JSON");

@@ -2,18 +2,18 @@
 #include "tools/sites/kernels.h"
 
 #include "core/cleanup.h"
+#include "core/regular.h"
+#include "core/whole.h"
 #include "core/words.h"
 #include "cupti/cubin.h"
 #include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 /* @more: they follow something else. */
 static void put_params(bool more, const struct dmi_recording_param *params, uint32_t n)
@@ -79,34 +79,28 @@ static void put_kernel(void *ctx, const struct cubin_kernel *k)
 static int put_machine_code(struct err *err, const char *path)
 {
     static const struct cubin_sink sink = { .image = put_image, .kernel = put_kernel };
-    struct stat st;
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st))
-        return err_set_errno(err, errno, "cannot open it");
-    if (!S_ISREG(st.st_mode) || !st.st_size)
-        return err_set(err, -EINVAL, "not a file that holds anything");
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_set_errno(err, errno, "cannot map it");
-    int r = cubin_read(err, map, (size_t)st.st_size, &sink);
-    munmap(map, (size_t)st.st_size);
-    return r;
+    uint64_t n;
+    void *map = regular_map(err, path, &n);
+    if (!map)
+        return err->code;
+    int r = cubin_read(err, map, n, &sink);
+    munmap(map, n);
+    return r ? err_prefix(err, "%s", path) : 0;
 }
 
 static bool is_recording(const char *path)
 {
-    uint64_t magic = 0;
-    _cleanup_(fclosep) FILE *file = fopen(path, "rb");
-    return file && fread(&magic, sizeof magic, 1, file) == 1 && magic == DMI_RECORDING_MAGIC;
+    struct err unused = { 0 };
+    uint64_t magic = 0, n;
+    _cleanup_(closep) int fd = regular_open(&unused, path, INT64_MAX, &n);
+    return fd >= 0 && !whole_read(fd, &magic, sizeof magic, 0) && magic == DMI_RECORDING_MAGIC;
 }
 
 int kernels(struct err *err, const char *path)
 {
     struct recording rec;
-    if (!is_recording(path)) {
-        int r = put_machine_code(err, path);
-        return r ? err_prefix(err, "%s", path) : 0;
-    }
+    if (!is_recording(path))
+        return put_machine_code(err, path);
     int r = recording_open(err, path, &rec);
     if (!r) {
         put_recording(&rec);

@@ -3,14 +3,13 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/regular.h"
 #include "storage/codec/hash.h"
 #include "tools/sites/printable.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <zstd.h>
 
 /*
@@ -260,31 +259,14 @@ static int read_header(struct err *err, struct rest *file)
     return 0;
 }
 
-static int map_file(struct err *err, const char *path, struct recording *rec)
-{
-    struct stat st;
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st))
-        return err_set_errno(err, errno, "cannot open it");
-    if (!S_ISREG(st.st_mode) || !st.st_size)
-        return err_set(err, -EINVAL, "this is no recording");
-    rec->map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (rec->map == MAP_FAILED) {
-        rec->map = NULL;
-        return err_set_errno(err, errno, "cannot map it");
-    }
-    rec->n_map = (size_t)st.st_size;
-    return 0;
-}
-
 int recording_open(struct err *err, const char *path, struct recording *rec)
 {
     *rec = (struct recording){ 0 };
-    int r = map_file(err, path, rec);
+    if (!(rec->map = regular_map(err, path, &rec->n_map)))
+        return err->code;
     struct rest file = { rec->map, rec->n_map };
     bool cut = false;
-    if (!r)
-        r = read_header(err, &file);
+    int r = read_header(err, &file);
     while (!r && !rec->ended && !cut)
         r = read_chunk(err, rec, &file, &cut);
     if (r) {

@@ -11,6 +11,8 @@ import json
 import pathlib
 import sys
 
+from .. import files
+
 
 def rows_first(tensor, rows):
     """[tokens, elements] of a tensor of one request, whose dimensions @rows count tokens."""
@@ -57,7 +59,7 @@ def continued(model, tokens, n):
 def requests_of(opt, model):
     """[(id, tokens of the prompt, tokens after it)]"""
     if opt.requests:
-        given = json.loads(pathlib.Path(opt.requests).read_text())["requests"]
+        given = files.read_json(opt.requests)["requests"]
         return [(r["id"], r["prompt_tokens"], r.get("forced_tokens") or
                  continued(model, r["prompt_tokens"], opt.tokens)[len(r["prompt_tokens"]):]) for r in given]
     from transformers import AutoTokenizer
