@@ -31,21 +31,60 @@ bool select_same(const struct select *a, const struct select *b)
 
 /* ------------------------------------------------------------------------- requests */
 
-/* The value of @key in an object, NULL: it has none that is a scalar. */
-static const char *scalar_of(const struct tree_node *object, const char *key)
+/* The value of @key in an object, NULL: it has none. */
+static const struct tree_node *value_of(const struct tree_node *object, const char *key)
 {
     if (!object || object->kind != TREE_MAP)
         return NULL;
     for (size_t i = 0; i + 1 < object->n_items; i += 2)
         if (object->items[i]->kind == TREE_SCALAR && !strcmp(object->items[i]->text, key))
-            return object->items[i + 1]->kind == TREE_SCALAR ? object->items[i + 1]->text : NULL;
+            return object->items[i + 1];
     return NULL;
+}
+
+/* Bytes of WORD in "*WORD*"; 0: it is another pattern. */
+static size_t word_in(const char *pattern)
+{
+    size_t n = strlen(pattern);
+    bool is_word = n > 2 && *pattern == '*' && strcspn(pattern + 1, "*?[\\") == n - 2;
+    return is_word && pattern[n - 1] == '*' ? n - 2 : 0;
+}
+
+static bool is_letter(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (unsigned char)c >= 0x80;
+}
+
+/* Does the text have the word of @n bytes, and not within a longer one? */
+static bool has_word(const char *text, const char *word, size_t n)
+{
+    for (const char *at = text; *at; at++)
+        if (!strncmp(at, word, n) && !(at > text && is_letter(at[-1]) && is_letter(*word)) &&
+            !(is_letter(at[n]) && is_letter(word[n - 1])))
+            return true;
+    return false;
+}
+
+/* A tag may list words. "*q*" means the word: else it would take a tag that has "q_rot" alone. */
+static bool tag_matches(const char *pattern, const struct tree_node *value)
+{
+    size_t n = word_in(pattern);
+    bool matches = false;
+    if (value && value->kind == TREE_SCALAR)
+        return n ? has_word(value->text, pattern + 1, n) : !fnmatch(pattern, value->text, 0);
+    for (size_t i = 0; value && value->kind == TREE_LIST && i < value->n_items; i++)
+        matches = matches ||
+                  (value->items[i]->kind == TREE_SCALAR && tag_matches(pattern, value->items[i]));
+    return matches;
 }
 
 bool select_request_of(const struct select *s, const char *id, const struct tree_node *tags)
 {
-    const char *text = s->tag ? scalar_of(tags, s->tag) : id;
-    return !s->requests || (text && !fnmatch(s->requests, text, 0));
+    if (!s->requests)
+        return true;
+    return s->tag ? tag_matches(s->requests, value_of(tags, s->tag))
+                  : id && !fnmatch(s->requests, id, 0);
 }
 
 bool select_request(const struct select *s, const char *id, const char *tags)

@@ -57,7 +57,8 @@ bool select_same(const struct select *a, const struct select *b);
 
 /**
  * select_request() - does the pattern take the request?
- * @tags: a JSON object, or NULL. A tag matches by its text: true is "true", 3 is "3"
+ * @tags: a JSON object, or NULL. A tag matches by its text: true is "true", 3 is "3". Of a list one element has to match. "*WORD*" takes a tag
+ * that has the whole word
  */
 bool select_request(const struct select *s, const char *id, const char *tags);
 

@@ -90,6 +90,13 @@ static const struct {
       { SPAN("a", 0, 0, 1, .tags = "{\"n\": 3}") },
       "0-0 0@1(2);",
       "0@1=1 " },
+    { A(", requests: 'tag:k=*q*'"), /* a whole word, or an element of a list */
+      { SPAN("a", 0, 0, 1, .tags = "{\"k\": \"q_rot\"}"),
+        SPAN("b", 0, 1, 1, .tags = "{\"k\": \"q_rot,q\"}"),
+        SPAN("c", 0, 2, 1, .tags = "{\"k\": [\"qk\", \"q\"]}"),
+        SPAN("d", 0, 3, 1, .tags = "{\"k\": [\"k_q\"]}") },
+      "1-1 0@2(2);2-2 0@3(2);",
+      "0@2=1 0@3=1 " },
     { A(", requests: c"), { SPAN("a", 0, 0, 3) }, "", "" },
     { A(""), { PADDING(0, 2), SPAN("a", 0, 2, 1), PADDING(3, 5) }, "2-2 0@1(2);", "0@1=1 " },
     { A(""), { SPAN("a", 0, 0, 0), SPAN("b", 0, 0, 1) }, "0-0 0@2(2);", "0@2=1 " },
