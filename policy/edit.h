@@ -179,6 +179,21 @@ struct edit_use {
         *times; /* in place of each that its operations have; NULL: as they are. Without a tag */
 };
 
+/* Does the edit write in the layer (-1: none)? It needs a vector there, where its operations have one. */
+bool edit_takes_layer(const struct edit_use *use, int32_t layer);
+
+/* Does what the edit does in a request depend on the request's tags? */
+bool edit_asks_tags(const struct edit_use *use);
+
+struct tree;
+
+/*
+ * The coefficient of operation @op at a token, numbered from the first that is generated. @tags: of the request, parsed. Return: false:
+ * they have no such number.
+ */
+bool edit_times_at(const struct edit_use *use, uint32_t op, const struct tree *tags, int64_t token,
+                   float *out);
+
 /* The name of the bank's rows that the edit saves, or takes; NULL: none. */
 const char *edit_saves(const struct edit *edit);
 const char *edit_takes(const struct edit *edit);

@@ -115,6 +115,16 @@ static const struct edit_coefficient *coefficient_of(const struct edit_use *use,
     return use->times && edit_op_has_times(o) ? use->times : &o->times;
 }
 
+bool edit_times_at(const struct edit_use *use, uint32_t op, const struct tree *tags, int64_t token,
+                   float *out)
+{
+    const struct edit_coefficient *c = coefficient_of(use, op);
+    if (c->from == EDIT_TAG)
+        return number_of_tag(tags, c->tag, out) == SAID_NUMBER;
+    *out = c->from == EDIT_POINTS ? at_point(c, token) : c->number;
+    return true;
+}
+
 static bool has_bank(const struct edit *edit)
 {
     return edit_saves(edit) || edit_takes(edit);
@@ -152,7 +162,7 @@ static enum said take_coefficients(const struct edit_use *use, const struct tree
 
 /* ------------------------------------------------------------------------- a span */
 
-static bool asks_tags(const struct edit_use *use)
+bool edit_asks_tags(const struct edit_use *use)
 {
     if (use->edit->who.tag)
         return true;
@@ -173,7 +183,7 @@ struct span_at {
 static const struct tree *tags_of(struct span_at *at, const struct edit_use *use)
 {
     struct tree_error error;
-    if (!at->parsed && at->span && at->span->tags && asks_tags(use)) {
+    if (!at->parsed && at->span && at->span->tags && edit_asks_tags(use)) {
         at->parsed = true;
         if (tree_parse(at->span->tags, strlen(at->span->tags), &at->tags, &error))
             at->tags.root = NULL;

@@ -96,8 +96,7 @@ static bool has_numbers(const struct edits *of, uint32_t vector, int32_t layer)
     return vector == EDIT_NO_VECTOR || edits_numbers(of, vector, layer);
 }
 
-/* Has the edit all that it needs in the layer (-1: none)? */
-static bool takes_layer(const struct edit_use *use, int32_t layer)
+bool edit_takes_layer(const struct edit_use *use, int32_t layer)
 {
     const struct edit *edit = use->edit;
     if (edit->layers.n && (layer < 0 || !spec_takes_layer(&edit->layers, layer, 0)))
@@ -179,7 +178,7 @@ static struct dmi_edit_parts put_parts(struct builder *b, const char *site, int3
 {
     struct dmi_edit_parts parts = { .first = b->n_parts };
     for (uint32_t i = 0; i < b->n_uses; i++)
-        if (!strcmp(b->uses[i].edit->site, site) && takes_layer(&b->uses[i], layer))
+        if (!strcmp(b->uses[i].edit->site, site) && edit_takes_layer(&b->uses[i], layer))
             put_part(b, i, layer);
     parts.n = b->n_parts - parts.first;
     return parts;

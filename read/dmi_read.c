@@ -24,6 +24,8 @@ int view_fill(struct err *err, struct view *v, struct selection *select)
                     seen_add_all(&v->seen, &v->sites, v->reader)
                 ? -ENOMEM
                 : 0;
+    if (!r)
+        r = edited_build(v->reader, &v->requests, &v->edited);
     selection_find_last(select, v->reader);
     if (!r)
         r = fill_build(err, v->reader, &v->sites, &v->requests, select, &v->tensors);
@@ -40,6 +42,7 @@ int view_fill(struct err *err, struct view *v, struct selection *select)
 
 void view_empty(struct view *v)
 {
+    edited_deinit(&v->edited);
     map_deinit(&v->keys);
     seen_deinit(&v->seen);
     requests_deinit(&v->requests);
@@ -334,7 +337,28 @@ struct wanted {
     uint8_t *data;     /* NULL: not wanted */
     uint8_t *rows;     /* NULL: not wanted */
     uint64_t row_size;
+    uint64_t tensor;
 };
+
+/* Did an edit write the row? @donor: as of struct stretch */
+static bool is_edited(const struct dmi_read *run, const struct wanted *w, uint32_t site,
+                      int64_t position, uint32_t donor)
+{
+    const struct view *v = &run->view;
+    const struct tensor *t = &v->tensors.all[w->tensor];
+    struct edited *edits;
+    if (!v->edited.n || !edited_is_shown(v->reader, site))
+        return false;
+    const struct request *q =
+        t->request ? requests_find(&v->requests, t->request, t->n_request) : NULL;
+    size_t request = donor ? donor - 1 : q ? (size_t)(q - v->requests.all) : EDITED_NOBODY;
+    size_t n = edited_of(&v->edited, request, &edits);
+    for (size_t i = 0; i < n; i++)
+        if ((!edits[i].name || !strcmp(edits[i].site, t->site->name)) &&
+            edited_wrote(&edits[i], t->layer, position))
+            return true;
+    return false;
+}
 
 static void hand_row(const struct wanted *w, uint64_t index, const struct dmi_read_row *row)
 {
@@ -374,9 +398,13 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .donor = p->donor,
     };
     memcpy(row.dims, rec->at.dims + n_row_dims, row.n_dims * sizeof *row.dims);
+    uint32_t flags = row.flags;
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;
         row.row = (uint32_t)(p->first_row + i);
+        row.flags =
+            flags |
+            (is_edited(run, w, rec->at.site, row.position, p->donor) ? DMI_READ_ROW_EDITED : 0u);
         hand_row(w, at + i - w->first, &row);
     }
     return r;
@@ -436,7 +464,8 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
                         .n_row = t->width * dmi_dtype_bytes(t->dtype),
                         .data = data,
                         .rows = (uint8_t *)rows,
-                        .row_size = row_size };
+                        .row_size = row_size,
+                        .tensor = tensor };
     uint64_t need;
     if (data && t->mixed == TENSOR_MIXED_TYPE && !one_size(run, t, &w))
         return handle_fail(run, -EINVAL, tensor_mixed_text(t));

@@ -52,12 +52,23 @@ static int take(struct edit_history *h, const struct reader_change *change, size
     return 0;
 }
 
-/* Rows were due, and no note says of what; or notes are missing, as a segment is gone and a later one repeats the latest alone. */
+bool edit_history_has_places(const struct reader *reader)
+{
+    for (size_t i = 0; i < reader_n_sites(reader); i++)
+        if (reader_site(reader, i)->writes)
+            return true;
+    return false;
+}
+
+/*
+ * Rows were due, and no note says of what; or notes are missing, as a segment is gone and a later one repeats the latest alone; or neither a note nor the
+ * accounts can be read where there are places for edits.
+ */
 static bool lacks_notes(const struct reader *reader, const struct edit_history *h)
 {
     const struct reader_run *run = reader_run(reader);
     if (!run->edits.known && !h->n)
-        return false;
+        return edit_history_has_places(reader);
     for (size_t i = 0; run->n_runs == 1 && i < run->n_changes; i++)
         if (run->changes[i].number != i)
             return true;
@@ -77,7 +88,7 @@ int edit_history_build(const struct reader *reader, struct edit_history *out)
         return r;
     }
     if (lacks_notes(reader, out))
-        out->any = out->unsalted = out->live = true;
+        out->any = out->unsalted = out->live = out->lacks = true;
     return 0;
 }
 

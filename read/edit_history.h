@@ -24,7 +24,12 @@ struct edit_history {
     bool
         unsalted; /* one may have written in requests without its salt: it says `cache: ignore`, or notes of changes are gone */
     bool live;    /* one may have followed changes in the middle of requests */
+    bool
+        lacks; /* notes of changes are not all there: edits may have been in force that it does not name */
 };
+
+/* Has the run places, into which edits may write? */
+bool edit_history_has_places(const struct reader *reader);
 
 /* Return: 0 or -ENOMEM. edit_history_deinit() accepts what was zeroed. */
 int edit_history_build(const struct reader *reader, struct edit_history *out);

@@ -5,6 +5,7 @@
 
 #include "core/err.h"
 #include "storage/map.h"
+#include "read/edited.h"
 #include "read/missing.h"
 #include "read/requests.h"
 #include "read/tensors.h"
@@ -18,6 +19,7 @@ struct view {
     struct requests requests;
     struct map keys; /* of tensors */
     struct seen seen;
+    struct edited_all edited;
 };
 
 struct dmi_read {

@@ -116,6 +116,7 @@ enum dmi_read_row_flags {
     DMI_READ_ROW_DAMAGED = 1,    /* it cannot be decoded: its bytes are 0 */
     DMI_READ_ROW_REJECTED = 2,   /* a draft that was rejected; only where it was asked for */
     DMI_READ_ROW_SUPERSEDED = 4, /* its position was computed again; only where it was asked for */
+    DMI_READ_ROW_EDITED = 8,     /* an edit wrote it, or may have: dmi_read_edit() says which */
 };
 
 /* Where a row comes from. */
@@ -135,6 +136,25 @@ struct dmi_read_row {
     uint32_t n_dims;
     uint32_t dims[4];
     uint32_t reserved;
+};
+
+#define DMI_READ_NOBODY UINT64_MAX /* in place of a request's index: rows of no request */
+
+/*
+ * What an edit wrote in a request (docs/edits.md). All that the request computed after it, in later layers and at later positions, was
+ * computed with it.
+ */
+struct dmi_read_edit {
+    uint32_t size;
+    uint32_t known;   /* 1: its text can be read; 0: it may have written all layers and positions */
+    const char *name; /* NULL: edits may have been in force, and the run does not say which */
+    const char *site; /* the place that it writes; NULL as @name */
+    const char *layers; /* words; "all": in each that its place has */
+    const char *text;   /* all of it, to stand in a sentence */
+    int64_t first, end; /* positions: from the first that it wrote to after the last */
+    uint64_t due,
+        written;  /* rows, each once at each place and layer; UINT64_MAX: all were written */
+    uint64_t uid; /* of the edit, in the process that made the run */
 };
 
 enum dmi_read_request_state {
@@ -326,6 +346,23 @@ DMI_READ_API int dmi_read_request(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_request *out);
 DMI_READ_API int dmi_read_finding(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_finding *out);
+
+/**
+ * dmi_read_edit() - an edit that wrote in a request, in the order in which edits are done
+ * @request: as of dmi_read_request(), or DMI_READ_NOBODY
+ * @index: from 0 on
+ * Fills @out, whose size the caller has set. Return: 0, -EINVAL (no size), -ENOENT (no further one), -EBADF.
+ */
+DMI_READ_API int dmi_read_edit(struct dmi_read *run, uint64_t request, uint64_t index,
+                               struct dmi_read_edit *out);
+
+/**
+ * dmi_read_edit_sum() - add what an edit added to a row
+ * @sum: the row's @n elements, to which it is added: true values, not rounded to the tensor's type
+ * Return: 1; 0: it did not write that row; -ENOTSUP: it does not only add vectors; -ENODATA: its text cannot be read; -ENOENT, -EBADF.
+ */
+DMI_READ_API int dmi_read_edit_sum(struct dmi_read *run, uint64_t request, uint64_t index,
+                                   int32_t layer, int64_t position, float *sum, uint64_t n);
 
 /**
  * dmi_read_about() - what the engine, or an adapter of it, noted about the model: dmi_describe() of <dmi/dmi.h>

@@ -11,6 +11,9 @@ from typing import Any
 from . import analysis, answers, export, open as open_run, reading, tables, vectors
 
 
+MOST_TOLD = 20  # requests in which edits wrote
+
+
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(prog="python -m dmi", description=__doc__.partition(": ")[2], epilog="Exit status: 0 all well; 1 something is left "
                                    "out or damaged; 2 wrong usage, a name that the run has not, or nothing that could be read or written; 4 a check of an answer does not hold.")
@@ -48,6 +51,10 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
         return []
     done = export.speculators(run, options.output, options.layers and ",".join(options.layers), options.site)
     print(f"{done}, to {options.output}")
+    for name, edits in list(done.edited.items())[:MOST_TOLD]:
+        print(f"edits wrote in {name!r}: {', '.join(edits)}")
+    if len(done.edited) > MOST_TOLD:
+        print(f"... and in {len(done.edited) - MOST_TOLD} more requests")
     return done.left_out
 
 

@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from .attention import probe_tokens  # noqa: F401
+from .edited import Written, said
 from .export import FINAL, HIDDEN, IDS, _of_requests, choose_layers
 from .reading import DAMAGED, Run, Tensor, _float32, _near, _Row, _true
 from .results import Result, Writer, about
+from .torch.names import NAMES
 from .weights import HELD, Model, Weights
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 
-LENS_FORMULA, DLA_FORMULA = 1, 1
+LENS_FORMULA, DLA_FORMULA = 1, 2
 NORMED, LOGITS = "final_ln", "final_logits"
 AT_A_TIME = 64 << 20  # bytes of residual stream, and of logits, that are computed with together
 # The largest relative error of a row of logits: what rounding of the captured types explains, and more. docs/analysis.md has what was measured.
@@ -141,12 +143,12 @@ def _errors(model: Model, sites: dict) -> list[dict]:
             raise Refused(f"{model.weights.path} is not of the run's model: its head takes {model.width} elements and gives {model.vocabulary_size}, "
                           f"{x.key} has {_width(x)} and {logits.key} {_width(logits)}")
         error, n = _compared(x, logits, compute)
-        said = f"W_U {name} = {LOGITS}" if name == NORMED else f"W_U norm({name}) = {LOGITS}"
-        made.append({"name": said, "error": error, "bound": max(BOUND.get(tensor.dtype, BOUND_OF_OTHERS) for tensor in (x, logits)), "rows": n})
+        what = f"W_U {name} = {LOGITS}" if name == NORMED else f"W_U norm({name}) = {LOGITS}"
+        made.append({"name": what, "error": error, "bound": max(BOUND.get(tensor.dtype, BOUND_OF_OTHERS) for tensor in (x, logits)), "rows": n})
     return made
 
 
-def _checked(model: Model, sites: dict, request: str | None, unchecked: bool) -> tuple[Model, list[dict]]:
+def _checked(model: Model, sites: dict, request: str | None, written: Written, unchecked: bool) -> tuple[Model, list[dict]]:
     """(the model, its checks). Refused: one does not hold, or nothing allows one; not with @unchecked.
 
     An engine may hold the weights with fewer digits than the file. Where the logits differ, these are tried, and those that explain the logits best are taken.
@@ -164,7 +166,7 @@ def _checked(model: Model, sites: dict, request: str | None, unchecked: bool) ->
     wrong = next((check for check in made if check["error"] > check["bound"]), None)
     if wrong and not unchecked:
         raise Refused(f"{weights.path} does not hold the run's weights: {wrong['name']} has a relative error of {wrong['error']:.2g}, above {wrong['bound']:g}, "
-                      f"in request {request}")
+                      f"in request {request}{said(written.edits)}")
     if not made and not unchecked:
         raise Refused(f"nothing shows that {weights.path} holds the run's weights: request {request} has no row of {LOGITS} beside one of {NORMED} or "
                       f"{FINAL}. Capture these for its last token, or take the weights unchecked")
@@ -269,12 +271,12 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
     import numpy
     weights, vocabulary = _opened(weights, tokenizer)
     request, sites = _one(run, request)
-    model = Model(weights)
+    model, written = Model(weights), Written(run, request)
     stream = _stream(model, sites, site, layers)
     followed = None if words is None else [_token(word, vocabulary, model.vocabulary_size) for word in words]
     if not 0 < top <= model.vocabulary_size:
         raise ValueError(f"top={top}: the vocabulary has {model.vocabulary_size} tokens")
-    model, checks = _checked(model, sites, request, unchecked)
+    model, checks = _checked(model, sites, request, written, unchecked)
     step = max(AT_A_TIME // (4 * model.vocabulary_size * len(stream.layers)), 1)
     with Writer(out, run) as writer:
         writer.add("layers", numpy.array(stream.layers, "<i4"))
@@ -289,7 +291,7 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
             del block, part, logits, of_token  # before the next ones are read
         _add_texts(writer, vocabulary, seen)
         parameters = {"weights": str(weights.path), "held": model.weights.held, "site": site, "top": top, "words": followed, "n_layers": model.n_layers}
-        return writer.finish(about("lens", LENS_FORMULA, run, request, parameters, checks))
+        return writer.finish(about("lens", LENS_FORMULA, run, request, parameters, checks, written.edits))
 
 
 def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
@@ -371,26 +373,88 @@ class _Heads:
         if self._after is None:
             self._matrix = self._bias = None
 
-    def __call__(self, rows: Any) -> tuple[Any, Any, Any]:
-        """(heads [rows, H], biases [rows], sums of squares of the products [rows]) of z's rows."""
+    def __call__(self, rows: Any, added: list) -> tuple[Any, Any, Any, list]:
+        """(heads [rows, H], biases [rows], sums of squares of the products [rows], what edits added) of z's rows.
+
+        @added: [(number, rows)] of edits that are in z; the last of what it returns has what each of these adds, which is in no head.
+        """
         import numpy
         scale = numpy.ones((len(rows), 1))
         if self._after is not None:
             whole = rows @ self._matrix.T if self._bias is None else rows @ self._matrix.T + self._bias
             scale = self._after.scale(whole.astype("f8"))
         products = rows.astype("f8") * self._vector * scale * self._factor
+        of_edits = [(number, x.astype("f8") * self._vector * scale * self._factor) for number, x in added]
         biases = (scale[:, 0] * self._of_bias + self._of_after) * self._factor
-        return products.reshape(len(rows), self._n_heads, -1).sum(-1), biases, (products ** 2).sum(1)
+        heads = (products - sum(x for _, x in of_edits)).reshape(len(rows), self._n_heads, -1).sum(-1)
+        return heads, biases, (products ** 2).sum(1), [(number, x.sum(1)) for number, x in of_edits]
 
 
-def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: list) -> Iterator[tuple[dict, Any]]:
+class _Shares:
+    """What edits add to the stream at some rows, each along the direction: a part of its own, which is taken out of the part whose tensor has it, too."""
+
+    def __init__(self, model: Model, written: Written, direction: _Direction, positions: list) -> None:
+        import numpy
+        self._model, self._written, self._direction, self._positions = model, written, direction, positions
+        self.found = numpy.zeros((len(positions), len(written.edits)))  # before the scale of the last norm
+
+    def at(self, site: str, layer: int | None, times: float = 1.0) -> Any:
+        """[rows]: what edits added at a site of the stream; it counts as theirs."""
+        return self.add([(number, x.astype("f8") @ self._direction.vector * times) for number, x in self.rows(site, layer, self._model.width)])
+
+    def rows(self, site: str, layer: int | None, width: int) -> list:
+        return self._written.rows(site, layer, self._positions, width) if self._written.edits else []
+
+    def add(self, shares: list) -> Any:
+        """[rows]: the sum of [(number of an edit, what it adds)]."""
+        for number, x in shares:
+            self.found[:, number] += x
+        return sum((x for _, x in shares), 0.0)
+
+
+# Sites that edits may write without a part of the stream of their own: what comes of it is in z and in the MLP's output.
+INSIDE = frozenset(NAMES) - {"embed", HIDDEN, "resid_mid", "resid_post", FINAL, NORMED, LOGITS, "attn_out", "mlp_out", "z"}
+
+
+def _judge_edits(model: Model, written: Written, positions: list, request: str | None, unchecked: bool) -> tuple[Written, list]:
+    """(what is known of what edits added, the numbers of those that left other values in z or mlp_out: heads and MLPs have these).
+
+    Refused: an edit wrote these rows, and what it added to the stream is not known. With @unchecked such an edit has no part.
+    """
+    left: list = []
+
+    def why(number: int) -> str | None:
+        edit = written.edits[number]
+        if not edit.known or edit.site in INSIDE or not written.wrote(number, positions):
+            return None if edit.known else "what it wrote is not known"
+        if edit.site == "attn_out" and any(edit.wrote(layer) and model.norm_after(layer) for layer in range(model.n_layers)):
+            return "a norm comes after attn_out there, so its part is not known"
+        if edit.site not in NAMES or edit.site in ("embed", NORMED, LOGITS):
+            return f"what comes of {edit.site} in the residual stream is not known"
+        try:
+            for layer in range(model.n_layers) if edit.site != FINAL else [None]:
+                written.rows(edit.site, layer, positions, model.output(layer)[0].shape[1] if edit.site == "z" else model.width)
+        except KeyError:
+            if edit.site not in ("z", "mlp_out"):
+                return "it does not only add vectors, so its part is not known"
+            left.append(number)
+        return None
+    wrong = {number: reason for number in range(len(written.edits)) if (reason := why(number))}
+    if wrong and not unchecked:
+        number, reason = next(iter(wrong.items()))
+        raise Refused(f"an edit wrote in request {request}: {written.edits[number].text}: {reason}. A run without that edit, or other positions, can be answered")
+    return written.without({*wrong, *left}), left
+
+
+def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: list, written: Written) -> Iterator[tuple[dict, Any]]:
     """({array: [rows, ...]}, [rows] what rounding of the captured types adds to the sum: its standard deviation), some rows at a time."""
     import numpy
     heads = [_Heads(model, layer, z, direction) for layer, z in enumerate(parts.heads)]
+    edited = {id(tensor) for tensor in (parts.end, parts.first, *parts.heads, *(x for mlp in parts.mlps for x in mlp)) if written.edits and tensor.edits}
     step = max(AT_A_TIME // (8 * 4 * model.width), 1)
     for first in range(0, len(positions), step):
         n = min(step, len(positions) - first)
-        variance = numpy.zeros(n)
+        variance, shares = numpy.zeros(n), _Shares(model, written, direction, positions[first:first + n])
 
         def rounded(tensor: Tensor, squares: Any, times: int = 1) -> None:
             variance[:] += times * squares * ROUNDING.get(tensor.dtype, ROUNDING_OF_OTHERS) ** 2 / 3
@@ -399,17 +463,30 @@ def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: l
             products = _rows(tensor, first, n).astype("f8") * direction.vector
             rounded(tensor, (products ** 2).sum(1), times)
             return products.sum(1)
+
+        def of_mlp(layer: int, mlp: tuple) -> Any:
+            """Without what edits added to the tensors that it is computed from."""
+            shares.at("attn_out", layer, model.residual)
+            at_middle, at_out, after = shares.at("resid_mid", layer), shares.at("mlp_out", layer, model.residual), shares.at("resid_post", layer)
+            last = layer + 1 == model.n_layers
+            of_end = shares.at(FINAL, None) if last else shares.at(HIDDEN, layer + 1)
+            if len(mlp) == 1:
+                return along(mlp[0]) * model.residual - at_out * (id(mlp[0]) in edited)
+            return along(mlp[0]) - along(mlp[1]) - at_out - after - of_end * (id(mlp[0]) in edited) - at_middle * (id(mlp[1]) not in edited)
         scale = model.norm.scale(_rows(parts.end, first, n).astype("f8"))
         along(parts.end, 2 * model.n_layers)  # the stream was rounded after each addition
         of_heads, of_biases = [], []
-        for compute, z in zip(heads, parts.heads):
-            found, bias, squares = compute(_rows(z, first, n))
+        for layer, (compute, z) in enumerate(zip(heads, parts.heads)):
+            found, bias, squares, of_edits = compute(_rows(z, first, n), shares.rows("z", layer, _width(z)))
+            shares.add(of_edits)
             rounded(z, squares)
             of_heads.append(found)
             of_biases.append(bias)
-        mlps = [along(mlp[0]) * model.residual if len(mlp) == 1 else along(mlp[0]) - along(mlp[1]) for mlp in parts.mlps]
-        yield {"embedding": along(parts.first) * scale[:, 0], "heads": numpy.stack(of_heads, 1) * scale[..., None], "mlps": numpy.stack(mlps, 1) * scale,
-               "biases": numpy.stack(of_biases, 1) * scale, "constant": numpy.full(n, direction.constant)}, variance ** 0.5 * scale[:, 0]
+        mlps = [of_mlp(layer, mlp) for layer, mlp in enumerate(parts.mlps)]
+        embedding = along(parts.first) - shares.at(HIDDEN, 0) * (id(parts.first) in edited)
+        yield {"embedding": embedding * scale[:, 0], "heads": numpy.stack(of_heads, 1) * scale[..., None], "mlps": numpy.stack(mlps, 1) * scale,
+               "biases": numpy.stack(of_biases, 1) * scale, "constant": numpy.full(n, direction.constant),
+               **({"edits": shares.found * scale} if written.edits else {})}, variance ** 0.5 * scale[:, 0]
 
 
 def _differences(model: Model, sites: dict, positions: list, direction: _Direction, a: int, b: int) -> Any:
@@ -442,27 +519,28 @@ class _Proof:
                 if error / bound >= self._error / self._bound:
                     self._error, self._bound = error, bound
 
-    def check(self, request: str | None, unchecked: bool) -> list[dict]:
+    def check(self, request: str | None, written: Written, unchecked: bool) -> list[dict]:
         """The check, none where nothing was compared. Refused: it does not hold, or nothing allows it; not with @unchecked."""
         if not self._rows and not unchecked:
             raise Refused(f"nothing shows that the parts sum up: request {request} has no {LOGITS} or {NORMED} at these positions")
         if self._error > self._bound and not unchecked:
-            raise Refused(f"the parts do not sum up to the difference of the logits: the error is {self._error:.2g}, above {self._bound:.2g}, in request {request}")
-        said = {"name": "sum of the parts = difference of the logits", "error": self._error, "bound": self._bound, "rows": self._rows}
-        return [said] if self._rows else []
+            raise Refused(f"the parts do not sum up to the difference of the logits: the error is {self._error:.2g}, above {self._bound:.2g}, in request {request}"
+                          f"{said(written.edits)}")
+        check = {"name": "sum of the parts = difference of the logits", "error": self._error, "bound": self._bound, "rows": self._rows}
+        return [check] if self._rows else []
 
 
 def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None = None, tokenizer: Any = None, unchecked: bool = False,
         out: Any = None) -> Result:
-    """Who writes the difference of two logits: what embedding, heads and MLPs add to logit(a) - logit(b), through the last norm with its scale frozen.
+    """Who writes the difference of two logits: what embedding, heads, MLPs and edits add to logit(a) - logit(b), through the last norm with its scale frozen.
 
     a, b   texts of one token, or ids. Other arguments, and errors, are those of lens().
-    Refused: the parts do not sum up to the difference that was captured.
+    Refused: the parts do not sum up to the difference that was captured; or an edit wrote these rows, and what it wrote is not known.
     """
     import numpy
     weights, vocabulary = _opened(weights, tokenizer)
     request, sites = _one(run, request)
-    model = Model(weights)
+    model, written = Model(weights), Written(run, request)
     ids = [_token(word, vocabulary, model.vocabulary_size) for word in (a, b)]
     parts = _parts(model, sites)
     read = [parts.first, parts.end, *(tensor for mlp in parts.mlps for tensor in mlp)]
@@ -470,20 +548,22 @@ def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None 
     for z in parts.heads:
         if _positions(z) != positions:
             raise AnalysisError(f"{z.key} has rows of other positions than {parts.first.name}: select tokens that both have")
-    model, checks = _checked(model, sites, request, unchecked)
+    model, checks = _checked(model, sites, request, written, unchecked)
+    shown, left = _judge_edits(model, written, positions, request, unchecked)
     direction = _Direction(model, *ids)
     wanted = _differences(model, sites, positions, direction, *ids)
     proof, at = _Proof(), 0
     with Writer(out, run) as writer:
         writer.add("positions", numpy.array(positions, "<i8"))
         _add_texts(writer, vocabulary, _add_ids(writer, sites, positions) | {*ids})
-        for block, deviation in _attributed(model, parts, direction, positions):
+        for block, deviation in _attributed(model, parts, direction, positions, shown):
             total = block["embedding"] + block["heads"].sum((1, 2)) + block["mlps"].sum(1) + block["biases"].sum(1) + block["constant"]
+            total = total + block["edits"].sum(1) if "edits" in block else total
             difference = wanted[at:at + len(total)]
             at += len(total)
             proof.add(total - difference, deviation)
             for name, rows in {**block, "sum": total, "difference": difference}.items():
                 writer.add(name, rows.astype("<f8"))
-        checks += proof.check(request, unchecked)
-        parameters = {"weights": str(weights.path), "held": model.weights.held, "tokens": ids, "n_layers": model.n_layers}
-        return writer.finish(about("dla", DLA_FORMULA, run, request, parameters, checks))
+        checks += proof.check(request, written, unchecked)
+        parameters = {"weights": str(weights.path), "held": model.weights.held, "tokens": ids, "n_layers": model.n_layers, **({"edited": left} if left else {})}
+        return writer.finish(about("dla", DLA_FORMULA, run, request, parameters, checks, written.edits))

@@ -9,6 +9,7 @@ import sys
 from typing import Any, Iterator
 
 from . import analysis
+from .edited import in_layers
 from .reading import Run
 from .results import Result
 from .weights import Weights
@@ -104,12 +105,22 @@ def _lens_token(result: Result, texts: _Texts, i: int, words: tuple[int, int]) -
 # ------------------------------------------------------------------------- dla
 
 
+def _left(result: Result, site: str, layer: int) -> str:
+    """What stands after the name of a part whose values are those that edits left there."""
+    numbers = json.loads(result.metadata["parameters"]).get("edited", [])
+    names = [edit["name"] for edit in map(result.edits.__getitem__, numbers) if edit["site"] == site and in_layers(edit["layers"], layer)]
+    return f" (edited by {', '.join(names)})" if names else ""
+
+
 def _named(result: Result, i: int) -> list[tuple[str, float]]:
     """(name, what it adds) of each part at a token, heads as layer.head."""
     heads, found = result["heads"][i], [("embedding", float(result["embedding"][i]))]
-    found += [(f"head {layer}.{head}", x) for layer, row in enumerate(heads.tolist()) for head, x in enumerate(row)]
-    found += [(f"mlp {layer}", x) for layer, x in enumerate(result["mlps"][i].tolist())]
+    of_z, of_mlp = ([_left(result, site, layer) for layer in range(len(heads))] for site in ("z", "mlp_out"))
+    found += [(f"head {layer}.{head}{of_z[layer]}", x) for layer, row in enumerate(heads.tolist()) for head, x in enumerate(row)]
+    found += [(f"mlp {layer}{of_mlp[layer]}", x) for layer, x in enumerate(result["mlps"][i].tolist())]
     found += [(f"bias {layer}", x) for layer, x in enumerate(result["biases"][i].tolist()) if x]
+    if "edits" in result:
+        found += [(f"edit {edit['name']}", x) for edit, x in zip(result.edits, result["edits"][i].tolist()) if x]
     constant = float(result["constant"][i])
     return found + ([("constant", constant)] if constant else [])
 
@@ -129,7 +140,7 @@ def _dla_table(result: Result, texts: _Texts, top: int) -> Iterator[str]:
 
 
 def _dla_token(result: Result, i: int) -> dict:
-    whole = {name: result[name][i].tolist() for name in ("embedding", "heads", "mlps", "biases", "constant", "sum", "difference")}
+    whole = {name: result[name][i].tolist() for name in ("embedding", "heads", "mlps", "biases", "edits", "constant", "sum", "difference") if name in result}
     ids = {"token_id": int(result["token_ids"][i])} if "token_ids" in result else {}
     difference = None if math.isnan(whole["difference"]) else whole["difference"]
     return {"position": int(result["positions"][i]), **ids, **whole, "difference": difference}
@@ -140,7 +151,7 @@ def _dla_token(result: Result, i: int) -> dict:
 
 def _print_json(result: Result, tokens: Iterator[dict]) -> None:
     """A token at a time, as there may be many."""
-    about = {key: json.loads(value) if key in ("parameters", "checks") else value for key, value in result.metadata.items()}
+    about = {key: json.loads(value) if key in ("parameters", "checks", "edits") else value for key, value in result.metadata.items()}
     print(json.dumps(about, allow_nan=False)[:-1] + ', "tokens": [')
     for i, token in enumerate(tokens):
         print(("," if i else "") + json.dumps(token))
@@ -148,6 +159,8 @@ def _print_json(result: Result, tokens: Iterator[dict]) -> None:
 
 
 def _print_checks(result: Result) -> None:
+    if result.edits:
+        print(f"edits wrote in the request: {', '.join(edit['text'] for edit in result.edits)}")
     for check in result.checks:
         print(f"checked: {check['name']}, error {check['error']:.1e} of {check['bound']:.1g}, {check['rows']} rows")
     held = json.loads(result.metadata["parameters"])["held"]

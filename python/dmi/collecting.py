@@ -62,10 +62,11 @@ class Collected(collections.abc.Mapping):
     """{site: {layer: array}} of one request; of a site without layers the array itself. A site is an attribute, too: got["france"].q[3].
 
     request  dmi.reading.Request, as it was when the block ended; id: its id
+    edits    what edits wrote in it: [dmi.reading.Edit]; all that is computed after an edit was computed with it
     """
 
     def __init__(self, request: Request, tensors: Iterable[Tensor], arrays: dict[str, Any]) -> None:
-        self.request, self.id = request, request.id
+        self.request, self.id, self.edits = request, request.id, request.edits
         self._sites: dict[str, Any] = {}
         self._positions: dict[tuple, list] = {}
         for tensor in tensors:

@@ -34,18 +34,21 @@ class ExportError(ValueError):
 @dataclass
 class Exported:
     """Ids of the requests in the order of the samples, a sentence for each that is left out, how many were left out for what kind of reason,
-    {request: those whose rows its cached tokens have}, and how many of those written have no token in the loss (their loss_mask is 0 throughout)."""
+    {request: those whose rows its cached tokens have}, how many of those written have no token in the loss (their loss_mask is 0 throughout), and
+    {request: what edits wrote in it, in words}."""
     requests: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     reasons: dict = field(default_factory=dict)
     filled: dict = field(default_factory=dict)
     without_loss: int = 0
+    edited: dict = field(default_factory=dict)
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{n} {reason}" for reason, n in self.reasons.items())
         filled = f" ({len(self.filled)} with rows of other requests)" if self.filled else ""
         loss = f"; {self.without_loss} of those written without a token in the loss" if self.without_loss else ""
-        return f"samples: {len(self.requests)} written{filled}, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "") + loss
+        edited = f"; edits wrote in {len(self.edited)} of those written" if self.edited else ""
+        return f"samples: {len(self.requests)} written{filled}, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "") + loss + edited
 
 
 class _Fault(Exception):
@@ -208,6 +211,8 @@ def _about(run: Run, request: str | None, layers: Sequence[Tensor]) -> dict:
     filled = {tensor.name: [(first, n, _plain(donor)) for first, n, donor in tensor.donors] for tensor in layers if tensor.donors}
     about = {"format": "pt", "producer": "dmi", "run": run.uuid, "request": _plain(request or ""),
              "layers": json.dumps([tensor.name for tensor in layers])}
+    if edits := run.edits(request):
+        about["edits"] = json.dumps([edit.text for edit in edits])
     return {**about, "filled": json.dumps(filled)} if filled else about
 
 
@@ -320,6 +325,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
             done.requests.append(name)
             if donors := list(dict.fromkeys(donor for tensor in tensors for _, _, donor in tensor.donors)):
                 done.filled[name] = donors
+            if edits := run.edits(name):
+                done.edited[name] = [edit.text for edit in edits]
         if not samples:
             raise ExportError("; ".join(["no request has all that a sample needs", *done.left_out[:20]]))
         _write_dataset(folder, samples)

@@ -31,6 +31,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
+from . import edited
+from .edited import Edit
 from .torch.names import LENS
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scal
                  "without the tokens that are asked for", "that still run")  # enum dmi_read_sample_fault
 MIXED = "changes its dtype or width from record to record, so it is not one tensor"
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
-DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
+DAMAGED, REJECTED, SUPERSEDED, EDITED = 1, 2, 4, 8                   # enum dmi_read_row_flags
 DROPS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported", "write_failed", "exit_timeout",
          "context_gone", "mismatch", "no_memory", "lost", "shed")    # enum dmi_drop
 Names = str | Iterable[str] | None
@@ -151,6 +153,7 @@ class Row:
     site      index in Run.sites of the entry that says the row's scale
     donor     id of the request that it was computed for, where select(fill_cached=True) took it from there; else None
     dtype, shape   of this row: in a tensor that is mixed not those of the others
+    edited    an edit wrote it: Tensor.edits says which
     """
     position: int | None
     step: int | None
@@ -166,6 +169,7 @@ class Row:
     donor: str | None = None
     dtype: str = "none"
     shape: tuple = ()
+    edited: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +251,11 @@ class Request:
     def tensors(self) -> dict[str, "Tensor"]:
         """{SITE.LAYER: Tensor} of this request, as the run selects now."""
         return self.run._of(self.__dict__.get("_own_id", self.id))
+
+    @property
+    def edits(self) -> list[Edit]:
+        """Those that wrote in it."""
+        return self.run.edits(self.__dict__.get("_own_id", self.id))
 
     @property
     def response(self) -> "Response":
@@ -478,7 +487,7 @@ class Tensor:
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
                     r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site,
                     self.run.requests[r.donor - 1].id if r.donor else None, DTYPES[r.dtype] if r.dtype < len(DTYPES) else "none",
-                    tuple(r.dims[:r.n_dims])) for r in found[:n]]
+                    tuple(r.dims[:r.n_dims]), bool(r.flags & EDITED)) for r in found[:n]]
 
     @property
     def scales(self) -> list[float]:
@@ -491,6 +500,11 @@ class Tensor:
         rows = (_Row * max(len(self), 1))()
         self._read(0, len(self), None, rows)
         return [None if position < 0 else position for position in memoryview(bytes(rows)).cast("q")[::ctypes.sizeof(_Row) // 8].tolist()[:len(self)]]
+
+    @property
+    def edits(self) -> list[Edit]:
+        """Those that wrote rows of it. Values of later layers and tokens were computed with them, too: Run.edits()."""
+        return edited.of_tensor(self)
 
     @property
     def donors(self) -> list:
@@ -590,12 +604,17 @@ class Run(collections.abc.Mapping):
         self.n_records, self.n_steps, self.n_segments, self.file_bytes = entry.n_records, entry.n_steps, entry.n_segments, entry.file_bytes
         self.sites = [self._site(i) for i in range(entry.n_sites)]
         self._n_requests, self._n_tensors = entry.n_requests, entry.n_tensors
-        for name in ("requests", "_tensors"):
+        for name in ("requests", "_tensors", "_numbers"):
             self.__dict__.pop(name, None)
 
     @functools.cached_property
     def requests(self) -> list[Request]:
         return [self._request(i) for i in range(self._n_requests)]
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Which request of an id is which in requests."""
+        return {request.id: i for i, request in reversed(list(enumerate(self.requests)))}
 
     @functools.cached_property
     def _tensors(self) -> dict[str, Tensor]:
@@ -668,11 +687,11 @@ class Run(collections.abc.Mapping):
 
     # ---- the handle
 
-    def _call(self, name: str, *args: Any, allow: int = 0) -> int:
+    def _call(self, name: str, *args: Any, allow: int | tuple = 0) -> int:
         if self._handle is None:
             raise ReadError("the run is closed")
         r = getattr(_library, name)(self._handle, *args)
-        if r < 0 and r != allow:
+        if r < 0 and r not in (allow if isinstance(allow, tuple) else (allow,)):
             raise ReadError(-r, (_library.dmi_read_error(self._handle) or b"").decode(errors="replace") or os.strerror(-r))
         return r
 
@@ -783,6 +802,13 @@ class Run(collections.abc.Mapping):
             if kind is None:
                 raise
             raise kind(error.strerror) from None
+
+    def edits(self, request: str | None = None) -> list[Edit]:
+        """The edits that wrote in a request, in the order in which they are done. None: in rows of no request. KeyError: the run has no such request.
+
+        What an edit writes changes later layers, and later tokens through their keys and values: all of the request's values may be other ones.
+        """
+        return edited.of_request(self, edited.index_of(self, request))
 
     def sample_fault(self, tensor: Tensor) -> tuple[str, str] | None:
         """Why a tensor's rows are no sample: (the kind, one of SAMPLE_FAULTS; a phrase to stand after its name). None: they are every position of its

@@ -9,18 +9,19 @@ import shutil
 import tempfile
 from typing import Any, IO
 
+from .edited import values
 from .export import outside
 from .reading import Run
 
 IN_SAFETENSORS = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u1": "U8"}
 
 
-def about(what: str, formula: int, run: Run, request: str | None, parameters: dict, checks: list) -> dict[str, str]:
-    """__metadata__ of an answer. @checks: dictionaries with name, error, bound and rows."""
+def about(what: str, formula: int, run: Run, request: str | None, parameters: dict, checks: list, edits: list = []) -> dict[str, str]:
+    """__metadata__ of an answer. @checks: dictionaries with name, error, bound and rows. @edits: that wrote in the request, as Run.edits() has them."""
     from . import __version__
     plain = None if request is None else os.fsencode(request).decode(errors="replace")
     return {"what": what, "formula": str(formula), "run": run.uuid or "", **({} if plain is None else {"request": plain}),
-            "parameters": json.dumps(parameters), "checks": json.dumps(checks), "tool": f"dmi {__version__}"}
+            "parameters": json.dumps(parameters), "checks": json.dumps(checks), **({"edits": json.dumps(values(edits))} if edits else {}), "tool": f"dmi {__version__}"}
 
 
 class Result:
@@ -44,6 +45,11 @@ class Result:
     @property
     def checks(self) -> list:
         return json.loads(self.metadata["checks"])
+
+    @property
+    def edits(self) -> list[dict]:
+        """That wrote in the request: name, site, layers, first and end position, and text, which says all of it."""
+        return json.loads(self.metadata.get("edits", "[]"))
 
 
 class Writer:

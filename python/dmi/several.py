@@ -143,6 +143,10 @@ class Runs(collections.abc.Mapping):
             run.select(tokens=tokens, rejected=rejected, superseded=superseded, fill_cached=fill_cached)
         return self
 
+    def edits(self, request: str | None = None) -> list:
+        """As Run.edits(); @request: by its name here. None: in rows of no request, of all runs."""
+        return [edit for run, own in self._owners(request) for edit in run.edits(own[0] if own else None)]
+
     # ---- runs that grow
 
     def refresh(self) -> bool:

@@ -15,8 +15,9 @@ import math
 import os
 from typing import Any, Callable, Iterator
 
+from . import edited
 from .export import Folder, _arrow
-from .reading import BYTES, DTYPES, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
+from .reading import BYTES, DTYPES, EDITED, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
 
 NONE = 2**64 - 1
 AT_A_TIME = 50000  # lines of a table, and rows of a tensor
@@ -29,7 +30,7 @@ COLUMNS = {
     "rows": {"key": "string", "request": "string", "site": "string", "layer": "int32", "first_index": "uint64", "rows": "uint64",
              "first_position": "int64", "end_position": "int64", "phase": "string", "step": "uint64", "forward": "uint64", "launch": "uint64",
              "first_row": "uint32", "device": "uint32", "time": "time", "bytes": "uint64", "rejected": "bool", "superseded": "bool",
-             "donor": "string"},
+             "donor": "string", "edited": "bool"},
     "records": {"site": "string", "layer": "int32", "occurrence": "uint32", "dtype": "string", "shape": "list<uint64>", "row_dims": "uint32",
                 "rows": "uint32", "kept_rows": "uint32", "bytes": "uint64", "stored_bytes": "uint64", "step": "uint64", "step_sequence": "uint64",
                 "forward": "uint64", "launch": "uint64", "device": "uint32", "time": "time", **RANKS},
@@ -39,7 +40,7 @@ COLUMNS = {
     "requests": {"request": "string", "state": "string", "reason": "string", "prompt_tokens": "int64", "generated_tokens": "uint64",
                  "end_position": "int64", "steps": "uint64", "cached_tokens": "uint64", "prefill_tokens": "uint64", "decode_tokens": "uint64",
                  "draft_tokens": "uint64", "other_tokens": "uint64", "rejected_tokens": "uint64", "preemptions": "uint64", "records": "uint64",
-                 "rows": "uint64", "bytes": "uint64", "stored_bytes": "uint64", "tags": "string"},
+                 "rows": "uint64", "bytes": "uint64", "stored_bytes": "uint64", "tags": "string", "edits": "list<string>"},
 }
 
 
@@ -118,7 +119,7 @@ def _line(t: Tensor, at: int, n: int, r: _Row, phase: str | None) -> dict:
             "first_position": r.position if known else None, "end_position": r.position + n if known else None, "phase": phase,
             "step": _number(r.step), "forward": r.forward, "launch": r.launch, "first_row": r.row, "device": r.device, "time": r.time_ns,
             "bytes": n * math.prod(r.dims[:r.n_dims]) * BYTES.get(DTYPES[r.dtype], 0), "rejected": bool(r.flags & REJECTED),
-            "superseded": bool(r.flags & SUPERSEDED), "donor": _utf8(_donor(t, r))}
+            "superseded": bool(r.flags & SUPERSEDED), "donor": _utf8(_donor(t, r)), "edited": bool(r.flags & EDITED)}
 
 
 def _donor(t: Tensor, r: _Row) -> str | None:
@@ -169,12 +170,12 @@ def _spans(run: Run) -> Iterator[dict]:
 
 
 def _requests(run: Run) -> Iterator[dict]:
-    for r in run.requests:
+    for i, r in enumerate(run.requests):
         yield {"request": _utf8(r.id), "state": r.state, "reason": r.reason, "prompt_tokens": r.n_prompt, "generated_tokens": r.n_generated,
                "end_position": r.end_position, "steps": r.n_steps, "cached_tokens": r.n_cached, "prefill_tokens": r.n_prefill,
                "decode_tokens": r.n_decode, "draft_tokens": r.n_draft, "other_tokens": r.n_other, "rejected_tokens": r.n_rejected,
                "preemptions": r.n_preemptions, "records": r.n_records, "rows": r.n_rows, "bytes": r.raw_bytes, "stored_bytes": r.stored_bytes,
-               "tags": None if r.tags is None else _utf8(r.tags)}
+               "tags": None if r.tags is None else _utf8(r.tags), "edits": [_utf8(edit.text) for edit in edited.of_request(run, i)]}
 
 
 LINES: dict[str, Callable[[Run], Iterator[dict]]] = {"tensors": _tensors, "rows": _rows, "records": _records, "steps": _steps, "spans": _spans,
@@ -185,7 +186,7 @@ LINES: dict[str, Callable[[Run], Iterator[dict]]] = {"tensors": _tensors, "rows"
 
 def _schema(run: Run, name: str) -> Any:
     arrow = _arrow()
-    kinds = {"list<uint64>": arrow.list_(arrow.uint64()), "double": arrow.float64(), "bool": arrow.bool_(), "time": arrow.timestamp("ns", "UTC")}
+    kinds = {"list<uint64>": arrow.list_(arrow.uint64()), "list<string>": arrow.list_(arrow.string()), "double": arrow.float64(), "bool": arrow.bool_(), "time": arrow.timestamp("ns", "UTC")}
     about = {f"dmi.{key}": _utf8(str(value)) for key, value in (("run", run.uuid), ("path", run.path), ("model", run.model), ("host", run.host),
                                                                  ("state", run.state)) if value is not None}
     return arrow.schema([(column, kinds[kind] if kind in kinds else getattr(arrow, kind)()) for column, kind in COLUMNS[name].items()], about)

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of Hugging Face's on the CPU, attached, one forward each over given tokens: lens_client.py FOLDER PLAN.json
 
-PLAN: [{"request", "tokens", "family" (attach_models.py) or "gguf" (a file), "dtype", "sites", "router"}]. What the taps see is copied to the device and tapped there, as
+PLAN: [{"request", "tokens", "family" (attach_models.py) or "gguf" (a file), "dtype", "sites", "router", "write", "edits" (a file)}]. What the taps see is copied to the device and tapped there, as
 generate_client.py does. A family's model is saved in FOLDER/REQUEST, and its lens is in FOLDER/REQUEST.safetensors, as the model's own modules compute it; with "router"
 the logits of its routers, by layer, in FOLDER/REQUEST.router.safetensors.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -19,7 +20,15 @@ from safetensors.torch import save_file  # noqa: E402
 import attach_models as models  # noqa: E402
 import dmi.torch  # noqa: E402
 from dmi.torch import config  # noqa: E402
+from edits_client import Writing  # noqa: E402
 from generate_client import Device  # noqa: E402
+
+
+class Sink(Device):
+    """What edits write on the device is copied back."""
+
+    def __call__(self, tensor, name, layer, n_layers, rows, writable=False):
+        (Writing if writable else Device).__call__(self, tensor, name, layer, n_layers, rows, *[True] * writable)
 
 
 def model_of(wanted):
@@ -48,15 +57,15 @@ def expected(model, out):
 def main():
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    folder, plan, device = pathlib.Path(sys.argv[1]), json.loads(pathlib.Path(sys.argv[2]).read_text()), Device()
+    folder, plan, device = pathlib.Path(sys.argv[1]), json.loads(pathlib.Path(sys.argv[2]).read_text()), Sink()
     for step, wanted in enumerate(plan):
         model, tokens = model_of(wanted), wanted["tokens"]
         device.on = False
         out = model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
         device.on = True
         config.describe(model)  # attach() does so where the library taps
-        dmi.step_begin(step, [dmi.Span(wanted["request"], 0, len(tokens), phase=dmi.Phase.PREFILL, n_prompt=len(tokens))])
-        with dmi.torch.attach(model, wanted["sites"], sink=device):
+        with dmi.torch.attach(model, wanted["sites"], write=wanted.get("write"), sink=device), dmi.edit(wanted["edits"]) if "edits" in wanted else contextlib.nullcontext():
+            dmi.step_begin(step, [dmi.Span(wanted["request"], 0, len(tokens), phase=dmi.Phase.PREFILL, n_prompt=len(tokens))], caches=False)
             model(torch.tensor([tokens]), use_cache=False)
         dmi.step_end()
         dmi.request_end(wanted["request"], dmi.End.STOP)

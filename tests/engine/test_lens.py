@@ -3,6 +3,7 @@
 
   arrays    Hugging Face's own activations of `france`, captured in float16 from a small engine: lens and attribution of lens.json
   families  small models of 16 families, attached: the lens of each layer is what the model's own norm and head make of it, and the parts sum up
+  edited    requests in which edits wrote: these have a part of their own, or the attribution is refused by their names
   refused   weights that are not the run's, by name; what was not captured; words that are no token
   example   examples/lens.py, of a model with the words of its prompt alone (few_words.py)
   smollm2   with --long: SmolLM2 in float32 and bfloat16, attached, and served by tinygrad: the numbers of lens.json; examples/lens.py
@@ -187,6 +188,83 @@ def test_each_family(check, families):
             if not name.startswith("gemma"):  # whose logits are capped after the sum
                 error = np.abs(found["difference"] - (wanted[:, -1, WORDS[0]] - wanted[:, -1, WORDS[1]])).max()
                 check(error < 2e-6, f"{name}: the difference is that of the model's logits", error)
+
+
+# ------------------------------------------------------------------------- edits
+
+
+WRITE = "z,attn_out,mlp_out,resid_mid,resid_post,v"
+EDITED = {  # request: (place, layer, what is done)
+    "post": ("resid_post", 0, "{add: v, times: 3}"), "out": ("mlp_out", 1, "{add: v, times: 3}"), "mid": ("resid_mid", 1, "{add: v, times: 3}"),
+    "attn": ("attn_out", 0, "{add: v, times: 1}, {add: v, times: 2}"), "z": ("z", 1, "{add: v, times: 3}"), "inside": ("v", 0, "{scale: 0.5}"),
+    "zero": ("z", 1, "zero"), "away": ("resid_post", 0, "{project_out: v}")}
+
+
+@pytest.fixture(name="edited", scope="module")
+def fixture_edited(tmp_path_factory):
+    """A small Llama; in each request of EDITED one edit writes, at the last two tokens."""
+    folder = tmp_path_factory.mktemp("edited")
+    np.save(folder / "v.npy", np.random.default_rng(3).standard_normal(32).astype("f4"))
+    plan = []
+    for name, (site, layer, does) in EDITED.items():
+        file = folder / f"{name}.yaml"
+        file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, layers: '{layer}', tokens: '4:', do: [{does}]}}\n")
+        plan.append({"request": name, "tokens": TOKENS, "family": "llama", "sites": SITES, "write": WRITE, "edits": str(file)})
+    (folder / "plan.json").write_text(json.dumps(plan))
+    python, env = torch_env.python_with_torch()
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    harness.run([DMI_RUN, "--tap", SITES, "--write", WRITE, "--out", folder / "RUN", "--", python, HERE / "lens_client.py", folder, folder / "plan.json"], env=env, timeout=600)
+    return folder
+
+
+def test_an_edit_has_a_part_of_its_own(check, edited):
+    """What it added, by its own vector; no head and no MLP has it, whether the MLP's output was captured or follows from the stream."""
+    import dmi
+    v = np.load(edited / "v.npy").astype("f8") * 3
+    with dmi.open(edited / "RUN") as run:
+        for name, (site, layer, does) in EDITED.items():
+            if name in ("zero", "away", "inside"):
+                continue
+            with dmi.open(edited / "RUN") as other:
+                without = dmi.analysis.dla(other.select(site=[s for s in SITES.split(",") if s != "mlp_out"]), edited / name, *WORDS, request=name)
+            found = dmi.analysis.dla(run, edited / name, *WORDS, request=name)
+            edit, = found.edits
+            check((edit["name"], edit["site"], edit["layers"], edit["first"], edit["end"]) == (f"e-{name}", site, str(layer), 4, 6), f"{name}: the answer names it", edit)
+            check((found["edits"][:4] == 0).all(), f"{name}: nothing at tokens that it did not write", found["edits"])
+            model = dmi.weights.Model(dmi.weights.Weights(edited / name))
+            direction = dmi.analysis._Direction(model, *WORDS)
+            row = v if site != "z" else model.output(layer)[0].astype("f8") @ v
+            scale = model.norm.scale(run[f"{name}/resid_final"].float32().astype("f8"))[4:, 0]
+            error = np.abs(found["edits"][4:, 0] - scale * (row @ direction.vector)).max()
+            check(error < 1e-5 * max(1, np.abs(found["edits"]).max()) and np.abs(found["edits"][4:]).min() > 1e-3, f"{name}: what its vector adds", error)
+            for array in ("heads", "mlps", "embedding", "edits"):
+                error = np.abs(found[array] - without[array]).max()
+                check(error < 1e-5, f"{name}: {array} are the same without mlp_out", error)
+            own = run[f"{name}/mlp_out.{layer}"].float32()[4:].astype("f8") - (v if site == "mlp_out" else 0)
+            error = np.abs(found["mlps"][4:, layer] - scale * (own @ direction.vector)).max()
+            check(error < 1e-5, f"{name}: the MLP has its own output alone", error)
+            check(found.checks[-1]["rows"] == 6 and found.checks[-1]["error"] < found.checks[-1]["bound"], f"{name}: the parts sum up", found.checks[-1])
+
+
+def test_what_edits_left_and_what_is_not_known(check, edited):
+    """Heads that an edit switched off are said to be edited; of an edit that does not add, the attribution is refused by its name; tokens before it can be answered."""
+    run = edited / "RUN"
+    words = ["--weights", edited / "zero", "--tokens", "5", "6"]
+    done = command("dla", run, *words, "--request", "zero", "--top", "30")
+    check("head 1.0 (edited by e-zero)" in done.stdout and "edits wrote in the request: e-zero (z, layer 1, positions 4-5)" in done.stdout, "a head that was switched off", done.stdout)
+    done = command("dla", run, *words, "--request", "away", status=4)
+    check("an edit wrote in request away: e-away (resid_post, layer 0, positions 4-5): it does not only add vectors" in done.stderr, "refused, by its name", done.stderr)
+    done = command("dla", run, *words, "--request", "away", "--at", "3")
+    check("edit e-away" not in done.stdout and "checked: sum of the parts" in done.stdout, "a token that it did not write is answered", done.stdout)
+    done = command("dla", run, *words, "--request", "inside", "--json")
+    said = json.loads(done.stdout)
+    check(said["edits"][0]["site"] == "v" and said["tokens"][0]["edits"] == [0.0], "an edit of v adds nothing by itself, and is named", said["edits"])
+    done = command("lens", run, "--weights", edited / "post", "--request", "post")
+    check("edits wrote in the request: e-post (resid_post, layer 0, positions 4-5)" in done.stdout, "lens says it, too", done.stdout)
+    copy = edited / "copy"
+    shutil.copytree(next(run.iterdir()), copy, ignore=shutil.ignore_patterns("control", "*.pack"))
+    done = command("dla", copy, *words, "--request", "post", status=4)
+    check("e-post (resid_post; its layers and tokens are not known" in done.stderr, "without the file of its text", done.stderr)
 
 
 def other_weights(folder, change):

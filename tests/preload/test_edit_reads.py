@@ -21,9 +21,10 @@ from rows_client import WIDTH
 from test_edit_changes import CLIENT, CTL, HEAD, PLACE, SET, Accounts, Served, edits, step_of
 from test_top import top
 
+READ = BUILD / "read" / "libdmi_read.so.1"
 DMI_RUN = BUILD / "tools" / "dmi-run"
 pytest.importorskip("cuda.bindings")
-pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL, DMI_RUN)]
+pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL, DMI_RUN, READ)]
 
 EDITS = """  - {name: tagged, site: x, do: [{set: 0}, {add: one, times: 'tag:much'}], requests: t*}
   - {name: plain, site: x, do: [zero, {add: one, times: 3}, {scale: 1}], requests: n*, tokens: all}
@@ -87,6 +88,45 @@ def gated(bench, plan, place=PLACE):
             process.communicate(timeout=60)
 
 
+@pytest.fixture(autouse=True)
+def reading(monkeypatch):
+    """dmi.open() finds the library."""
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+
+
+def wrote(run):
+    """{request: the edits that readers say wrote in it}"""
+    import dmi
+    with dmi.open(run) as found:
+        return {request.id: [edit.text for edit in request.edits] for request in found.requests}
+
+
+def rows_tell(bench, run):
+    """Which edits wrote which rows of which request: in Python, list, show, export; where files of it are gone."""
+    import dmi
+    tagged, plain, other = "tagged (x, all layers, positions 0)", "plain (x, all layers, positions 0)", "other (x, all layers, positions 0)"
+    wanted = {"t0": [], "n": ["plain (x, all layers, positions 0-1)"], "t1": [tagged], "n2": [plain], "o": [other], "q": [], "n3": [plain]}
+    found = wrote(run)
+    bench.check(found == wanted, "edits by request: none where all rows were missed", found)
+    with dmi.open(run) as opened:
+        flags = {t.request: ([row.edited for row in t.rows()], [edit.name for edit in t.edits]) for t in opened.values() if t.site.name == "x"}
+    bench.check(flags["n"] == ([True, True], ["plain"]) and flags["q"] == flags["t0"] == ([False], []), "and by row", flags)
+    listed = {r["request"]: r.get("edits") for r in dump_json("list", run, "--requests")["requests"]}
+    bench.check(listed["t1"] == [tagged] and listed["q"] is None, "list --requests", listed)
+    tensors = {t["key"]: t.get("edited_by") for t in dump_json("list", run, "--tensors")["tensors"]}
+    bench.check(any(key.startswith("t1/x") and by == ["tagged"] for key, by in tensors.items()) and not any(by for key, by in tensors.items() if key[0] == "q"), "list --tensors", tensors)
+    code, said = dump("show", "x", run, "--request", "n")
+    bench.check(code == 0 and said.count(", edited by plain;") == 2, "show", said)
+    code, said = dump("export", run, "-f", "safetensors", "-o", bench.folder / "said.safetensors", "--request", "t1", "--request", "q")
+    bench.check(code == 0 and f"edits wrote in 't1': {tagged}" in said and "'q'" not in said and tagged.encode() in (bench.folder / "said.safetensors").read_bytes(), "export", said)
+    copy = changed(run, "no-text", ("edits-000000.pack", lambda data: None))
+    bench.check("its layers and tokens are not known" in wrote(copy)["q"][0] and "tagged" in wrote(copy)["q"][0], "without its text an edit may have written anywhere", wrote(copy))
+    shutil.rmtree(copy)
+    copy = changed(run, "no-accounts", ("edits", lambda data: None))
+    bench.check(wrote(copy)["n"] == found["n"] and wrote(copy)["t0"] == found["t0"], "notes are enough", wrote(copy))
+    shutil.rmtree(copy)
+
+
 def test_a_run_tells_its_edits(bench):
     """In list, verify, stats and edits; exported, the same is in force again and writes the same rows; what is damaged is named."""
     one = edits(bench.folder, "one", EDITS, {"one": [1.0, 2.0, 3.0, 4.0]})
@@ -125,6 +165,7 @@ def test_a_run_tells_its_edits(bench):
     before = out.rows()[2]
     bench.check("kernel" not in before[:3] and before[3] == "kernel" and again == ["kernel", *before[1:]],
                 "what was exported writes the same rows, and what was off is left out", (again, before))
+    rows_tell(bench, run)
     for name, change, words in DAMAGE:
         copy = changed(run, name, change)
         code, said = dump("verify", copy)

@@ -97,9 +97,10 @@ def dla_answer(path, uuid, tokens=5, layers=4, heads=3, request="a", words=(1, 3
     arrays = {"positions": np.arange(tokens, dtype="i8"), "token_ids": (np.arange(tokens) % 5).astype("i4"), "embedding": drawn.standard_normal(tokens),
               "heads": drawn.standard_normal((tokens, layers, heads)), "mlps": drawn.standard_normal((tokens, layers)), "biases": np.zeros((tokens, layers)),
               "constant": drawn.standard_normal(tokens), **arrays_of(texts)}
-    arrays["sum"] = arrays["embedding"] + arrays["heads"].sum((1, 2)) + arrays["mlps"].sum(1) + arrays["constant"]
+    arrays["edits"] = drawn.standard_normal((tokens, 2))
+    arrays["sum"] = arrays["embedding"] + arrays["heads"].sum((1, 2)) + arrays["mlps"].sum(1) + arrays["constant"] + arrays["edits"].sum(1)
     arrays["difference"] = arrays["sum"] + 1e-6
-    metadata = {"what": "dla", "run": uuid, "request": request, "parameters": json.dumps({"tokens": list(words), "n_layers": layers}),
+    metadata = {"what": "dla", "formula": "2", "run": uuid, "request": request, "edits": json.dumps([{"name": name, "text": f"{name} (x)"} for name in ("calm", "loud")]), "parameters": json.dumps({"tokens": list(words), "n_layers": layers}),
                 "checks": json.dumps([{"name": "sum of the parts = difference of the logits", "error": 1e-6, "bound": 1e-4, "rows": tokens}])}
     return save_answer(path, arrays, metadata, change)
 

@@ -201,7 +201,7 @@ def test_texts_and_ids(check, run, tmp_path):
 
 
 @pytest.mark.parametrize("content, wrong", [
-    ("", "is no file, or an empty one"), ("{", "line 1, column 1"), ("[" * 3000, "maximum parsing depth"), ("{}", "it has no model.vocab"), ('{"model": {"vocab": {}}}', "its vocabulary is empty"),
+    ("", "is empty"), ("{", "line 1, column 1"), ("[" * 3000, "maximum parsing depth"), ("{}", "it has no model.vocab"), ('{"model": {"vocab": {}}}', "its vocabulary is empty"),
     ({"model": {"vocab": {"a": -1}}}, "it has a token number -1"), ({"model": {"vocab": {"a": 1 << 40}}}, "ids are below 4194304"), ({"model": {"vocab": {"a": "b"}}}, "an id that is no number"),
     ({"model": {"vocab": [[7, 0]]}}, "a token that is no text"), ({"model": {"vocab": {"a" * 5000: 0}}}, "longer than 4096 bytes"),
     ({"model": {"vocab": {"aa": 0}}, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 15}] * 8}}, "longer than 4096 bytes"),
@@ -398,6 +398,7 @@ def test_an_answer_of_dla(check, run, tmp_path):
     page, = Report(tmp_path / "r.html").said["dla"]
     for name in DLA:
         check(entry[name] == wanted[name].ravel().tolist() == np.frombuffer(base64.b64decode(page[name]), "<f8").tolist(), name, entry[name])
+    check(entry["of_edits"] == wanted["edits"].ravel().tolist() and "calm (x)" in entry["edits"], "what edits add, and their names", entry["edits"])
     check(len(said["lens"]) == 1 and (entry["layers"], entry["n_heads"], entry["id"], entry["positions"]) == (4, 3, "a", [0, 1, 2, 3, 4]), "each has its page", entry["positions"])
     path = dla_answer(tmp_path / "long.safetensors", uuid_of(run), tokens=3000, layers=20, heads=9)
     said = as_json(run, "--with", path, "--max-bytes", "1M")
@@ -409,7 +410,7 @@ def test_an_answer_of_dla(check, run, tmp_path):
 
 @pytest.mark.parametrize("change, wrong", [
     ({"biases": None}, "its biases is not there"), ({"mlps": np.zeros((5, 3))}, "its mlps has another shape"), ({"sum": np.zeros(5, "f4")}, "of another type"),
-    ({"positions": np.array([0, 1, 2, 3, -1])}, "its positions cannot be"), ({"run": "0"}, "an answer of another run"), ({"formula": "2"}, "or of another version")], ids=range(6))
+    ({"positions": np.array([0, 1, 2, 3, -1])}, "its positions cannot be"), ({"run": "0"}, "an answer of another run"), ({"formula": "3"}, "or of another version")], ids=range(6))
 def test_answers_of_dla_that_are_refused(check, run, tmp_path, change, wrong):
     done = view(run, "--with", dla_answer(tmp_path / "dla.safetensors", uuid_of(run), **change), "-o", tmp_path / "r.html", status=2)
     check(wrong in done.stderr and "dla.safetensors" in done.stderr and not (tmp_path / "r.html").exists(), "one sentence, and no report", done.stderr)

@@ -3,6 +3,7 @@
 
 #include "analyze/ids.h"
 #include "core/cleanup.h"
+#include "tools/common/edit_words.h"
 #include "tools/common/proof.h"
 #include "tools/common/queries.h"
 #include "tools/common/say.h"
@@ -244,11 +245,13 @@ int asked_judge(const struct options *o, struct asked *a)
 {
     struct dmi_analyze_proof p = { .size = sizeof p };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
-    char why[256];
+    char why[1024];
     dmi_analyze_shape(a->answer, &shape);
     dmi_analyze_proof(a->answer, -1, -1, &p);
     if (!proof_refuses(&p, &shape, why, sizeof why))
         return ANALYZE_OK;
+    edit_words_add(why, sizeof why, a->run,
+                   edit_words_request(a->run, shape.request, shape.request_bytes));
     complain("%s%s", why, o->unchecked ? "" : "; --unchecked prints the answer");
     return o->unchecked ? ANALYZE_OK : ANALYZE_REFUSED;
 }

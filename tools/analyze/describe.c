@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/describe.h"
 
+#include "tools/common/edit_words.h"
 #include "tools/common/proof.h"
 
 static void say_proof(struct report *r, const struct dmi_analyze_proof *p)
@@ -43,5 +44,6 @@ void describe_answer(struct report *r, struct asked *a)
     if (s.n_borrowed)
         report_line(r, "cached   %llu positions have rows of another request",
                     (unsigned long long)s.n_borrowed);
+    edit_words_report(r, a->run, edit_words_request(a->run, s.request, s.request_bytes));
     say_proof(r, &p);
 }

@@ -5,6 +5,7 @@
 #include "storage/map.h"
 #include "tools/analyze/heads_file.h"
 #include "tools/analyze/passage.h"
+#include "tools/common/edit_words.h"
 #include "tools/common/report.h"
 #include "tools/common/stop.h"
 #include "tools/common/ticker.h"
@@ -142,25 +143,30 @@ static int is_done(struct looking *l, const struct dmi_read_request *q, bool *do
     return value ? 0 : -ENOMEM;
 }
 
-static void say(struct looking *l, const struct dmi_read_request *q)
+static void say(struct looking *l, const struct dmi_read_request *q, uint64_t index)
 {
     const struct options *o = l->focus->options;
     double score = l->focus->score;
     bool below = o->below >= 0 && !(score >= o->below);
+    json_t *edits = edit_words_value(l->focus->asked.run, index);
     l->any = true;
     l->below |= below;
     ticker_stop();
     if (o->json) {
         _cleanup_(text_deinit) struct text t = { 0 };
-        value_add_new(&t, json_pack("{s:o, s:o, s:b}", "request", value_bytes(q->id, q->id_bytes),
-                                    "focus", value_double(score), "below", below));
+        json_t *row = json_pack("{s:o, s:o, s:b}", "request", value_bytes(q->id, q->id_bytes),
+                                "focus", value_double(score), "below", below);
+        if (edits)
+            json_object_set(row, "edits", edits);
+        value_add_new(&t, row);
         printf("%s\n", t.failed ? "" : t.data);
     } else {
         char line[400];
-        int n = snprintf(line, sizeof line, "%-28.*s %.4f%s", (int)q->id_bytes, q->id, score,
-                         below ? "  below" : "");
+        int n = snprintf(line, sizeof line, "%-28.*s %.4f%s%s", (int)q->id_bytes, q->id, score,
+                         below ? "  below" : "", edits ? "  edited" : "");
         say_line(stdout, "", line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
     }
+    json_decref(edits);
     fflush(stdout);
 }
 
@@ -188,7 +194,7 @@ static int look(struct looking *l, bool last)
         if (is_done(l, &q, &done))
             return usage("no memory");
         if (status == ANALYZE_OK)
-            say(l, &q);
+            say(l, &q, i);
     }
     return ANALYZE_OK;
 }

@@ -65,6 +65,9 @@ static json_t *metadata(const struct options *o, struct asked *a)
     json_t *m = result_metadata("heads", FORMULA, a->run,
                                 json_pack("{s:b, s:b}", "exclude_bos", o->exclude_bos,
                                           "exclude_current", o->exclude_current));
+    struct dmi_analyze_shape s = { .size = sizeof s };
+    dmi_analyze_shape(a->answer, &s);
+    result_say_edits(m, a->run, s.request, s.request_bytes);
     if (p.n_rows)
         result_say(m, "checks",
                    json_pack("[{s:s, s:o, s:f, s:I}]", "name", "A v = z", "error",

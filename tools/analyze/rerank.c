@@ -5,6 +5,7 @@
 #include "tools/analyze/asked.h"
 #include "tools/analyze/heads_file.h"
 #include "tools/analyze/passage.h"
+#include "tools/common/edit_words.h"
 #include "tools/common/report.h"
 
 #include <dmi/analyze_heads.h>
@@ -220,6 +221,21 @@ static const struct column columns[] = {
     { "SCORE", "score", 10, cell_score },
 };
 
+/* Of both requests, on stderr: the table is of documents. */
+static void say_edits(struct reranking *r)
+{
+    const char *const requests[] = { r->options->query, r->options->null };
+    for (size_t i = 0; i < 2; i++) {
+        char line[1024];
+        snprintf(line, sizeof line, "request %.255s", requests[i]);
+        size_t n = strlen(line);
+        edit_words_add(line, sizeof line, r->asked.run,
+                       edit_words_request(r->asked.run, requests[i], strlen(requests[i])));
+        if (strlen(line) > n)
+            complain("%s", line);
+    }
+}
+
 static int print(struct reranking *r)
 {
     struct report report = { .json = r->options->json };
@@ -239,6 +255,7 @@ static int print(struct reranking *r)
                              "number", (json_int_t)d->number, "score", value_double(d->score)));
     }
     report_table_end(&report);
+    say_edits(r);
     return report_end(&report, ANALYZE_OK);
 }
 

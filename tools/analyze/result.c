@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/whole.h"
 #include "read/value.h"
+#include "tools/common/edit_words.h"
 
 #include <dmi/dtype.h>
 
@@ -44,6 +45,20 @@ json_t *result_metadata(const char *what, const char *formula, struct dmi_read *
         json_object_set_new(m, "run", value_text(about.uuid));
     result_say(m, "parameters", parameters);
     return m;
+}
+
+void result_say_edits(json_t *m, struct dmi_read *run, const char *id, uint64_t n_id)
+{
+    json_t *edits = edit_words_value(run, edit_words_request(run, id, n_id));
+    if (edits)
+        result_say(m, "edits", edits);
+}
+
+void result_say_edits_of_all(json_t *m, struct dmi_read *run)
+{
+    json_t *edits = edit_words_of_run(run);
+    if (edits)
+        result_say(m, "edits", edits);
 }
 
 int result_begin(struct err *err, struct result *r, json_t *m)

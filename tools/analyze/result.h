@@ -33,6 +33,10 @@ json_t *result_metadata(const char *what, const char *formula, struct dmi_read *
 /* Adds @value as JSON text, and drops it. */
 void result_say(json_t *metadata, const char *key, json_t *value);
 
+/* Adds "edits": which edits wrote in the request, or (of_all) in any. Nothing where none did. */
+void result_say_edits(json_t *metadata, struct dmi_read *run, const char *id, uint64_t n_id);
+void result_say_edits_of_all(json_t *metadata, struct dmi_read *run);
+
 /**
  * result_begin() - before any tensor is added
  * @metadata: taken over; NULL: no memory

@@ -6,6 +6,7 @@
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
 #include "tools/analyze/result.h"
+#include "tools/common/edit_words.h"
 
 #include <dmi/analyze_stats.h>
 #include <dmi/dtype.h>
@@ -94,6 +95,7 @@ static json_t *metadata_of(const struct dmi_routing *routing, const struct optio
     for (uint64_t i = 0; !dmi_routing_layer(routing, i, &l); i++)
         json_array_append_new(layers, layer_row(&l));
     result_say(m, "layers", layers);
+    result_say_edits_of_all(m, run);
     return m;
 }
 
@@ -176,6 +178,7 @@ static int print(const struct options *o, struct dmi_read *run, const struct dmi
     for (uint64_t i = 0; !dmi_routing_layer(routing, i, &l); i++)
         report_row(&report, layer_row(&l));
     report_table_end(&report);
+    edit_words_report_run(&report, run);
     if (o->output && write_file(&err, o, run, routing)) {
         complain("%s", err.msg);
         status = ANALYZE_USAGE;

@@ -5,6 +5,7 @@
 #include "core/words.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
+#include "tools/common/edit_words.h"
 #include "tools/common/stop.h"
 
 #include <dmi/dtype.h>
@@ -187,14 +188,15 @@ static void put_outliers(struct report *report, const struct stats_answer *a)
 
 /* ------------------------------------------------------------------------- the command */
 
-/* Layers without numbers, and damage. Return: whether there is any. */
+/* Layers without numbers, damage, and no row at all. Return: whether there is any. */
 static bool tell_left_out(const struct stats_answer *a)
 {
     struct dmi_stats_layer l = { .size = sizeof l };
-    uint64_t n_damaged = 0;
+    uint64_t n_damaged = 0, n_rows = 0;
     bool any = false;
     for (uint64_t i = 0; !dmi_stats_layer(a->stats, i, &l); i++) {
         n_damaged += l.n_damaged;
+        n_rows += l.n_rows + l.n_skipped;
         if (!l.left_out)
             continue;
         any = true;
@@ -206,7 +208,10 @@ static bool tell_left_out(const struct stats_answer *a)
     if (n_damaged)
         complain("%" PRIu64 " damaged %s left out: dmi-dump verify names %s", n_damaged,
                  word_for(n_damaged, "row is", "rows are"), word_for(n_damaged, "it", "them"));
-    return any || n_damaged;
+    bool nothing = !any && !n_damaged && !n_rows;
+    if (nothing)
+        complain("nothing was captured with that site, layer, request or tokens (dmi-dump list)");
+    return any || n_damaged || nothing;
 }
 
 static void put_facts(struct report *report, const struct stats_answer *a)
@@ -232,6 +237,8 @@ static int put(struct err *err, struct report *report, const struct options *o,
         by_layer(report, a);
     if (!r)
         put_outliers(report, a);
+    if (!r)
+        edit_words_report_run(report, a->run);
     return r;
 }
 

@@ -46,6 +46,7 @@ static json_t *metadata_of(const struct stats_answer *a)
         json_array_append_new(outliers, stats_outlier_row(&o));
     result_say(m, "layers", layers);
     result_say(m, "outlier_channels", outliers);
+    result_say_edits_of_all(m, a->run);
     return m;
 }
 

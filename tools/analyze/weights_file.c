@@ -5,6 +5,7 @@
 #include "core/whole.h"
 #include "read/safetensors.h"
 #include "read/value.h"
+#include "tools/analyze/result.h"
 #include "tools/common/npy.h"
 
 #include <dmi/dtype.h>
@@ -63,6 +64,7 @@ static json_t *metadata(const struct options *o, struct asked *a)
         json_object_set_new(m, "request", value_bytes(s.request, s.request_bytes));
     json_object_set_new(m, "parameters", text_of(parameters(o, &s)));
     json_object_set_new(m, "checks", text_of(checks(&p)));
+    result_say_edits(m, a->run, s.request, s.request_bytes);
     return m;
 }
 

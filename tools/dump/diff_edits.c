@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump diff, of runs whose edits differ: what an edit changed first, and what it should have changed and did not. */
 #include "tools/dump/diff.h"
-#include "tools/dump/edit_packs.h"
+#include "read/edit_packs.h"
 #include "tools/dump/edits.h"
 
 #include "core/cleanup.h"
@@ -184,6 +184,13 @@ int diff_edits(const struct differ *d, struct report *report)
     report_member(report, "edits", json_pack("{s:O, s:O}", "run", names[0], "other", names[1]));
     if (differ)
         report_differing(d, report, mine, other, names);
+    if (ours.lacks || theirs.lacks)
+        report_line(report,
+                    "Notes of edits are missing in %s: edits may have been in force that it does "
+                    "not name, and what differs may be their work.",
+                    ours.lacks && theirs.lacks ? "both runs"
+                    : ours.lacks               ? "the first run"
+                                               : "the other one");
     json_decref(mine);
     json_decref(other);
     json_decref(names[0]);

@@ -7,6 +7,7 @@
 #include "tools/dump/output.h"
 
 #include "read/account.h"
+#include "read/edited.h"
 #include "read/requests.h"
 #include "read/tensors.h"
 #include "storage/reader/reader.h"
@@ -69,7 +70,8 @@ bool facts_is_segment(const struct reader_run *run);
 
 /* Tables of requests, whose costs are known: how far they are, and what they cost. */
 void list_requests(struct report *report, const struct reader *reader,
-                   const struct requests *requests, const struct selection *select);
+                   const struct requests *requests, const struct edited_all *edited,
+                   const struct selection *select);
 void list_request_costs(struct report *report, const struct reader *reader,
                         const struct requests *requests, const struct selection *select);
 

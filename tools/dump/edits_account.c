@@ -134,8 +134,10 @@ int edits_remark(struct report *report, const struct reader *reader)
         return no_memory();
     report_member(report, "edited", json_boolean(h.any));
     if (h.any)
-        report_line(report, "Edits were in force in this run (dmi-dump edits): what differs may be "
-                            "their work, and no error of the engine.");
+        report_line(report,
+                    "Edits %s in force in this run (dmi-dump edits): what differs may be their "
+                    "work, and no error of the engine.",
+                    h.n ? "were" : "may have been");
     return DUMP_OK;
 }
 

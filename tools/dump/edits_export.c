@@ -11,7 +11,7 @@
 #include "policy/tree.h"
 #include "read/safetensors.h"
 #include "storage/file.h"
-#include "tools/dump/edit_packs.h"
+#include "read/edit_packs.h"
 
 #include <dmi/dtype.h>
 

@@ -378,9 +378,13 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = select_check(err, job->x.reader, &own);
-    bool needs_requests =
-        job->format->chooses || o->select.fill_cached || selection_needs_requests(&o->select);
+    bool needs_requests = job->format->chooses || o->select.fill_cached ||
+                          selection_needs_requests(&o->select) ||
+                          edit_history_has_places(job->x.reader);
     if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
+        r = err_set_errno(err, ENOMEM, "cannot export");
+    if (!r && edit_history_has_places(job->x.reader) &&
+        edited_build(job->x.reader, &job->x.requests, &job->x.edited))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && o->n_runs > 1)
         r = export_met_note(&job->all->met, &o->select, &job->x.requests, &job->is_passed_over);
@@ -449,6 +453,7 @@ static void add_totals(const struct job *job, size_t n_targets)
     t->without_loss += n_targets ? x->n_without_loss : 0;
     t->samples_filled += n_targets ? export_n_filled(x) : 0;
     t->filled_rows += n_targets ? export_filled(x, t->filled) : 0;
+    export_edited(x, t->edited);
     t->left_out += x->n_left_out;
     for (int f = 0; f < SAMPLE_N_FAULTS; f++)
         t->left_out_by[f] += x->left_out_by[f];
@@ -500,6 +505,7 @@ static int export_run(struct all *all, struct reader *reader)
     int status = run_job(&job);
     drop_targets(&job);
     tensors_deinit(&job.tensors);
+    edited_deinit(&job.x.edited);
     requests_deinit(&job.x.requests);
     place_deinit(&job.place);
     free(job.damaged);
@@ -567,11 +573,13 @@ int dump_export(struct reader *reader, const struct options *o)
         return DUMP_USAGE;
     }
     all.totals.filled = json_object();
+    all.totals.edited = json_object();
     int status = export_all(&all, reader);
     export_masks_deinit(&all.masks);
     export_met_deinit(&all.met);
     dataset_deinit(&all.dataset);
     json_decref(all.totals.filled);
+    json_decref(all.totals.edited);
     free(all.output);
     return status;
 }

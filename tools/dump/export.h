@@ -4,6 +4,7 @@
 #define TOOLS_DUMP_EXPORT_H
 
 #include "tools/common/place.h"
+#include "read/edited.h"
 #include "read/mask.h"
 #include "read/sample.h"
 #include "tools/dump/dump.h"
@@ -49,7 +50,8 @@ struct exporter {
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
-    struct requests requests;           /* where the format chooses */
+    struct requests requests;           /* where the format chooses, or edits wrote */
+    struct edited_all edited;           /* what edits wrote in them */
     const struct masks *masks;          /* NULL: none were given */
     struct dataset *dataset;            /* of a format that is one */
     uint64_t n_already;                 /* samples that the dataset has */
@@ -98,6 +100,12 @@ json_t *export_donors(const struct exporter *x, const struct tensor *tensor);
 json_t *export_donors_of(const struct exporter *x, const struct target *targets, size_t n);
 /* Rows of targets that are other requests'. @out: gets the ids of these, a list for each request that has such rows. */
 uint64_t export_filled(const struct exporter *x, json_t *out);
+/* What edits wrote in the tensor's request, in words, an array; NULL: none did. */
+json_t *export_edits(const struct exporter *x, const struct tensor *tensor);
+/* The names of those that wrote rows of the tensor itself; NULL: none did. */
+json_t *export_edited_by(const struct exporter *x, const struct tensor *tensor);
+/* @out: gets export_edits() of each request that is exported, by its id. */
+void export_edited(const struct exporter *x, json_t *out);
 /* Groups of x->n_group targets that have such rows. */
 size_t export_n_filled(const struct exporter *x);
 

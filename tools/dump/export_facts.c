@@ -146,6 +146,13 @@ json_t *export_facts(const struct exporter *x, const struct target *target)
     if (donors && facts)
         json_object_set(facts, "filled", donors);
     json_decref(donors);
+    json_t *edits = export_edits(x, t), *own = export_edited_by(x, t);
+    if (edits && facts)
+        json_object_set(facts, "edits", edits);
+    if (own && facts)
+        json_object_set(facts, "edited_by", own);
+    json_decref(edits);
+    json_decref(own);
     return facts;
 }
 

@@ -64,6 +64,29 @@ static void report_filled(struct report *report, const struct export_totals *t)
     report_member(report, "filled", json_incref(t->filled));
 }
 
+/* In which requests edits wrote. */
+static void report_edited(struct report *report, const struct export_totals *t)
+{
+    const char *id;
+    json_t *edits;
+    size_t n_told = 0, n = json_object_size(t->edited);
+    if (!n)
+        return;
+    json_object_foreach(t->edited, id, edits)
+    {
+        if (n_told++ == MOST_TOLD)
+            break;
+        _cleanup_(text_deinit) struct text all = { 0 };
+        for (size_t i = 0; i < json_array_size(edits); i++)
+            text_printf(&all, "%s%s", i ? ", " : "", json_string_value(json_array_get(edits, i)));
+        report_line(report, *id ? "edits wrote in '%s': %s" : "edits wrote%s: %s", id,
+                    all.data ? all.data : "");
+    }
+    if (n > MOST_TOLD)
+        report_line(report, "... and in %zu more requests", n - MOST_TOLD);
+    report_member(report, "edits", json_incref(t->edited));
+}
+
 static void report_rows(struct report *report, const struct export_totals *t,
                         const struct options *o)
 {
@@ -106,6 +129,7 @@ int export_report(const struct export_totals *t, const struct format *format,
         report_rows(&report, t, o);
         if (o->select.fill_cached)
             report_filled(&report, t);
+        report_edited(&report, t);
     }
     if (format->chooses)
         report_samples(&report, t, format->is_dataset, o->append);

@@ -21,6 +21,7 @@ struct export_totals {
     uint64_t samples_filled, filled_rows; /* with rows of other requests; these rows */
     json_t
         *filled; /* owned: by request, the ids of the requests whose rows its cached tokens have */
+    json_t *edited; /* owned: by request, what edits wrote in it */
 };
 
 /* Prints it. @output: NULL: nothing was written. Return: an exit status: DUMP_OK, or DUMP_USAGE if it could not be built. */

@@ -363,6 +363,17 @@ static void put_donors(json_t *metadata, const struct exporter *x, const struct 
     put_string(metadata, "filled", &filled);
 }
 
+/* What edits wrote in the request, in words. */
+static void put_edits(json_t *metadata, const struct exporter *x, const struct tensor *t)
+{
+    _cleanup_(text_deinit) struct text text = { 0 };
+    json_t *edits = export_edits(x, t);
+    if (!edits)
+        return;
+    value_add_new(&text, edits);
+    put_string(metadata, "edits", &text);
+}
+
 /* Strings only, JSON text where they are more. Return: NULL: no memory. */
 static json_t *metadata_of(const struct exporter *x, const struct target *group)
 {
@@ -384,6 +395,7 @@ static json_t *metadata_of(const struct exporter *x, const struct target *group)
         put_string(m, "layers", &layers);
         put_string(m, "positions", &positions);
         put_donors(m, x, group);
+        put_edits(m, x, t);
     }
     return m;
 }

@@ -514,6 +514,17 @@ static json_t *donors(const struct exporter *x)
     return list;
 }
 
+/* By request: what edits wrote in it, in words. NULL: none wrote in any. */
+static json_t *edits(const struct exporter *x)
+{
+    json_t *list = x->edited.n ? json_array() : NULL;
+    for (size_t i = 0; list && i < x->n_targets; i += x->n_group) {
+        json_t *of = export_edits(x, x->targets[i].tensor);
+        json_array_append_new(list, of ? of : json_array());
+    }
+    return list;
+}
+
 static int put_facts(struct text *to, const struct exporter *x)
 {
     const char *mode = x->options->last_queries ? "last_token" : "all_tokens";
@@ -526,6 +537,10 @@ static int put_facts(struct text *to, const struct exporter *x)
         json_object_set_new(o, "q_seq_lens", lengths(x));
     if (o && x->options->select.fill_cached)
         json_object_set_new(o, "filled", donors(x));
+    json_t *of_edits = edits(x);
+    if (o && of_edits)
+        json_object_set(o, "edits", of_edits);
+    json_decref(of_edits);
     value_add_new(to, o);
     text_printf(to, "\n");
     return to->failed ? -ENOMEM : 0;

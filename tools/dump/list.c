@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
+#include "read/edited.h"
 #include "read/record.h"
 #include "read/layers.h"
 #include "tools/dump/edits.h"
@@ -133,8 +134,12 @@ static void tensor_width(struct text *to, const json_t *row)
 {
     add_shape(to, json_object_get(row, "shape"));
     const char *what = json_string_value(json_object_get(row, "what_changes"));
+    const json_t *edits = json_object_get(row, "edited_by");
     if (what)
         text_printf(to, "  (%s)", what);
+    for (size_t i = 0; i < json_array_size(edits); i++)
+        text_printf(to, "%s%s", i ? ", " : "  edited by ",
+                    json_string_value(json_array_get(edits, i)));
 }
 
 static const struct column tensor_columns[] = {
@@ -144,8 +149,15 @@ static const struct column tensor_columns[] = {
     { " WIDTH", "width", -1, tensor_width },
 };
 
+/* The index of a tensor's site entry: of its first record. */
+static uint32_t site_of(const struct reader *reader, const struct tensor *t)
+{
+    return t->n_stretches ? reader_record(reader, t->stretches[0].record)->at.site : t->order;
+}
+
 static int list_tensors(struct report *report, const struct reader *reader,
-                        const struct sites *sites, const struct options *o)
+                        const struct sites *sites, const struct edited_all *edited,
+                        const struct options *o)
 {
     struct err err = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -158,12 +170,15 @@ static int list_tensors(struct report *report, const struct reader *reader,
     report_table(report, "tensors", tensor_columns, N_OF(tensor_columns));
     for (size_t i = 0; i < ts.n; i++) {
         const struct tensor *t = &ts.all[i];
-        report_row(report,
-                   json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "key", value_text(t->key),
-                             "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows), "width",
-                             value_u64(t->width), "shape", dims_value(t->tail, t->n_tail),
-                             "changes", t->mixed, "what_changes",
-                             value_text(t->mixed ? tensor_mixed_text(t) : NULL)));
+        json_t *row =
+            json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "key", value_text(t->key), "dtype",
+                      dtype_name(t->dtype), "rows", value_u64(t->n_rows), "width",
+                      value_u64(t->width), "shape", dims_value(t->tail, t->n_tail), "changes",
+                      t->mixed, "what_changes", value_text(t->mixed ? tensor_mixed_text(t) : NULL));
+        json_t *edits = edited_names(edited, t, site_of(reader, t), -1);
+        if (edits)
+            json_object_set_new(row, "edited_by", edits);
+        report_row(report, row);
     }
     report_table_end(report);
     return 0;
@@ -284,8 +299,10 @@ int dump_list(struct reader *reader, const struct options *o)
     struct report report = { .json = o->json };
     _cleanup_(requests_deinit) struct requests requests = { 0 };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
+    _cleanup_(edited_deinit) struct edited_all edited = { 0 };
     if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
-        (o->requests && requests_add_costs(reader, &requests)))
+        (o->requests && requests_add_costs(reader, &requests)) ||
+        ((o->requests || o->tensors) && edited_build(reader, &requests, &edited)))
         return no_memory();
     if (list_facts(&report, reader))
         return DUMP_USAGE;
@@ -293,9 +310,9 @@ int dump_list(struct reader *reader, const struct options *o)
     if (o->records)
         list_records(&report, reader, &requests, o);
     else if (o->tensors)
-        r = list_tensors(&report, reader, &sites, o);
+        r = list_tensors(&report, reader, &sites, &edited, o);
     else if (o->requests)
-        list_requests(&report, reader, &requests, &o->select);
+        list_requests(&report, reader, &requests, &edited, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
     bool nothing = !r && !report.n_rows && !selection_is_all(&o->select);

@@ -2,6 +2,9 @@
 /* dmi-dump list --requests and stats --requests: requests, how far they are, and what their capture cost. */
 #include "tools/dump/dump.h"
 
+#include "core/cleanup.h"
+#include "read/edited.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -104,28 +107,59 @@ static json_t *request_row(const struct request *r, double n_stored)
     return row;
 }
 
+/* What edits wrote in it, in words. */
+static void add_edits(json_t *row, const struct edited_all *edited, size_t request)
+{
+    struct edited *edits;
+    size_t n = edited ? edited_of(edited, request, &edits) : 0;
+    json_t *list = n ? json_array() : NULL;
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, value_text(edited_phrase(&edits[i])));
+    if (list && row)
+        json_object_set_new(row, "edits", list);
+}
+
+/* After the table: the edits of each request that has some. */
+static void edits_lines(struct report *report, const struct requests *requests,
+                        const struct edited_all *edited, const struct selection *select)
+{
+    for (size_t i = 0; edited && edited->n && i < requests->n; i++) {
+        _cleanup_(text_deinit) struct text t = { 0 };
+        const struct request *q = &requests->all[i];
+        edited_add_phrases(&t, edited, i);
+        if (t.n && is_wanted(q, select))
+            report_line(report, "edits wrote in %.*s: %s", (int)q->n_id, q->id, t.data);
+    }
+}
+
+/* @edited: NULL: not asked for. */
 static void list_all(struct report *report, const struct reader *reader,
-                     const struct requests *requests, const struct selection *select,
-                     const struct column *columns, size_t n_columns)
+                     const struct requests *requests, const struct edited_all *edited,
+                     const struct selection *select, const struct column *columns, size_t n_columns)
 {
     double n_stored = 0; /* of all records, also of those of nobody */
     for (size_t i = 0; i < reader_n_records(reader); i++)
         n_stored += reader_record(reader, i)->n_stored;
     report_table(report, "requests", columns, n_columns);
     for (size_t i = 0; i < requests->n; i++)
-        if (is_wanted(&requests->all[i], select))
-            report_row(report, request_row(&requests->all[i], n_stored));
+        if (is_wanted(&requests->all[i], select)) {
+            json_t *row = request_row(&requests->all[i], n_stored);
+            add_edits(row, edited, i);
+            report_row(report, row);
+        }
     report_table_end(report);
+    edits_lines(report, requests, edited, select);
 }
 
 void list_requests(struct report *report, const struct reader *reader,
-                   const struct requests *requests, const struct selection *select)
+                   const struct requests *requests, const struct edited_all *edited,
+                   const struct selection *select)
 {
-    list_all(report, reader, requests, select, state_columns, N_OF(state_columns));
+    list_all(report, reader, requests, edited, select, state_columns, N_OF(state_columns));
 }
 
 void list_request_costs(struct report *report, const struct reader *reader,
                         const struct requests *requests, const struct selection *select)
 {
-    list_all(report, reader, requests, select, cost_columns, N_OF(cost_columns));
+    list_all(report, reader, requests, NULL, select, cost_columns, N_OF(cost_columns));
 }

@@ -4,7 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/edit_history.h"
-#include "tools/dump/edit_packs.h"
+#include "read/edit_packs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "storage/elements.h"
+#include "read/edited.h"
 #include "read/record.h"
 #include "tools/dump/export.h"
 #include "tools/dump/missing.h"
@@ -22,6 +23,8 @@
 #define MAP_ROWS      64 /* likewise, of a map */
 
 struct shown {
+    struct requests requests;
+    struct edited_all edited;
     struct report report;
     struct reader *reader;
     struct options options;
@@ -36,9 +39,10 @@ struct shown {
 struct shown_row {
     const struct tensor *tensor;
     const struct reader_record *record;
-    uint64_t index;   /* among those that the options select */
-    int64_t position; /* -1: not known */
-    uint32_t flags;   /* enum stretch_flags */
+    uint64_t index;      /* among those that the options select */
+    int64_t position;    /* -1: not known */
+    uint32_t flags;      /* enum stretch_flags */
+    const json_t *edits; /* names of those that wrote it; NULL: none did */
     const double *values;
     uint64_t width;
 };
@@ -61,6 +65,8 @@ static json_t *row_value(const struct shown_row *row)
         json_object_set_new(o, "position", json_integer(row->position));
     if (row->flags)
         json_object_set_new(o, flag_word(row->flags), json_true());
+    if (row->edits)
+        json_object_set(o, "edited_by", (json_t *)(uintptr_t)row->edits);
     json_object_set_new(o, "launch", value_u64(row->record->at.launch));
     json_object_set_new(o, "values", values);
     return o;
@@ -86,6 +92,9 @@ static void row_title(struct report *report, const struct shown_row *row)
         text_printf(&t, ", position %" PRId64, row->position);
     if (row->flags)
         text_printf(&t, ", %s", flag_word(row->flags));
+    for (size_t i = 0; i < json_array_size(row->edits); i++)
+        text_printf(&t, "%s%s", i ? ", " : ", edited by ",
+                    json_string_value(json_array_get(row->edits, i)));
     text_printf(&t, "; norm %.6g, least %.6g, most %.6g", sqrt(norm), least, most);
     if (n_nan)
         text_printf(&t, ", %" PRIu64 " NaN", n_nan);
@@ -162,9 +171,12 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct stret
             uint64_t i = (uint64_t)at - first;
             elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
             int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
-            if (show_row(
-                    s, &(struct shown_row){ t, rec, first + i, position, p->flags, values, width }))
-                return -ENOMEM;
+            json_t *edits = edited_names(&s->edited, t, rec->at.site, position);
+            int shown = show_row(s, &(struct shown_row){ t, rec, first + i, position, p->flags,
+                                                         edits, values, width });
+            json_decref(edits);
+            if (shown)
+                return shown;
         }
     }
     return 0;
@@ -286,7 +298,11 @@ int dump_show(struct reader *reader, const struct options *given)
     }
     if (s.report.json)
         report_table(&s.report, NULL, NULL, 0);
-    if (show_all(&s, &ts))
+    bool no_room = requests_build(reader, &s.requests) ||
+                   edited_build(reader, &s.requests, &s.edited) || show_all(&s, &ts);
+    edited_deinit(&s.edited);
+    requests_deinit(&s.requests);
+    if (no_room)
         return no_memory();
     report_table_end(&s.report);
     if (!ts.n)

@@ -30,8 +30,9 @@ static int check_run(struct err *err, struct view_report *report, struct answer_
 {
     struct dmi_read_run run = { .size = sizeof run };
     const char *formula = said(f, "formula"), *of = said(f, "run");
-    if (!(answer_file_is(f, "lens") || answer_file_is(f, "dla")) || !formula ||
-        strcmp(formula, "1"))
+    bool lens = answer_file_is(f, "lens"), dla = answer_file_is(f, "dla"); /* dla 2: with edits */
+    if (!formula || !((lens && !strcmp(formula, "1")) ||
+                      (dla && (!strcmp(formula, "1") || !strcmp(formula, "2")))))
         return err_set(err, -EINVAL,
                        "%s: no answer of `python -m dmi lens` or `python -m dmi dla`, or of "
                        "another version",
@@ -129,7 +130,7 @@ void answer_texts_add(struct document *d, const struct answer_texts *t)
 
 void answer_file_add_facts(struct document *d, const struct answer_file *f, uint64_t n_tokens)
 {
-    static const char *const keys[] = { "parameters", "checks", "tool" };
+    static const char *const keys[] = { "parameters", "checks", "edits", "tool" };
     document_add(d, "request", json_integer(f->request));
     document_add(d, "id", document_text(f->id));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

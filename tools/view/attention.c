@@ -7,6 +7,7 @@
 
 #include "analyze/plan.h"
 #include "core/cleanup.h"
+#include "tools/common/edit_words.h"
 #include "tools/common/head_scores.h"
 #include "tools/common/pairs.h"
 #include "tools/common/proof.h"
@@ -221,18 +222,21 @@ static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
 }
 
 /* What may be given. */
-static int compute(struct err *err, struct answer *a)
+static int compute(struct err *err, struct answer *a, struct dmi_read *run)
 {
     const struct dmi_analyze_heads_options o = { .size = sizeof o, .take = take_rows, .arg = a };
-    char why[256];
+    char why[1024];
     if (take_memory(a))
         return err_set_errno(err, ENOMEM, "cannot compute attention");
     int64_t n = dmi_analyze_heads(a->answer, &o, a->scores, sizeof *a->scores, a->n);
     if (n < 0)
         return err_set(err, (int)n, "%s", dmi_analyze_error(a->answer));
     dmi_analyze_proof(a->answer, -1, -1, &a->proof);
-    if (proof_refuses(&a->proof, &a->shape, why, sizeof why))
+    if (proof_refuses(&a->proof, &a->shape, why, sizeof why)) {
+        edit_words_add(why, sizeof why, run,
+                       a->request < 0 ? DMI_READ_NOBODY : (uint64_t)a->request);
         return err_set(err, -EBADMSG, "%s", why);
+    }
     for (size_t i = 0; i < 2 * a->n; i++)
         pairs_sort(&a->pairs[i]);
     return 0;
@@ -413,7 +417,7 @@ static int add_request(struct err *err, struct sharing *all, struct answer *a)
         return 0;
     }
     if (!r)
-        r = compute(&why, a);
+        r = compute(&why, a, all->report->run);
     if (r) {
         add_refusal(all, a, why.msg);
         return 0;

@@ -17,7 +17,8 @@ struct dla {
     uint64_t n_tokens, n_layers, n_heads;
     const int64_t *positions;
     const int32_t *token_ids;
-    const double *embedding, *heads, *mlps, *biases, *constant, *sum, *difference;
+    uint64_t n_edits;
+    const double *embedding, *heads, *mlps, *biases, *constant, *sum, *difference, *edits;
     struct answer_texts texts;
 };
 
@@ -28,7 +29,7 @@ static void dla_deinit(struct dla *a)
 
 static int take_arrays(struct err *err, struct dla *a)
 {
-    uint64_t *T = &a->n_tokens, *L = &a->n_layers, *H = &a->n_heads;
+    uint64_t *T = &a->n_tokens, *L = &a->n_layers, *H = &a->n_heads, *E = &a->n_edits;
     const struct answer_array all[] = {
         { "positions", DMI_DTYPE_I64, false, { T }, &a->positions },
         { "token_ids", DMI_DTYPE_I32, true, { T }, &a->token_ids },
@@ -39,9 +40,11 @@ static int take_arrays(struct err *err, struct dla *a)
         { "constant", DMI_DTYPE_F64, false, { T }, &a->constant },
         { "sum", DMI_DTYPE_F64, false, { T }, &a->sum },
         { "difference", DMI_DTYPE_F64, false, { T }, &a->difference },
+        { "edits", DMI_DTYPE_F64, true, { T, E }, &a->edits },
     };
-    *T = *L = *H = ANSWER_ANY;
+    *T = *L = *H = *E = ANSWER_ANY;
     int r = answer_file_arrays(err, &a->file, all, sizeof all / sizeof *all);
+    a->n_edits = !r && a->edits ? a->n_edits : 0;
     if (!r)
         r = answer_file_texts(err, &a->file, &a->texts);
     if (!r && (!a->n_tokens || !a->n_layers || !a->n_heads))
@@ -56,7 +59,7 @@ static int take_arrays(struct err *err, struct dla *a)
 static uint64_t tokens_that_fit(const struct dla *a, uint64_t room)
 {
     uint64_t used = HEAD_BYTES + 8 * document_cost(0) + answer_texts_cost(&a->texts);
-    uint64_t cost = document_cost(8 * (a->n_layers * (a->n_heads + 2) + 4) + 4) + 16;
+    uint64_t cost = document_cost(8 * (a->n_layers * (a->n_heads + 2) + 4 + a->n_edits) + 4) + 16;
     uint64_t n = room > used ? (room - used) / cost : 0;
     return n < a->n_tokens ? n : a->n_tokens;
 }
@@ -77,6 +80,8 @@ static void dla_add(struct document *d, const struct dla *a, uint64_t n)
     document_doubles(d, "mlps", a->mlps + first * L, n * L);
     document_doubles(d, "biases", a->biases + first * L, n * L);
     document_doubles(d, "constant", a->constant + first, n);
+    if (a->n_edits)
+        document_doubles(d, "of_edits", a->edits + first * a->n_edits, n * a->n_edits);
     document_doubles(d, "sum", a->sum + first, n);
     document_doubles(d, "difference", a->difference + first, n);
     answer_texts_add(d, &a->texts);

@@ -85,6 +85,18 @@ int view_sites(struct err *err, struct document *d, const struct dmi_read *run, 
 
 /* ------------------------------------------------------------------------- requests */
 
+/* What edits wrote in it, in words; NULL: nothing. */
+static json_t *edits_value(struct dmi_read *run, uint64_t request)
+{
+    struct dmi_read_edit e = { .size = sizeof e };
+    json_t *list = NULL;
+    for (uint64_t i = 0; !dmi_read_edit(run, request, i, &e); i++) {
+        list = list ? list : json_array();
+        json_array_append_new(list, document_text(e.text));
+    }
+    return list;
+}
+
 static json_t *request_value(const struct dmi_read_request *r)
 {
     json_t *prompt = r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt);
@@ -108,9 +120,16 @@ static void add_requests(struct view_report *report, uint64_t n)
     document_begin(d, "requests", '[');
     for (;
          document_bytes_so_far(d) + BYTES_A_REQUEST < room && !dmi_read_request(report->run, i, &r);
-         i++)
-        document_add(d, NULL, request_value(&r));
+         i++) {
+        json_t *value = request_value(&r), *edits = edits_value(report->run, i);
+        if (edits)
+            json_object_set_new(value, "edits", edits);
+        document_add(d, NULL, value);
+    }
     document_end(d, ']');
+    json_t *nobody = edits_value(report->run, DMI_READ_NOBODY);
+    document_add(d, "edits_of_nobody", n || !nobody ? json_array() : json_incref(nobody));
+    json_decref(nobody);
     if (n > i)
         view_leave_out(report, "the table of requests has the first %" PRIu64 " of %" PRIu64, i, n);
 }

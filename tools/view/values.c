@@ -107,6 +107,8 @@ static void row_add(struct document *d, const struct shown *s)
     document_add(d, "scale", value_double(s->scale));
     document_add(d, "width", value_u64(s->width));
     document_add(d, "damaged", json_boolean(damaged));
+    if (s->row.flags & DMI_READ_ROW_EDITED)
+        document_add(d, "edited", json_true());
     if (d->in_page)
         document_octets(d, "data", s->data, s->n * dmi_dtype_bytes(s->row.dtype));
     else

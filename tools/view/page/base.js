@@ -88,8 +88,19 @@ function size(n) {
     return `${k ? n.toFixed(1) : n} ${units[k]}`;
 }
 
+// What edits wrote in a request, in words. @request: its number, -1: none.
+function editsOf(request) {
+    return (request < 0 ? DATA.edits_of_nobody : DATA.requests[request]?.edits) || [];
+}
+
 function requestName(entry) {
-    return entry.id === null ? "(no request)" : entry.id;
+    return (entry.id === null ? "(no request)" : entry.id) + (editsOf(entry.request).length ? " (edited)" : "");
+}
+
+// A sentence for answers about a request; "" where no edit wrote in it.
+function editsSentence(request) {
+    const edits = editsOf(request);
+    return edits.length ? ` Edits wrote in this request: ${edits.join(", ")}.` : "";
 }
 
 // A labelled choice. @options: [[value, text]].

@@ -4,7 +4,7 @@ const dla = {at: 0, token: 0, order: {by: -1, up: false}};
 
 function partsOf(entry) {
     if (!entry.read) {
-        entry.read = Object.fromEntries(["embedding", "heads", "mlps", "biases", "constant", "sum", "difference"].map((name) => [name, doublesOf(entry[name])]));
+        entry.read = Object.fromEntries(["embedding", "heads", "mlps", "biases", "constant", "sum", "difference", "of_edits"].filter((name) => entry[name] !== undefined).map((name) => [name, doublesOf(entry[name])]));
         entry.read.token_ids = entry.token_ids === undefined ? null : integersOf(entry.token_ids);
     }
     return entry.read;
@@ -24,7 +24,10 @@ function dlaParts(entry) {
             found.push({name: `head ${l}.${h}`, value: read.heads[(at * layers + l) * n_heads + h], head: `${l}/${h}`});
         found.push({name: `mlp ${l}`, value: read.mlps[at * layers + l]}, {name: `bias ${l}`, value: read.biases[at * layers + l]});
     }
-    return found.filter((part) => part.value !== 0);
+    const edits = parsed(entry.edits), n = Array.isArray(edits) ? edits.length : 0;
+    for (let i = 0; read.of_edits !== undefined && i < n; i++)
+        found.push({name: `edit ${plain(edits[i]?.name)}`, value: read.of_edits[at * n + i]});
+    return found.filter((part) => part.value !== 0 && part.value !== undefined);
 }
 
 // Layers down; heads, then the MLP, across: the shade is the share of the largest part.

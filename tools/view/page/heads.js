@@ -32,7 +32,7 @@ function proofText(entry) {
     const proof = entry.proof, borrowed = entry.borrowed ? ` ${counted(entry.borrowed, "position")} ${entry.borrowed === 1 ? "has" : "have"} rows of another request, which a prefix cache had.` : "";
     const text = proof.error === null ? "Not checked: v or z was not captured." : `${proof.state === "holds" ? "Checked" : "Not checked everywhere"}: A v = z ${proof.state === "holds" ? "holds, " : ""}`
         + `off by ${short(proof.error)} of z's norm at most (head ${proof.layer}.${proof.head}); ${short(proof.bound)} is allowed.`;
-    return text + borrowed;
+    return text + borrowed + editsSentence(entry.request);
 }
 
 // The choice of a request, and what its proof says. @chosen(number of the entry)

@@ -71,9 +71,9 @@ function lensRanks(entry) {
 }
 
 function checksOf(entry) {
-    const checks = parsed(entry.checks);
-    return Array.isArray(checks) && checks.length ? checks.map((c) => `Checked: ${plain(c?.name)}, off by ${short(Number(c?.error))}; ${short(Number(c?.bound))} is allowed.`).join(" ")
-        : "Not checked: nothing shows that these are the run's weights.";
+    const checks = parsed(entry.checks), edits = editsSentence(entry.request);
+    return edits.trim() + (edits ? " " : "") + (Array.isArray(checks) && checks.length ? checks.map((c) => `Checked: ${plain(c?.name)}, off by ${short(Number(c?.error))}; ${short(Number(c?.bound))} is allowed.`).join(" ")
+        : "Not checked: nothing shows that these are the run's weights.");
 }
 
 function lensSettle(entry) {

@@ -31,6 +31,14 @@ function requests(all) {
     return make("section", {}, make("div", {class: "controls"}, input), rows.place);
 }
 
+// "calm (...): in 3 requests"
+function editCounts() {
+    const of = new Map();
+    for (const text of [...DATA.requests.map((r) => r.edits || []), DATA.edits_of_nobody].flat())
+        of.set(text, (of.get(text) || 0) + 1);
+    return [...of].map(([text, n]) => `${text}${n > 1 ? `, and so in ${n} requests` : ""}`);
+}
+
 function findingList(findings) {
     return make("ul", {}, ...findings.map((f) => make("li", {class: f.damage ? "bad" : null, text: `${f.damage ? "damage: " : ""}${f.file === null ? "" : `${f.file}, offset ${f.offset}: `}${f.text}`})));
 }
@@ -46,6 +54,7 @@ PAGES.overview = {
         main.append(make("h2", {text: "The run"}), facts(DATA.run),
             ...section("Left out of this report", DATA.left_out, list),
             ...section("Findings", DATA.findings, findingList),
+            ...section("Edits that wrote in requests: what is computed after them, in later layers and tokens, was computed with them", editCounts(), list),
             ...section("Problems that the run reports of itself", DATA.problems, (rows) => list(rows.map((p) =>
                 `${p.site === null ? "" : `${p.site}, `}${p.reason}: ${p.sentence} (${grouped(p.times)} times)`))),
             ...section("Changes while the run was written", DATA.changes, (rows) => list(rows.map((c) => `before launch ${c.launch}: ${c.what}`))),

@@ -52,7 +52,7 @@ function valuesTable(tensor, row, redraw) {
     const rows = elementsOf(row, values.from, ELEMENTS_A_PAGE).map(([i, hex, stored, scaled]) => [place(i), make("span", {class: "mono", text: hex}), exact(stored), exact(scaled)]);
     const turn = (by) => { values.from = Math.max(0, values.from + by * ELEMENTS_A_PAGE); redraw(); };
     return make("section", {}, make("p", {text: `${row.dtype}, ${counted(row.width, "element")} a row${n < row.width ? `, of which the report has the first ${n}` : ""}; `
-        + `stored value = true value * ${exact(row.scale)}; captured at launch ${row.launch}${row.step === null ? "" : `, step ${row.step}`}`}),
+        + `stored value = true value * ${exact(row.scale)}; captured at launch ${row.launch}${row.step === null ? "" : `, step ${row.step}`}${row.edited ? "; an edit wrote this row" : ""}.${editsSentence(tensor.request)}`}),
     table([["element", true], ["bytes"], ["stored", true], ["true", true]], rows, "Values"),
     pager(n ? `elements ${values.from} to ${to - 1} of ${n}` : "none", values.from, to, n, turn));
 }

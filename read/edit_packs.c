@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/edit_packs.h"
+#include "read/edit_packs.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -14,11 +14,24 @@
 
 #define MOST_MISSING 64 /* numbers without a file, after which there is none */
 
-int edit_packs_load(const struct reader_run *run, const char *name, void **data, size_t *n)
+/* A file of the run, of the first of joined ones, beside a lone segment. Return: NULL: no memory. */
+static char *path_of(const struct reader_run *run, const char *name)
 {
+    const char *at = run->ranks ? run->ranks[0].path : run->path, *slash = strrchr(at, '/');
     char *path = NULL;
     struct stat st;
-    if (asprintf(&path, "%s/%s", run->path, name) < 0)
+    if (!stat(at, &st) && S_ISDIR(st.st_mode))
+        slash = at + strlen(at);
+    int n = slash ? asprintf(&path, "%.*s/%s", (int)(slash - at), at, name)
+                  : asprintf(&path, "%s", name);
+    return n < 0 ? NULL : path;
+}
+
+int edit_packs_load(const struct reader_run *run, const char *name, void **data, size_t *n)
+{
+    struct stat st;
+    char *path = path_of(run, name);
+    if (!path)
         return -ENOMEM;
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     int r = fd < 0 || fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
@@ -41,9 +54,9 @@ struct spec *edit_packs_spec(struct err *err, const struct reader_run *run)
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
-    _cleanup_(freep) char *path = NULL;
-    if (asprintf(&path, "%s/spec.yaml", run->path) < 0 || spec_load(path, NULL, 0, &errors, &spec))
-        err_set(err, -EINVAL, "%s/spec.yaml cannot be read%s%s", run->path,
+    _cleanup_(freep) char *path = path_of(run, "spec.yaml");
+    if (!path || spec_load(path, NULL, 0, &errors, &spec))
+        err_set(err, -EINVAL, "%s cannot be read%s%s", path ? path : run->path,
                 errors.n_lines ? ": " : "", errors.n_lines ? errors.lines[0] : "");
     spec_errors_deinit(&errors);
     return spec;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files edits-N.pack of a run: text and numbers of what was added. A program of one thread. Source: docs/format.md 10.2. */
-#ifndef TOOLS_DUMP_EDIT_PACKS_H
-#define TOOLS_DUMP_EDIT_PACKS_H
+/* The files edits-N.pack of a run: text and numbers of what was added. Not locked: the owner's thread. Source: docs/format.md 10.2. */
+#ifndef READ_EDIT_PACKS_H
+#define READ_EDIT_PACKS_H
 
 #include "policy/edit.h"
 #include "storage/reader/reader.h"
