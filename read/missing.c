@@ -127,8 +127,15 @@ static int no_such(struct err *err, const char *what, const struct nearest *s)
 static int check_request(struct err *err, const struct missing_from *run,
                          const struct selection_name *name)
 {
-    if (!reader_first_ranks(run->reader) || requests_find(run->requests, name->s, name->n))
+    if (requests_find(run->requests, name->s, name->n))
         return 0;
+    if (!run->requests->n) {
+        _cleanup_(text_deinit) struct text wanted = { 0 };
+        utf8_add_printable(&wanted, name->s, name->n);
+        return err_set(err, -ENOENT,
+                       "the run has no request '%s': its engine named none, so no row is of one",
+                       wanted.data ? wanted.data : "");
+    }
     struct nearest s = { .wanted = name->s, .n_wanted = name->n };
     for (size_t i = 0; i < run->requests->n; i++)
         consider(&s, run->requests->all[i].id, run->requests->all[i].n_id);
@@ -154,7 +161,7 @@ static bool is_request(const struct missing_from *run, const char *key, size_t n
         if (id.failed || (id.n == n && !memcmp(id.data ? id.data : "", key, n)))
             return true;
     }
-    return !reader_first_ranks(run->reader);
+    return false;
 }
 
 /* Without the "~2" that a key gets whose like another tensor has. */
@@ -258,9 +265,21 @@ static int check_layers(struct err *err, const struct missing_from *run,
     return 0;
 }
 
+/* Words that go by what the engine says of requests. */
+static int check_tokens(struct err *err, const struct missing_from *run,
+                        const struct selection *select)
+{
+    for (size_t i = 0; !run->requests->n && i < select->n_tokens; i++)
+        if (select->tokens[i].kind > TOKENS_RANGE)
+            return err_set(err, -ENOENT,
+                           "tokens: the run's engine named no requests, so it is not known which "
+                           "tokens are a prompt's, a response's, or the last one");
+    return 0;
+}
+
 int missing_check(struct err *err, const struct missing_from *run, const struct selection *select)
 {
-    int r = 0;
+    int r = check_tokens(err, run, select);
     for (size_t i = 0; !r && i < select->requests.n; i++)
         r = check_request(err, run, &select->requests.all[i]);
     for (size_t i = 0; !r && i < select->sites.n; i++)

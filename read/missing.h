@@ -34,8 +34,8 @@ struct missing_from {
 
 /**
  * missing_check() - whether the run has all that a selection names: requests, sites and tensors, layers
- * A run without step metadata has no requests, and its rows belong to every one.
- * Return: 0; -ENOENT: not all, @err names the first and what is nearest to it; -ENOMEM.
+ * Return: 0; -ENOENT: not all, @err names the first and what is nearest to it, or words for tokens that mean nothing in a run whose engine
+ * named no requests; -ENOMEM.
  */
 int missing_check(struct err *err, const struct missing_from *run, const struct selection *select);
 

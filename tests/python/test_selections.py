@@ -13,9 +13,10 @@ sys.path[:0] = [str(ROOT / "python")]
 import dmi  # noqa: E402
 from dmi.torch import names  # noqa: E402
 
-DMI_REPLAY, MAKE_SCHEDULE = BUILD / "tools" / "dmi-replay", BUILD / "tests" / "unit" / "make_schedule"
+DMI_REPLAY, DMI_ANALYZE, DMI_VIEW = (BUILD / "tools" / name for name in ("dmi-replay", "dmi-analyze", "dmi-view"))
+MAKE_SCHEDULE, MAKE_RUN = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run"))
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
-pytestmark = pytest.mark.built(DMI_DUMP, DMI_REPLAY, MAKE_SCHEDULE, LIBRARY)
+pytestmark = pytest.mark.built(DMI_DUMP, DMI_REPLAY, DMI_ANALYZE, DMI_VIEW, MAKE_SCHEDULE, MAKE_RUN, LIBRARY)
 TABLE = re.findall(r'^(LAYERS|SLICES)\("(.*)", "(.*)"\)$', (ROOT / "tests/unit/selections.def").read_text(), re.MULTILINE)
 # request r: 10 positions of site q in 10 layers; request s: 2 in layer 0 of site h
 SCHEDULE = "step 0 10 r:0:10:0:1:10:0\n" + "".join(f"put 0 {k} 1 f32 {' '.join(str(10 * k + i) for i in range(10))}\n" for k in range(10)) + \
@@ -152,6 +153,40 @@ def test_what_the_run_has_not_is_one_sentence(run, words, given, said, check, tm
                 call()
             check(said in caught.value.args[0] and "\n" not in caught.value.args[0], "Python", caught.value.args)
         check(len(opened) == 11, "and all is as before")
+
+
+NAMELESS = [("--request", "X"), ("--tokens", "prompt"), ("--tokens", "0:2,last"), ("--site", "X/q.0")]
+
+
+@pytest.mark.parametrize("words", NAMELESS, ids=" ".join)
+def test_a_run_whose_engine_named_no_requests(words, check, tmp_path):
+    """A request, and words for tokens that go by requests, are refused by one sentence: neither everything nor nothing is what was asked for."""
+    run, given = tmp_path / "run", {words[0].strip("-"): words[1]}
+    subprocess.run([MAKE_RUN, run, "anonymous"], check=True, stdout=subprocess.PIPE, timeout=60)
+    said = {"--request": "the run has no request 'X': its engine named none", "--tokens": "the run's engine named no requests",
+            "--site": "the run has no site or tensor 'X/q.0'; near it: q"}[words[0]]
+    programs = [(DMI_DUMP, "list", run), (DMI_DUMP, "list", "--records", run), (DMI_DUMP, "list", "--requests", run), (DMI_DUMP, "export", "-o", tmp_path / "out", run),
+                (DMI_REPLAY, run, "--to", "-"), (DMI_ANALYZE, "stats", run), (DMI_VIEW, run, "-o", tmp_path / "report.html"),
+                *([(DMI_DUMP, "show", "q", run), (DMI_DUMP, "stats", run)] if words[0] != "--site" else [])]
+    for program in programs:
+        status, _, lines = tool(*program, *words)
+        check(status == 2 and said in lines and lines.count("\n") == 1, f"{program[0].name} {program[1]}", (status, lines))
+    check(not list(tmp_path.glob("out*")) and not (tmp_path / "report.html").exists(), "nothing is written")
+    with dmi.open(run) as opened:
+        n = len(opened)
+        with pytest.raises(KeyError) as caught:
+            opened.select(**given)
+        check(said in caught.value.args[0] and len(opened) == n, "Python, and all is as before", caught.value.args)
+
+
+def test_what_is_there_has_no_such_rows(run, check, tmp_path):
+    """Not a status of 0 with nothing."""
+    for program in ((DMI_DUMP, "list", run), (DMI_DUMP, "stats", run), (DMI_DUMP, "show", "q", run), (DMI_DUMP, "export", "-o", tmp_path / "out", run), (DMI_REPLAY, run, "--to", "-"),
+                    (DMI_ANALYZE, "stats", run), (DMI_VIEW, run, "-o", tmp_path / "report.html")):
+        status, _, lines = tool(*program, "--tokens", "90:")
+        check(status == (2 if program[0] == DMI_VIEW else 1) and "captured" in lines, f"{program[0].name} {program[1]}", (status, lines))
+    status, _, lines = tool(DMI_VIEW, run, "-o", tmp_path / "report.html", "--values", "qq")
+    check(status == 2 and "--values: the run has no site or tensor 'qq'; near it: q" in lines and not (tmp_path / "report.html").exists(), "dmi-view --values", lines)
 
 
 def test_a_run_that_is_followed_may_get_what_it_has_not(run, check):

@@ -19,6 +19,8 @@ static int build_side(struct err *err, struct side *s, const struct selection *a
     select.rejected = select.superseded = false;
     select.requests = *ids;
     int r = select_records(err, s->reader, &select, false);
+    if (aliases_implied(aliases) && !reader_n_steps(s->reader))
+        select.requests = (struct selection_names){ 0 }; /* what the run is taken for */
     if (!r)
         r = select_check(lacks, s->reader, &select);
     if (r && r != -ENOENT)

@@ -91,7 +91,8 @@ int select_check(struct err *err, const struct reader *reader, struct selection 
     if (selection_is_all(select))
         return 0;
     selection_find_last(select, reader);
-    bool by_name = select->requests.n || select->sites.n; /* keys of tensors begin with a request */
+    /* keys of tensors begin with a request */
+    bool by_name = select->requests.n || select->sites.n || selection_needs_requests(select);
     if (sites_build(reader, &sites) || (by_name && requests_build(reader, &requests)) ||
         seen_add_all(&seen, &sites, reader))
         return err_set_errno(err, ENOMEM, "cannot select");

@@ -74,6 +74,8 @@ static int build(struct err *err, struct comparer *c, const struct aliases *alia
     const struct tensors_query query = { .implied = implied ? implied : only,
                                          .aliases = aliases->all,
                                          .n_aliases = aliases->n };
+    if (implied && !reader_n_steps(c->reader))
+        asked.requests = (struct selection_names){ 0 }; /* what the run is taken for */
     if (select_check(err, c->reader, &asked))
         return err->code;
     if (sites_build(c->reader, &c->sites) || requests_build(c->reader, &c->requests))

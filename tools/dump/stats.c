@@ -158,9 +158,9 @@ static json_t *selected_row(const char *name, const struct selected *s)
                      value_u64(s->n_bytes), "stored_bytes", value_double(round(s->n_stored)));
 }
 
-/* Sums of what --request, --tokens and their like select. Return: 0 or -errno. */
+/* Sums of what --request, --tokens and their like select. *@none: it is nothing, which is said. Return: 0 or -errno. */
 static int selected_table(struct report *report, const struct reader *reader,
-                          const struct sites *sites, const struct options *o)
+                          const struct sites *sites, const struct options *o, bool *none)
 {
     struct err err = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -173,6 +173,7 @@ static int selected_table(struct report *report, const struct reader *reader,
     }
     for (size_t i = 0; i < ts.n; i++)
         add_selected(reader, &ts.all[i], &sums[ts.all[i].order]);
+    *none = !ts.n;
     if (!ts.n)
         missing_complain(reader, sites, &o->select);
     report_table(report, "selected", selected_columns, N_OF(selected_columns));
@@ -292,7 +293,8 @@ int dump_stats(struct reader *reader, const struct options *o)
     requests_sentence(&report, &s.requests);
     waits_sentence(&report, run->counters);
     bool selects = !selection_is_all(&o->select) || o->select.rejected || o->select.superseded;
-    if (selects && selected_table(&report, reader, &s.sites, o))
+    bool none = false;
+    if (selects && selected_table(&report, reader, &s.sites, o, &none))
         return DUMP_USAGE;
     if (report.json || o->requests)
         list_request_costs(&report, reader, &s.requests, &o->select);
@@ -304,5 +306,5 @@ int dump_stats(struct reader *reader, const struct options *o)
     bool good = total->balances || (!total->known && facts_is_segment(run));
     report_member(&report, "holds", total->known ? json_boolean(total->balances) : json_null());
     size_t n_damage = facts_findings(&report, reader);
-    return report_end(&report, n_damage || !good ? DUMP_FAILED : DUMP_OK);
+    return report_end(&report, n_damage || !good || none ? DUMP_FAILED : DUMP_OK);
 }

@@ -271,6 +271,29 @@ static int pair_requests(struct options *o)
     return 0;
 }
 
+/* Something is there of what the options name. */
+static int check_chosen(struct err *err, struct view_report *report, const struct options *o)
+{
+    const struct dmi_read_selection values = { .size = sizeof values,
+                                               .sites = o->values.all,
+                                               .n_sites = o->values.n };
+    struct dmi_read_run run = { .size = sizeof run };
+    bool selects = o->requests.n || o->sites.n || o->layers.n || o->tokens.n;
+    int64_t n_values = o->values.n ? dmi_read_match(report->run, &values, NULL, 0) : 1;
+    if (n_values < 0)
+        return err_set(err, (int)n_values, "--values: %s", dmi_read_error(report->run));
+    int r = dmi_read_run(report->run, &run);
+    if (!r && selects && !run.n_tensors)
+        return err_set(err, -ENODATA,
+                       "nothing was captured with that site, layer, request or tokens (dmi-dump "
+                       "list)");
+    if (!r && !n_values)
+        return err_set(err, -ENODATA,
+                       "--values: nothing of it was captured with that site, layer, request or "
+                       "tokens");
+    return r;
+}
+
 static int choose(struct err *err, struct view_report *report, const struct options *o)
 {
     report->selection = (struct dmi_read_selection){
@@ -283,7 +306,7 @@ static int choose(struct err *err, struct view_report *report, const struct opti
         .positions = o->tokens.n ? o->tokens.data : NULL,
     };
     int r = dmi_read_select(report->run, &report->selection);
-    return r ? err_set(err, r, "%s", dmi_read_error(report->run)) : 0;
+    return r ? err_set(err, r, "%s", dmi_read_error(report->run)) : check_chosen(err, report, o);
 }
 
 static int build(struct err *err, struct view_report *report, const struct options *o)
