@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from built import require
+
 # What programs say is compared: in one language.
 os.environ["LC_ALL"] = "C"
 
@@ -29,8 +31,7 @@ def driver_version():
 def pytest_runtest_setup(item):
     for marker in item.iter_markers("built"):
         for path in marker.args:
-            if not path.exists():
-                pytest.skip(f"{path} was not built")
+            require(path)
     for marker in item.iter_markers("since"):
         version, what = marker.args
         if driver_version() < version:

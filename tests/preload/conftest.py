@@ -2,6 +2,7 @@
 """What the suite `preload` adds: options of test_graph_calls.py, and the fixture `bench`."""
 import pytest
 
+from built import require
 from kit import CLIENT, PRELOAD, Bench
 
 
@@ -19,6 +20,5 @@ def pytest_addoption(parser):
 def bench(tmp_path, check):
     """Runs scripts of driver calls in a folder of the test's own."""
     for path in (PRELOAD, CLIENT):
-        if not path.exists():
-            pytest.skip(f"{path} was not built")
+        require(path)
     return Bench(tmp_path, check)

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from built import require
 from harness import BUILD, ROOT, dump_json
 from kit import filled, site, spec
 from standin_log import Log
@@ -89,8 +90,7 @@ def test_nodes_are_off_after_their_graph(scenario):
 
 def test_what_an_exec_keeps(bench):
     """Of 40 kernels with 4 copies, once their graph has ended: neither its nodes nor a share of other execs' time."""
-    if not EXECS.exists():
-        pytest.skip(f"{EXECS} was not built")
+    require(EXECS)
     result = bench.run([], spec(site("armed", kernel="^armed$", dims="[{row: true, count: 1}]"), head=ROOM), command=[EXECS, 200, 40, 4])
     if bench.check(result.code == 0, "execs come and go", result.stderr[-600:]):
         kept = re.search(r"instantiated, +an exec: library +(\d+) bytes", result.stdout)

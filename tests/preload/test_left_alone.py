@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from built import require
 from harness import BUILD
 from kit import site, spec
 from standin_log import Log
@@ -236,10 +237,9 @@ def test_our_calls_failing(bench, call, request):
 
 def test_no_memory(bench, request):
     """Each allocation of the library's failing, one in a run, and all from one on."""
-    if not FAIL_ALLOC.exists():
-        pytest.skip(f"{FAIL_ALLOC} was not built")
     if "DMI_TEST_RUNTIME" in os.environ:
         pytest.skip("the sanitizer's allocator stands in front of the one that fails")
+    require(FAIL_ALLOC)
     count = bench.folder / "count"
     accounted_with(bench, before=[FAIL_ALLOC], FAIL_ALLOC=10**9, FAIL_ALLOC_FILE=count)
     n = int(count.read_text())

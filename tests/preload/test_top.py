@@ -543,7 +543,7 @@ def test_for_the_owner_alone(check, killed, tmp_path):
 FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
 
 
-@pytest.mark.skipif(not FAIL_DISK.exists(), reason="fail_disk was not built")
+@pytest.mark.built(FAIL_DISK)
 def test_without_the_file(check, program, tmp_path):
     """Where `live` cannot be written, the run is what it was, and a line says so."""
     (tmp_path / "rules").write_text("open ENOSPC 6\n")  # after counters (twice), spec, segment, manifest

@@ -9,6 +9,7 @@ Exit status 1 if anything failed or nothing ran at all.
 """
 import collections
 import json
+import os
 import pathlib
 import re
 import sys
@@ -105,18 +106,23 @@ def suite_of(name):
 
 
 def charge(totals, cpu_file, limits):
-    """Adds what each test cost, and fails the run where it is beyond @limits: {"all": CPU seconds, "one": CPU seconds}, or None."""
+    """
+    Adds what each test cost, and says where it is beyond @limits: {"all": CPU seconds, "one": CPU seconds}, or None
+
+    Another machine may be slower than the one that set them, so the run fails in CI alone.
+    """
     spent = collections.Counter()
+    judge = totals.failed if os.environ.get("CI") else lambda name, reason: print(f"WARNING: {name}: {reason}")
     for line in json_lines(cpu_file) if cpu_file and pathlib.Path(cpu_file).exists() else []:
         spent[line["name"]] += line["cpu"]
         totals.rows[suite_of(line["name"])][3] += line["cpu"]
     if spent:
         print(f"CPU seconds: {spent.total():.0f}; the dearest: " + ", ".join(f"{name} {cpu:.0f}" for name, cpu in spent.most_common(DEAREST)))
     if limits and spent.total() > limits["all"]:
-        totals.failed("budget", f"the tests took {spent.total():.0f} CPU seconds, {limits['all']} are theirs (tests/budget.toml)")
+        judge("budget", f"the tests took {spent.total():.0f} CPU seconds, {limits['all']} are theirs (tests/budget.toml)")
     for name, cpu in spent.items() if limits else ():
         if cpu > limits["one"]:
-            totals.failed("budget", f"{name} took {cpu:.0f} CPU seconds, a test has {limits['one']} (tests/budget.toml)")
+            judge("budget", f"{name} took {cpu:.0f} CPU seconds, a test has {limits['one']} (tests/budget.toml)")
 
 
 def report(log, cpu_file=None, limits=None, repeat=1, more_failures=()):
