@@ -201,6 +201,9 @@ const char *edit_takes(const struct edit *edit);
 /* Has the operation a coefficient that may be changed? */
 bool edit_op_has_times(const struct edit_op *op);
 
+/* How the library begins what it reports of an edit among the problems of a run, and dmi-run finds it there. */
+#define EDIT_PROBLEM "the edit \"%s\": "
+
 /*
  * Does it do the same in each row of each request? Then cached rows of any prefix have what it writes, as long as it was in force when
  * they were computed and does not change.

@@ -117,13 +117,10 @@ static int check_rows(struct err *err, const struct edit_version *v, uint32_t nu
     return 0;
 }
 
-/* The layers that it names are there. Known once the step that showed the place first is over. */
-static int check_layers(struct err *err, const struct edit *edit, const struct place *p)
+/* The layers that it names are there, as far as the place was shown. */
+static int check_seen_layers(struct err *err, const struct edit *edit, const struct place *p)
 {
-    uint64_t step = atomic_load_acquire(&p->step);
     int32_t last = -1, lacks = -1;
-    if (!edit->layers.n || !step || atomic_load_relaxed(&session.next_step) <= step)
-        return 0;
     for (int32_t layer = N_LAYERS - 1; layer >= 0; layer--) {
         bool seen = atomic_load_relaxed(&p->rows[layer + 1]);
         if (seen && last < 0)
@@ -134,11 +131,39 @@ static int check_layers(struct err *err, const struct edit *edit, const struct p
     if (lacks < 0)
         return 0;
     if (last < 0)
-        return err_set(err, -EINVAL, "the edit \"%s\": %s is in no layer: leave \"layers\" out",
+        return err_set(err, -EINVAL, EDIT_PROBLEM "%s is in no layer: leave \"layers\" out",
                        edit->name, edit->site);
     return err_set(err, -EINVAL,
-                   "the edit \"%s\": %s has no layer %d: forwards had it in layers up to %d",
+                   EDIT_PROBLEM "%s has no layer %d: forwards had it in layers up to %d",
                    edit->name, edit->site, lacks, last);
+}
+
+/* Known once the step that showed the place first is over. */
+static int check_layers(struct err *err, const struct edit *edit, const struct place *p)
+{
+    uint64_t step = atomic_load_acquire(&p->step);
+    if (!edit->layers.n || !step || atomic_load_relaxed(&session.next_step) <= step)
+        return 0;
+    return check_seen_layers(err, edit, p);
+}
+
+static bool was_seen(const struct place *p)
+{
+    for (int32_t layer = -1; layer < N_LAYERS; layer++)
+        if (atomic_load_relaxed(&p->rows[layer + 1]))
+            return true;
+    return false;
+}
+
+bool places_lack(struct err *err, const struct edit *edit)
+{
+    for (uint32_t i = 0; edit->layers.n && i < session.spec->n_sites; i++) {
+        const struct spec_site *site = session_site(i);
+        if (site->action == SPEC_EDIT && !strcmp(site->about.name, edit->site) &&
+            was_seen(place_of(i)) && check_seen_layers(err, edit, place_of(i)))
+            return true;
+    }
+    return false;
 }
 
 int places_check(struct err *err, const struct edit_version *v, uint32_t first,

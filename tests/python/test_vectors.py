@@ -395,7 +395,7 @@ def test_widths_that_the_hookspec_says(tmp_path, name):
 def packed(tmp_path, *words):
     """{layer: numbers} that the library would get of --steer."""
     (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", "resid_post"))
-    run(["sh", "-c", '"$@" >packed', "sh", DMI_RUN, "--spec", tmp_path / "spec.yaml", "--steer", *words, "--out", tmp_path / "out", "--", "sh", "-c",
+    run(["sh", "-c", '"$@" >packed', "sh", DMI_RUN, "--lenient", "--spec", tmp_path / "spec.yaml", "--steer", *words, "--out", tmp_path / "out", "--", "sh", "-c",
          'cat "$DMI_EDITS"'], env=environment(), cwd=tmp_path)
     data = (tmp_path / "packed").read_bytes()
     n_tensors, _, n_numbers = struct.unpack_from("<IIQ", data, 8)

@@ -117,14 +117,27 @@ enum process_has process_has(pid_t pid, const char *library)
     return has;
 }
 
-bool process_asked_for(pid_t pid, const char *library)
+/* The first entry of its environment that begins so. Return: NULL: there is none; else free(). */
+static char *entry_of(pid_t pid, const char *begin)
 {
     _cleanup_(freep) char *entry = NULL;
-    size_t room = 0;
+    size_t room = 0, n = strlen(begin);
     int fd = open_of(pid, "environ");
     _cleanup_(fclosep) FILE *environment = fd < 0 ? NULL : fdopen(fd, "r");
     while (environment && getdelim(&entry, &room, 0, environment) > 0)
-        if (!strncmp(entry, "LD_PRELOAD=", 11))
-            return strstr(entry, library) != NULL;
-    return false;
+        if (!strncmp(entry, begin, n))
+            return steal_ptr(entry);
+    return NULL;
+}
+
+bool process_has_entry(pid_t pid, const char *entry)
+{
+    _cleanup_(freep) char *found = entry_of(pid, entry);
+    return found && !strcmp(found, entry);
+}
+
+bool process_asked_for(pid_t pid, const char *library)
+{
+    _cleanup_(freep) char *found = entry_of(pid, "LD_PRELOAD=");
+    return found && strstr(found, library);
 }

@@ -50,6 +50,9 @@ enum process_has {
  */
 enum process_has process_has(pid_t pid, const char *library);
 
+/* Was @pid started with @entry ("NAME=VALUE") in its environment? false also where we may not look. */
+bool process_has_entry(pid_t pid, const char *entry);
+
 /* Was @pid started with an LD_PRELOAD that names @library? false also where we may not look. */
 bool process_asked_for(pid_t pid, const char *library);
 

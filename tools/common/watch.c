@@ -34,6 +34,7 @@ struct watch {
     int fd; /* of the command: readable once it has ended */
     const char *library;
     const char *out;        /* where processes of the command write, absolute */
+    bool nothing;           /* it is said if they wrote nothing */
     size_t n_before;        /* entries() of it before the command */
     struct processes known; /* the command and what descends from it */
     char **named;           /* executables */
@@ -194,7 +195,7 @@ static void say_if_nothing_came(struct watch *w)
         usleep(FIRST_PAUSE_NS / 1000);
         seen = scan(w);
     }
-    if (seen && !others_live(w) && !w->n_named && entries(w->out) == w->n_before)
+    if (w->nothing && seen && !others_live(w) && !w->n_named && entries(w->out) == w->n_before)
         log_line(
             "nothing was written to %s: no process of the command has initialised CUDA with %s "
             "loaded, unless a line above says otherwise",
@@ -280,11 +281,12 @@ static bool start(struct watch *w, const char *log)
     return status == 0;
 }
 
-void watch_start(const char *library, const char *log, const char *out)
+void watch_start(const char *library, const char *log, const char *out, bool nothing)
 {
     struct watch w = { .command = getpid(),
                        .library = library,
                        .out = out,
+                       .nothing = nothing,
                        .n_before = entries(out),
                        .pause_ns = FIRST_PAUSE_NS };
     if (log && !strcmp(log, "none"))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dmi-run: check a HookSpec, then become the command with libdmi_preload.so in front of it. Whatever
- * hinders the capture is said on stderr, and the command runs all the same, uninstrumented.
+ * hinders the capture is said on stderr, and the command runs all the same, uninstrumented. An edit is what the command is run for:
+ * where it cannot be done the command is not run, and dmi-run stays its parent, to say in the end whether it was.
  */
 #include "core/cleanup.h"
 #include "policy/spec.h"
@@ -11,6 +12,9 @@
 #include "tools/common/usage.h"
 #include "tools/common/watch.h"
 #include "tools/run/edits.h"
+#include "tools/run/outcome.h"
+#include "tools/run/parent.h"
+#include "tools/run/sanitizer.h"
 #include "tools/run/taps.h"
 
 #include <errno.h>
@@ -24,7 +28,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2 /* also: --check or --strict and the capture would not work */
+#define EXIT_USAGE    2 /* also: what was asked for cannot be, with an edit, --check or --strict */
+#define EXIT_NOT_MADE 1 /* the command ended with 0, and an edit was not done */
 
 struct options {
     const char *spec;
@@ -39,6 +44,7 @@ struct options {
     size_t n_vars;
     bool check, strict, control;
     bool has_places; /* the spec has sites into which edits may write */
+    bool bad_edits;  /* they have errors, which were said */
     char **command;  /* NULL-terminated, borrowed from argv */
 };
 
@@ -46,6 +52,7 @@ static const char usage[] =
     "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --tap NAME[,NAME]... [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --steer FILE [--times N] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "       dmi-run --edits FILE --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --trace [--spec FILE] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps; or edit them; "
     "or\n"
@@ -62,10 +69,15 @@ static const char usage[] =
     "and\n"
     "                     --preset models of Hugging Face's are tapped there\n"
     "  --edits FILE       edits that are in force from the first step on (docs/edits.md)\n"
-    "  --steer FILE       add the vector of FILE at each site that is a place for edits, in the\n"
-    "                     layers of --layers (else in all that FILE has); without a HookSpec and\n"
-    "                     --write at resid_post of models of Hugging Face's\n"
+    "  --steer FILE       add the vector of FILE at the place for edits, in the layers of "
+    "--layers\n"
+    "                     (else in all that FILE has); without a HookSpec and --write at "
+    "resid_post\n"
+    "                     of models of Hugging Face's\n"
+    "  --site NAME        with --steer: which of several places\n"
     "  --times N          with --steer: N times the vector (else 1)\n"
+    "  --lenient          with --edits and --steer, for servers: where edits cannot be done, run\n"
+    "                     COMMAND without them, and end as it does\n"
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
@@ -83,10 +95,10 @@ static const char usage[] =
     "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
     "makes a folder of its own in DIR. Look into it with dmi-dump. A process that loads the CUDA\n"
     "driver and is started without the library is named in the log.\n"
-    "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, and for a bad "
-    "spec\n"
-    "with --check or --strict. Without --strict a bad spec is reported and COMMAND runs without\n"
-    "capture.\n";
+    "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, for edits that\n"
+    "cannot be done, and for a bad spec with edits, --check or --strict; 1 where COMMAND ended "
+    "with\n"
+    "0 and an edit was not done. Else a bad spec is reported and COMMAND runs without capture.\n";
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
@@ -100,7 +112,9 @@ static int read_options(int argc, char **argv, struct options *o)
         WRITE,
         EDITS,
         STEER,
+        SITE,
         TIMES,
+        LENIENT,
         OUT,
         LOG,
         RING_BYTES,
@@ -119,7 +133,9 @@ static int read_options(int argc, char **argv, struct options *o)
         { "write", required_argument, NULL, WRITE },
         { "edits", required_argument, NULL, EDITS },
         { "steer", required_argument, NULL, STEER },
+        { "site", required_argument, NULL, SITE },
         { "times", required_argument, NULL, TIMES },
+        { "lenient", no_argument, NULL, LENIENT },
         { "out", required_argument, NULL, OUT },
         { "define", required_argument, NULL, 'D' },
         { "log", required_argument, NULL, LOG },
@@ -159,7 +175,9 @@ static int read_options(int argc, char **argv, struct options *o)
             break;
         case EDITS: o->edits.file = optarg; break;
         case STEER: o->edits.steer = optarg; break;
+        case SITE: o->edits.site = optarg; break;
         case TIMES: o->edits.times = optarg; break;
+        case LENIENT: o->edits.lenient = true; break;
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
         case CONTROL: o->control = true; break;
@@ -219,7 +237,9 @@ static int complete_options(struct options *o)
     if (!o->out || !*o->out)
         o->out = "dmi-out";
     bool has_spec = o->spec && *o->spec;
-    if (!has_spec && (!o->trace || o->check || edits_wanted(&o->edits))) {
+    if (o->edits.lenient && o->strict) {
+        complain("--lenient beside --strict: expected one");
+    } else if (!has_spec && (!o->trace || o->check || edits_wanted(&o->edits))) {
         complain("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
                  "--attach SITES, --write SITES, --steer FILE or --trace");
     } else if (!*o->command && !o->check) {
@@ -263,10 +283,11 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
-    bool good = rc == 0 && (!edits_wanted(&o->edits) || edits_read(&o->edits, spec, o->check));
-    o->has_places = good && spec->n_places;
+    if (!rc && edits_wanted(&o->edits))
+        o->bad_edits = !edits_read(&o->edits, spec, o->check);
+    o->has_places = !rc && spec->n_places;
     spec_free(spec);
-    return good;
+    return rc == 0;
 }
 
 /* Makes @path and what is missing above it. Return: 0 or -errno. */
@@ -332,8 +353,17 @@ static bool listens(const struct options *o)
     return o->control || o->has_places || (o->trace && !strcmp(o->trace, "kernels"));
 }
 
+/* The command, and what it is to be run with. */
+struct command {
+    char **words;
+    char *library, *out; /* absolute; owned */
+    struct holder holder;
+    bool parent; /* of the command, which says what was written */
+};
+
 /* Prepares the environment for a capture. Return: false where that is impossible (and said). */
-static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
+static bool arm(const struct options *o, const char *const *vars, size_t n_vars,
+                struct command *command)
 {
     int rc = make_folder(o->out);
     if (rc) {
@@ -359,17 +389,95 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !command_set("DMI_TRACE", o->trace) ||
-        !set_job() || (o->edits.read && !edits_set(&o->edits, out)) ||
-        !command_set("DMI_CONTROL", listens(o) ? "1" : NULL) || !command_preload(library))
+        !set_job() || !command_set("DMI_CONTROL", listens(o) ? "1" : NULL) ||
+        !command_preload(library))
         return false;
-    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
+    command->library = steal_ptr(library);
+    command->out = steal_ptr(out);
     return true;
+}
+
+static const char *library_name(const struct command *command)
+{
+    return strrchr(command->library, '/') + 1;
+}
+
+/* Return: only where that failed: the status to exit with. */
+static int become(void *arg)
+{
+    struct command *c = arg;
+    if (c->library)
+        watch_start(library_name(c), getenv("DMI_LOG"), c->out, !c->parent);
+    return command_become(c->words);
+}
+
+/* Runs the command with its edits, as its parent. Return: the status to exit with. */
+static int run_edited(struct options *o, struct command *c, char **argv)
+{
+    struct parent parent;
+    _cleanup_(outcome_deinit) struct outcome outcome = { 0 };
+    bool ran = false;
+    parent_begin(&parent);
+    if (!outcome_begin(&outcome, o->edits.read, c->out)) {
+        complain("no memory");
+        return EXIT_USAGE;
+    }
+    if (!edits_hold(&o->edits, &c->holder, argv)) {
+        if (!o->edits.lenient)
+            return EXIT_USAGE;
+        complain("running \"%s\" without edits", *c->words);
+        parent_give_up(&parent);
+        return become(c);
+    }
+    edits_deinit(&o->edits); /* vectors may be large, and the command may run for long */
+    c->parent = true;
+    int ended = parent_run(&parent, &c->holder, become, c, &ran);
+    if (ended < 0) {
+        complain("no process for \"%s\": %s", *c->words, strerror(errno));
+        return EXIT_USAGE;
+    }
+    bool made = !ran || outcome_made(&outcome, getenv("DMI_JOB"), &c->holder, library_name(c));
+    holder_leave(&c->holder);
+    int status = parent_status(ended);
+    return status || made || o->edits.lenient ? status : EXIT_NOT_MADE;
+}
+
+static void command_deinit(struct command *c)
+{
+    free(c->library);
+    free(c->out);
 }
 
 static void options_deinit(struct options *o)
 {
     taps_deinit(&o->taps);
     edits_deinit(&o->edits);
+}
+
+/* @good: the HookSpec is. Return: the status to exit with. */
+static int run(struct options *o, bool good, const char *const *vars, size_t n_vars, char **argv)
+{
+    _cleanup_(command_deinit) struct command c = { .words = o->command };
+    bool edited = edits_wanted(&o->edits), must = edited && !o->edits.lenient;
+    if (must && o->bad_edits) {
+        complain("not running \"%s\": its edits cannot be done (--lenient runs it without them)",
+                 *o->command);
+        return EXIT_USAGE;
+    }
+    if (!good || !arm(o, vars, n_vars, &c)) {
+        if (must || o->strict) {
+            complain("not running \"%s\"%s", *o->command,
+                     o->strict ? " (--strict)"
+                               : ": its edits cannot be done (--lenient runs it without them)");
+            return EXIT_USAGE;
+        }
+        complain("running \"%s\" without capture%s", *o->command,
+                 edited ? " and without edits" : "");
+    } else if (o->bad_edits) {
+        complain("running \"%s\" without edits", *o->command);
+    }
+    sanitizer_say(*o->command);
+    return o->edits.read && c.library ? run_edited(o, &c, argv) : become(&c);
 }
 
 int main(int argc, char **argv)
@@ -394,13 +502,6 @@ int main(int argc, char **argv)
 
     bool good = spec_is_good(&o, vars, n_vars);
     if (o.check)
-        return good ? 0 : EXIT_USAGE;
-    if (!good || !arm(&o, vars, n_vars)) {
-        if (o.strict) {
-            complain("not running \"%s\" (--strict)", *o.command);
-            return EXIT_USAGE;
-        }
-        complain("running \"%s\" without capture", *o.command);
-    }
-    return command_become(o.command);
+        return good && !o.bad_edits ? 0 : EXIT_USAGE;
+    return run(&o, good, vars, n_vars, argv);
 }

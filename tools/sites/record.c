@@ -42,6 +42,6 @@ int record(const struct record_options *o)
         !command_set("DMI_RECORD_FORWARDS", o->forwards) ||
         !command_set("DMI_RECORD_BUDGET", o->budget) || !command_preload(library))
         return EXIT_USAGE;
-    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
+    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out, true);
     return command_become(o->command);
 }
