@@ -10,7 +10,7 @@ import processes
 
 SAID = 16 << 10     # characters of a process's output that are kept
 ROOM = 64 << 20     # bytes free on the disk: with less, no entry is begun
-LEAST = 30          # seconds for a process at least
+LEAST = 45          # seconds for a process at least
 OVER = "the time for all is over"
 
 
@@ -30,7 +30,7 @@ class Asked:
         self.shared = pathlib.Path(machine.folder)
         self.folder = self.shared / entry.name.replace(" ", "-").replace(",", "")
         self.deadline = deadline
-        self.limit = max(LEAST, 2 * entry.seconds) * (3 if machine.is_standin else 1)  # for one process
+        self.limit = max(LEAST, 3 * entry.seconds) * (3 if machine.is_standin else 1)  # for one process
         self.said = []
 
     def over(self):
@@ -89,7 +89,7 @@ NEEDS = {
     "transformers": "from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache",
     "triton": "import triton.language",
 }
-NEED_SECONDS = 90   # an import from a cold disk
+NEED_SECONDS = 200  # an import from a cold disk
 
 
 class Needs:

@@ -16,7 +16,6 @@ import pathlib
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,6 +34,7 @@ from harness import DMI_RUN, PRELOAD, ROOT  # noqa: E402
 LIBRARIES = ROOT / "lib"  # in a pack: what the tools need besides libc
 SIDE_BY_SIDE = 4
 WARM_UPS = ("torch triton", "torch compile_reduce_overhead")  # cases whose kernels are compiled before they are asked
+WARM_SECONDS = 100     # what is timed waits for it
 
 
 class Stopped(BaseException):
@@ -111,6 +111,8 @@ class Queue:
 
     def warm(self, queue):
         """While entries are asked: import what later ones import, and compile what they compile, so that it lies in the caches."""
+        until = min(self.deadline, time.monotonic() + WARM_SECONDS)
+
         def act():
             for name in dict.fromkeys(name for entry in queue for name in entry.needs):
                 self.machine.needs.lack(name)
@@ -118,16 +120,19 @@ class Queue:
             for name in WARM_UPS:
                 if any(entry.name == name for entry in queue) and not self.machine.needs.lack("torch"):
                     words = [self.machine.python, HERE / cases.TORCH, name.split()[-1], os.devnull]
-                    processes.run(words, env, max(0.1, min(90, self.deadline - time.monotonic())))
+                    processes.run(words, env, max(0.1, until - time.monotonic()))
         thread = threading.Thread(target=act, daemon=True)
         thread.start()
         return thread
 
 
 def device_name():
-    """None if there is none."""
-    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, text=True)
-    return found.stdout.strip() if found.returncode == 0 else None
+    """Its name; without a device the run is skipped, and says why."""
+    found = processes.run([sys.executable, ROOT / "tools/setup/driver.py"], dict(os.environ), 90)
+    if found.status:
+        print(f"skipped: no CUDA device: {found.text if found.crashed else found.last_line()}")
+        sys.exit(77)
+    return found.stdout.strip()
 
 
 def one_device():
@@ -208,9 +213,6 @@ def main(queue=None):
         if not path.exists():
             raise SystemExit(f"{path} was not built")
     device = device_name()
-    if not device:
-        print("skipped: no CUDA device")
-        sys.exit(77)
     try:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-gpu-"))
     except OSError as problem:

@@ -38,8 +38,9 @@ class Run:
         alone = plan.alone(self.c)
         if alone != self.c.name and alone in self.results and "failed" in self.results[alone]:
             raise Skipped(self.results[alone]["failed"])
-        if self.c.library == "capture" and shutil.disk_usage(self.folder).free < DISK:
-            raise Skipped(f"{self.folder} has less than {DISK >> 30} GiB free")
+        disk = DISK * (2 if self.c.batch > 1 else 1)
+        if self.c.library == "capture" and shutil.disk_usage(self.folder).free < disk:
+            raise Skipped(f"{self.folder} has less than {disk >> 30} GiB free")
         ended = self.asked.run(self.words(), self.environment())
         self.asked.said.append("".join(f"library: {line}\n" for line in library_log(self.folder)))
         if self.outcome(ended):

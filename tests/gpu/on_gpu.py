@@ -13,9 +13,9 @@ def main():
     # Whoever runs the tests may have put the stand-in in front.
     paths = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path and "standin" not in path]
     os.environ["LD_LIBRARY_PATH"] = ":".join(paths)
-    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, text=True)
+    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if found.returncode:
-        print("skipped: no CUDA device")
+        print(f"skipped: no CUDA device: {found.stderr.strip()}")
         sys.exit(77)
     print(f"device: {found.stdout.strip()}", flush=True)
     os.environ["CACHEDB"] = str(pathlib.Path(os.environ.get("CACHEDB", ROOT / "build/cache/x")).with_name("tinygrad-gpu.db"))

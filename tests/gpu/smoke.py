@@ -15,13 +15,13 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "engine"))
+import processes  # noqa: E402
 from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, Counters, only_run  # noqa: E402
 
 CLIENT = HERE / "smoke_client.py"
@@ -98,16 +98,11 @@ def spec(triton):
 
 
 def run(*words):
-    """subprocess.run within the time that is left; what the library says goes to stderr, which is kept."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("DMI_") or "STANDIN" in k}
-    env.pop("LD_PRELOAD", None)
-    left = deadline - time.monotonic()
-    if left < 1:
-        raise SystemExit(f"FAILED: no time left for {words[0]}")
-    try:
-        return subprocess.run([str(word) for word in words], env=env, timeout=left, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"FAILED: {' '.join(map(str, words))} did not end within {SECONDS} s in all") from None
+    """processes.run within the time that is left."""
+    ended = processes.run(words, processes.clean_environment(), max(0.1, deadline - time.monotonic()))
+    if ended.timed_out:
+        raise SystemExit(f"FAILED: {' '.join(map(str, words))} did not end within {SECONDS} s in all")
+    return ended
 
 
 # ---- what a run holds, against what the program put aside
@@ -152,9 +147,9 @@ def account(checks, out, names):
         elif not whole:
             checks.check(False, f"{name}: captured + dropped = expected", f"{expected}; {captured}; {dropped}")
     stats = run(DMI_DUMP, "stats", out)
-    checks.check(stats.returncode == 0, "dmi-dump stats: accounting balances", stats.stdout + stats.stderr if stats.returncode else "")
+    checks.check(stats.status == 0, "dmi-dump stats: accounting balances", stats.stdout + stats.stderr if stats.status else "")
     verify = run(DMI_DUMP, "verify", out)
-    checks.check(verify.returncode == 0, "dmi-dump verify", verify.stdout + verify.stderr if verify.returncode else "")
+    checks.check(verify.status == 0, "dmi-dump verify", verify.stdout + verify.stderr if verify.status else "")
     print(stats.stdout)
 
 
@@ -168,7 +163,7 @@ def need_package(name):
 
 def need_device():
     found = run(sys.executable, ROOT / "tools/setup/driver.py")
-    if found.returncode:
+    if found.status:
         skip("no CUDA device")
     need_package("torch")
     print(f"device: {found.stdout.strip()}", flush=True)
@@ -182,12 +177,12 @@ def run_plain(folder, kind):
     """The program without the library. Return: what it said, and whether Triton works."""
     words = [sys.executable, CLIENT, kind, folder / "plain.npz"]
     result = run(*words, "--triton") if kind == "torch" else None
-    triton = result is not None and result.returncode != 3
+    triton = result is not None and result.status != 3
     if not triton:
         if result:
             print(f"skipped: Triton: {last_line(result.stderr)}", flush=True)
         result = run(*words)
-    if result.returncode == 4:
+    if result.status == 4:
         skip(f"PyTorch: {last_line(result.stderr)}")
     return result, triton
 
@@ -201,22 +196,22 @@ def main():
     import numpy as np
     folder, checks, kind = workspace(), Checks(), "plain" if plain else "torch"
     without, triton = run_plain(folder, kind)
-    if without.returncode:
+    if without.status:
         raise SystemExit(f"FAILED: the program does not run without the library:\n{without.stderr[-3000:]}")
     path, out = folder / "smoke.yaml", folder / "out"
     path.write_text(spec(triton))
     checked = run(DMI_RUN, "--spec", path, "--check")
-    checks.check(checked.returncode == 0, "dmi-run --check accepts the spec", checked.stderr)
+    checks.check(checked.status == 0, "dmi-run --check accepts the spec", checked.stderr)
     words = [sys.executable, CLIENT, kind, folder / "with.npz"] + (["--triton"] if triton else [])
     result = run(DMI_RUN, "--strict", "--spec", path, "--out", out, "--", *words)
     print(result.stderr, file=sys.stderr, end="")
-    checks.check(result.returncode == 0, "the program ends well under the library", f"status {result.returncode}" if result.returncode else "")
+    checks.check(result.status == 0, "the program ends well under the library", f"status {result.status}" if result.status else "")
     checks.check(result.stdout == without.stdout, "its outputs are the same with and without", "" if result.stdout == without.stdout else
                  f"{result.stdout!r} {without.stdout!r}")
     if checks.n_failed:
         checks.exit()
     exported = run(DMI_DUMP, "export", "--format", "npy", out, "-o", folder / "npy")
-    if exported.returncode:
+    if exported.status:
         raise SystemExit(f"FAILED: dmi-dump export: {exported.stderr}")
     expected = dict(np.load(folder / "with.npz"))
     captured = load_npy(folder / "npy")

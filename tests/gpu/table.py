@@ -182,7 +182,7 @@ class Table:
     def short(self):
         """What fits PRINTED characters: what is otherwise, then figures in the order of the queue."""
         foot = [cut(line, 300) for line in [""] + self.skipped() + self.foot()]
-        lines, room = self.head() + [""], PRINTED - 100
+        lines, room = self.head() + [""], PRINTED - 300
         room -= sum(len(line) + 1 for line in lines)
         foot = within(foot, room)
         room -= sum(len(line) + 1 for line in foot)

@@ -139,7 +139,7 @@ def test_it_refuses_what_is_too_new(monkeypatch):
 
 def test_without_a_device_it_is_skipped(there):
     done = Done(there, DMI_STANDIN_DEVICES="0")
-    assert done.status == 77 and done.said.endswith("skipped: no CUDA device\n"), done.said
+    assert done.status == 77 and done.said.endswith("skipped: no CUDA device: cuInit gave 100 (CUDA_ERROR_NO_DEVICE)\n"), done.said
 
 
 def test_when_the_time_is_over_rows_say_so(check, there):

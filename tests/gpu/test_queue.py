@@ -164,7 +164,7 @@ def test_a_wrong_command_is_refused(words, why, tmp_path):
 def test_without_a_device_it_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setenv("DMI_STANDIN_DEVICES", "0")
     run = Short(tmp_path)
-    assert run.status == 77 and run.said.endswith("skipped: no CUDA device\n") and not run.file.exists(), run.said
+    assert run.status == 77 and run.said.endswith("skipped: no CUDA device: cuInit gave 100 (CUDA_ERROR_NO_DEVICE)\n") and not run.file.exists(), run.said
 
 
 def test_a_torch_that_does_not_import(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ def run(*command):
 
 
 def test_tinygrad_on_a_gpu(tmp_path):
-    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, text=True)
+    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if found.returncode or "standin" in os.environ.get("LD_LIBRARY_PATH", ""):
         pytest.skip("no CUDA device")
     client = [sys.executable, ROOT / "demo/generate.py"]
