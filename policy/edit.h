@@ -300,6 +300,7 @@ struct edit_share {
     int miss;         /* enum dmi_edit_miss, EDIT_NO_MISS */
     struct dmi_edit_cut cut;
     uint32_t n_rows;
+    uint32_t n_generated; /* of a patch at 'A:B': rows that are none of the prompt */
 };
 
 /* Which rows of a step are written and by what, as the words of <dmi/edit.h>. */

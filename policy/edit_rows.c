@@ -191,19 +191,8 @@ static const struct tree *tags_of(struct span_at *at, const struct edit_use *use
     return &at->tags;
 }
 
-/* Of a request that is known: does the edit want rows of it? */
-static bool wants_rows(const struct edit_use *use, struct span_at *at, struct want *want)
-{
-    const struct select *who = &use->edit->who;
-    if (!select_request_of(who, at->span->request_id, tags_of(at, use)->root))
-        return false;
-    select_positions(who, at->span, at->is_last, &want->from, &want->to);
-    return want->from < want->to;
-}
-
 /* Rows before the span, which the request has from a prefix cache, and which the edit wants. */
-static int miss_cached(struct builder *b, const struct edit_section *s, const struct want *want,
-                       const struct dmi_span *span)
+static uint32_t n_cached(const struct edit_use *use, const struct dmi_span *span)
 {
     /* not a copy: the engine's struct may be an older one */
     struct dmi_span cached = { .first_position = span->first_position - span->n_cached,
@@ -211,12 +200,63 @@ static int miss_cached(struct builder *b, const struct edit_section *s, const st
                                .phase = span->phase,
                                .n_prompt = span->n_prompt };
     int64_t from, to;
-    select_positions(&want->use->edit->who, &cached, false, &from, &to);
-    if (from >= to || b->ask->has_cached(b->ask->arg, want->use, span))
+    if (!span->n_cached)
         return 0;
-    return add_share(b,
-                     (struct edit_share){ s->owner, want->edit, want->counter, DMI_EDIT_MISS_CACHED,
-                                          want->cut, (uint32_t)(to - from) });
+    select_positions(&use->edit->who, &cached, false, &from, &to);
+    return from < to ? (uint32_t)(to - from) : 0;
+}
+
+/* Of a request that is known: does the edit want rows of it? *@cached: of those that lack it, as they came from a prefix cache. */
+static bool wants_rows(struct builder *b, const struct edit_use *use, struct span_at *at,
+                       struct want *want, uint32_t *cached)
+{
+    const struct select *who = &use->edit->who;
+    if (!select_request_of(who, at->span->request_id, tags_of(at, use)->root))
+        return false;
+    select_positions(who, at->span, at->is_last, &want->from, &want->to);
+    *cached = n_cached(use, at->span);
+    if (*cached && b->ask->has_cached(b->ask->arg, use, at->span))
+        *cached = 0;
+    return want->from < want->to || *cached;
+}
+
+static bool patches(const struct edit *edit)
+{
+    for (uint32_t k = 0; k < edit->n_ops; k++)
+        if (dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ROWS)
+            return true;
+    return false;
+}
+
+/* A patch at 'A:B' means tokens of a prompt, and B may lie after the end of this one. How many rows of the want do. */
+static uint32_t n_generated(const struct want *want, const struct dmi_span *span)
+{
+    const struct select *who = &want->use->edit->who;
+    int64_t from = want->from > span->n_prompt ? want->from : span->n_prompt;
+    bool bounded = who->tokens == SELECT_RANGE && !who->of_prompt && who->end < INT64_MAX;
+    return span->n_prompt && bounded && patches(want->use->edit) && want->to > from
+               ? (uint32_t)(want->to - from)
+               : 0;
+}
+
+/* Those that came from a cache are missed, and the others are @share. Return: 0 or -ENOMEM. */
+static int share_rows(struct builder *b, const struct span_at *at, const struct want *want,
+                      uint32_t cached, struct edit_share share)
+{
+    struct edit_share missed = share;
+    missed.miss = DMI_EDIT_MISS_CACHED;
+    missed.n_rows = cached;
+    int r = cached ? add_share(b, missed) : 0;
+    if (at->span) {
+        share.n_rows = (uint32_t)(want->to - want->from);
+        share.n_generated = n_generated(want, at->span);
+    }
+    if (!r && share.miss == EDIT_NO_MISS && want->from < want->to) {
+        if (GROW(b->wants, b->n_wants, b->room_wants))
+            return -ENOMEM;
+        b->wants[b->n_wants++] = *want;
+    }
+    return r || want->from >= want->to ? r : add_share(b, share);
 }
 
 /* Whether, and where, the edit wants rows of the span: a want or, with a reason, a share alone. */
@@ -226,8 +266,9 @@ static int want_edit(struct builder *b, uint32_t section, uint32_t number, struc
     const struct edit_use *use = &s->uses[number];
     struct want want = { .use = use, .edit = number, .section = section, .to = 1 };
     int miss = EDIT_NO_MISS;
+    uint32_t cached = 0;
     if (use->off || !(use->edit->live ? s->live : s->settled) ||
-        (at->span && !wants_rows(use, at, &want)))
+        (at->span && !wants_rows(b, use, at, &want, &cached)))
         return 0;
     enum said said = take_coefficients(use, tags_of(at, use), &want);
     if (at->span && said == SAID_NOTHING)
@@ -238,21 +279,14 @@ static int want_edit(struct builder *b, uint32_t section, uint32_t number, struc
     want.counter = b->ask->counter(b->ask->arg, use, at->span, &miss);
     if (miss == EDIT_NO_MISS && rank == EDIT_RANK_CANNOT)
         miss = DMI_EDIT_MISS_RANK;
-    if (at->span && miss == EDIT_NO_MISS && has_bank(use->edit))
+    if (at->span && want.from < want.to && miss == EDIT_NO_MISS && has_bank(use->edit))
         want.donor = b->ask->donor(b->ask->arg, use, at->span, want.counter, &miss);
     if (!at->span && (!select_is_default(&use->edit->who) || said != SAID_NUMBER || want.moves))
         miss = DMI_EDIT_MISS_NO_STEP;
     else if (miss == EDIT_NO_MISS && said == SAID_NO_NUMBER)
         miss = DMI_EDIT_MISS_BAD_TAG;
-    int r = at->span && at->span->n_cached ? miss_cached(b, s, &want, at->span) : 0;
-    if (!r && miss == EDIT_NO_MISS) {
-        if (GROW(b->wants, b->n_wants, b->room_wants))
-            return -ENOMEM;
-        b->wants[b->n_wants++] = want;
-    }
-    return r ? r
-             : add_share(b, (struct edit_share){ s->owner, number, want.counter, miss, want.cut,
-                                                 at->span ? (uint32_t)(want.to - want.from) : 0 });
+    const struct edit_share share = { s->owner, number, want.counter, miss, want.cut, 0, 0 };
+    return share_rows(b, at, &want, cached, share);
 }
 
 static int find_wants(struct builder *b, const struct dmi_span *span, bool is_last)

@@ -58,15 +58,17 @@ bool edit_check_rows(struct loader *l, const struct tree_node *node, const struc
     for (uint32_t k = 0; k < edit->n_ops; k++) {
         uint32_t n = rows_of(edits, edit->ops[k].vector);
         uint32_t n_encoder = rows_of(edits, edit->ops[k].encoder);
-        bool as_many = who->tokens == SELECT_RANGE && (who->first < 0) == (who->end <= 0) &&
-                       who->end - who->first == n;
+        bool to_end = who->of_prompt && who->first < 0 && who->end == INT64_MAX;
+        int64_t end = to_end ? 0 : who->end; /* the end of the prompt */
+        bool as_many =
+            who->tokens == SELECT_RANGE && (who->first < 0) == (end <= 0) && end - who->first == n;
         if (n_encoder == 1 &&
             (n == 1 || (dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ROWS && as_many)))
             continue;
         n = n_encoder > 1 ? n_encoder : n;
         loader_complain(l, node,
                         "found a vector of %u rows; expected it in \"patch\", of an edit whose "
-                        "\"tokens\" are as many positions, as '0:%u'",
+                        "\"tokens\" are as many positions, as 'prompt[0:%u]'",
                         n, n);
         return false;
     }

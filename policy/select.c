@@ -26,7 +26,8 @@ void select_deinit(struct select *s)
 bool select_same(const struct select *a, const struct select *b)
 {
     return a->row == b->row && a->tokens == b->tokens && a->first == b->first && a->end == b->end &&
-           same_text(a->tag, b->tag) && same_text(a->requests, b->requests);
+           a->of_prompt == b->of_prompt && same_text(a->tag, b->tag) &&
+           same_text(a->requests, b->requests);
 }
 
 /* ------------------------------------------------------------------------- requests */
@@ -130,11 +131,11 @@ static bool says_phase(const struct dmi_span *span)
 /* Bounds below 0 count from the end of the prompt; nothing is known of them where the engine does not say where that is. */
 static struct stretch range_of(const struct select *s, const struct dmi_span *span)
 {
-    int64_t base = span->n_prompt;
+    int64_t base = span->n_prompt, end = s->end < 0 ? base + s->end : s->end;
+    int64_t most = !s->of_prompt ? INT64_MAX : says_phase(span) ? end_of_prompt(span) : 0;
     if ((s->first < 0 || s->end < 0) && !base)
         return within(span, 0, 0);
-    return within(span, s->first < 0 ? base + s->first : s->first,
-                  s->end < 0 ? base + s->end : s->end);
+    return within(span, s->first < 0 ? base + s->first : s->first, end < most ? end : most);
 }
 
 static struct stretch kept_positions(const struct select *s, const struct dmi_span *span,

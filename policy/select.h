@@ -28,6 +28,7 @@ struct select {
     uint32_t row; /* enum dmi_row, token or request: what a row stands for */
     enum select_tokens tokens;
     int64_t first, end; /* below 0: counted from the end of the prompt */
+    bool of_prompt;     /* of SELECT_RANGE: tokens of the prompt alone */
     char *
         tag; /* key of the tag whose value @requests is for; NULL: the request's id. Owned by the spec */
     char *requests; /* pattern, as a shell's; NULL: every request. Owned by the spec */

@@ -8,12 +8,22 @@
 
 /* ------------------------------------------------------------------------- tokens */
 
+#define OF_PROMPT "prompt["
+
+/* A position or a slice, of the request or, as prompt[-3:], of its prompt. */
 static bool range_of(const char *text, struct select *s)
 {
     struct slice slice;
-    if (!slice_parse(text, strlen(text), &slice))
+    size_t n = strlen(text), n_head = strlen(OF_PROMPT);
+    s->of_prompt = n > n_head && !strncmp(text, OF_PROMPT, n_head) && text[n - 1] == ']';
+    if (s->of_prompt) {
+        text += n_head;
+        n -= n_head + 1;
+    }
+    if (!slice_parse(text, n, &slice))
         return false;
-    if (slice.first == -1 && !strchr(text, ':')) { /* the end of its slice is that of the prompt */
+    if (slice.first == -1 &&
+        !memchr(text, ':', n)) { /* the end of its slice is that of the prompt */
         s->tokens = SELECT_LAST_PROMPT;
         return true;
     }
@@ -45,10 +55,9 @@ bool value_tokens(struct loader *l, const struct tree_node *node, void *into, co
         slice_hint(node->text, strlen(node->text), hint, sizeof hint);
     loader_complain(
         l, node,
-        "found %s; expected prompt, generated, last, last_prompt, a position or 'A:B', positions "
-        "of "
-        "which B, above A, is the first that is left out; below 0 they count from the end of the "
-        "prompt%s",
+        "found %s; expected prompt, generated, last, last_prompt, a position, 'A:B' or "
+        "'prompt[A:B]', positions of which B, above A, is the first that is left out; below 0 they "
+        "count from the end of the prompt%s",
         node_found(node, was, sizeof was), hint);
     return false;
 }

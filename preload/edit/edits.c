@@ -275,6 +275,31 @@ static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
                       "edits write nothing, unless they say cache: ignore");
 }
 
+/* A patch that goes on after the prompt, once for each edit. */
+static void say_generated(const struct edit_rows *rows)
+{
+    static uint64_t told[4]; /* by uid; a bit each; atomic */
+    char sentence[384];
+    for (uint32_t i = 0; i < rows->n_shares; i++) {
+        const struct edit_share *share = &rows->shares[i];
+        if (!share->n_generated)
+            continue;
+        const struct edit_use *use =
+            &((const struct edit_version *)share->owner)->uses[share->edit];
+        uint64_t bit = 1ull << use->uid % 64;
+        if (__atomic_fetch_or(&told[use->uid / 64 % 4], bit, __ATOMIC_RELAXED) & bit)
+            continue;
+        snprintf(
+            sentence, sizeof sentence,
+            "the edit \"%s\" patches generated tokens: the prompt of a request ends before its "
+            "'tokens' do; 'prompt[A:B]' stays within the prompt",
+            use->edit->name);
+        log_line("%s", sentence);
+        if (session.run)
+            run_problem(session.run, NULL, "patch_after_prompt", sentence);
+    }
+}
+
 int edits_step(const struct dmi_step *said, struct edit_step *out)
 {
     *out = (struct edit_step){ .n_held = 0 };
@@ -302,8 +327,10 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
         r = -ENOMEM;
     if (r)
         edits_step_deinit(out);
-    else
+    else {
         say_unknown_cache(&out->rows, said->flags);
+        say_generated(&out->rows);
+    }
     note_last(said);
     return r;
 }

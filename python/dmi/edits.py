@@ -65,7 +65,7 @@ class edit:
     layers    "0,3-7" or a number; None: those that the file has
     site      a place; None: each of them
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
-    tokens    "all", "prompt", "generated", "last_prompt", "A:B"; None: all
+    tokens    "all", "prompt", "generated", "last_prompt", "A:B", "prompt[A:B]"; None: all
     layer_is  whose layers a vector for each layer has, as "resid_post", where the file does not say it
     As the block ends stderr has what was written, and `rows` {name: Rows}. Raises RuntimeError where the process has no place for edits, and ValueError
     where the edits have errors: then nothing is in force. Also RuntimeError at the block's end where an edit cannot be taken out.

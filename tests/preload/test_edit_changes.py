@@ -292,6 +292,36 @@ def test_requests_to_abort(bench):
     bench.check(said == ["missed 2 0 0", "missed 3 1", "missed 0"], "rows", said)
 
 
+def with_cached(step, cached):
+    """The step says of a request how many tokens before its first row it has from a cache."""
+    for span in step["said"]["spans"]:
+        span["n_cached"] = cached.get(span["request"], 0)
+    return step
+
+
+def test_rows_of_a_cached_prefix_are_due(bench):
+    """Also where no row that is computed is: they are missed, and a request with `on_miss: abort` is to end."""
+    path = edits(bench.folder, "one", SET.format("early", 7, "e*", ", tokens: '0:3', on_miss: abort") + SET.format("last", 8, "l*", ", tokens: 'prompt[-2:]'"))
+    plan = [with_cached(step_of(1, {"e1": (3, 2), "l1": (3, 3)}, False, commands=[["edit", "add", path]], missed=["e1", "l1"]), {"e1": 3, "l1": 3})]
+    out = Served(bench, plan)
+    bench.check(out.rows() == {1: ["kernel", "kernel", 8.0, "kernel", "kernel"]}, "what is written", out.rows())
+    bench.check((out.accounts.of("early"), out.accounts.of("last")) == ((3, 0, {"cached": 3}), (2, 1, {"cached": 1})), "accounts", out.accounts.all)
+    bench.check("missed 3 0" in out.result.stdout.splitlines(), "the adapter learns it", out.result.stdout)
+
+
+def test_a_patch_after_the_prompt_is_told(bench):
+    """Once for each edit, in the log and among the run's problems; within the prompt there is nothing to say."""
+    save = "  - {name: keeps, site: x, do: [{save: clean, keep: true}], requests: 'd*', tokens: '0:6'}\n"
+    take = "  - {{name: {}, site: x, do: [{{patch: 'bank:clean'}}], requests: '{}*', tokens: '{}'}}\n"
+    path = edits(bench.folder, "one", save + take.format("far", "f", "0:6") + take.format("near", "n", "prompt[0:6]"))
+    plan = [step_of(1, {"d1": (0, 6)}, False, commands=[["edit", "add", path]]), step_of(2, {"f1": (0, 6), "f2": (0, 6), "n1": (0, 6)}, False)]
+    out = Served(bench, plan, head=HEAD.replace("edits: {", "edits: {bank: 1M, ") if "edits: {" in HEAD else HEAD + "edits: {bank: 1M}\n")
+    bench.check((out.accounts.of("far"), out.accounts.of("near")) == ((12, 12, {}), (4, 4, {})), "accounts", out.accounts.all)
+    told = [(p["reason"], p["sentence"]) for p in out.run.manifest["problems"]]
+    bench.check(len(told) == 1 and told[0][0] == "patch_after_prompt" and 'the edit "far" patches generated tokens' in told[0][1], "the run", told)
+    bench.check(out.result.stderr.count("patches generated tokens") == 1, "the log", out.result.stderr)
+
+
 def test_several_ranks(bench):
     """dmi-ctl changes nothing where ranks would change at different steps."""
     path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))

@@ -222,8 +222,8 @@ static const struct {
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  tokens: lst\n",
       "8:11",
-      { "found \"lst\"; expected prompt, generated, last, last_prompt, a position or 'A:B'" } },
-    { GOOD "  tokens: '7:3'\n", "8:11", { "'A:B', positions of which B, above A" } },
+      { "found \"lst\"; expected prompt, generated, last, last_prompt, a position, 'A:B' or " } },
+    { GOOD "  tokens: '7:3'\n", "8:11", { "'prompt[A:B]', positions of which B, above A" } },
     { GOOD "  tokens: '-:3'\n", "8:11", { "expected prompt" } },
     { GOOD "  tokens: '-1:-3'\n", "8:11", { "expected prompt" } },
     { GOOD "  tokens: '-2:0'\n", "8:11", { "expected prompt" } },
@@ -719,6 +719,7 @@ START_TEST(positions_of_a_site)
         const char *text;
         enum select_tokens tokens;
         int64_t first, end;
+        bool of_prompt;
     } rows[] = {
         { "5", SELECT_RANGE, 5, 6 },
         { "'3:8'", SELECT_RANGE, 3, 8 },
@@ -729,6 +730,10 @@ START_TEST(positions_of_a_site)
         { "'-4:9'", SELECT_RANGE, -4, 9 },
         { "-2", SELECT_RANGE, -2, -1 },
         { "-1", SELECT_LAST_PROMPT, 0, 0 },
+        { "'prompt[-3:]'", SELECT_RANGE, -3, INT64_MAX, true },
+        { "'prompt[2:5]'", SELECT_RANGE, 2, 5, true },
+        { "'prompt[4]'", SELECT_RANGE, 4, 5, true },
+        { "'prompt[-1]'", SELECT_LAST_PROMPT, 0, 0, true },
         { "last_prompt", SELECT_LAST_PROMPT, 0, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -739,7 +744,7 @@ START_TEST(positions_of_a_site)
         ck_assert_int_eq(parse(text, &errors, &spec), 0);
         const struct select *s = &spec->selects[spec->sites[0].select];
         ck_assert_msg(s->tokens == rows[i].tokens && s->first == rows[i].first &&
-                          s->end == rows[i].end,
+                          s->end == rows[i].end && s->of_prompt == rows[i].of_prompt,
                       "%s", rows[i].text);
         spec_free(spec);
     }
