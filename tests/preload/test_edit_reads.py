@@ -119,6 +119,9 @@ def rows_tell(bench, run):
     bench.check(code == 0 and said.count(", edited by plain;") == 2, "show", said)
     code, said = dump("export", run, "-f", "safetensors", "-o", bench.folder / "said.safetensors", "--request", "t1", "--request", "q")
     bench.check(code == 0 and f"edits wrote in 't1': {tagged}" in said and "'q'" not in said and tagged.encode() in (bench.folder / "said.safetensors").read_bytes(), "export", said)
+    replay = BUILD / "tools" / "dmi-replay"
+    items = [json.loads(line) for line in harness_run([replay, run, "--to", "-", "--format", "jsonl"]).stdout.splitlines()] if replay.exists() else []
+    bench.check(not items or items[0]["edits"] == items[-1]["edits"] == [{"name": name, "site": "x"} for name in ("tagged", "plain", "other")], "dmi-replay", items[:1])
     copy = changed(run, "no-text", ("edits-000000.pack", lambda data: None))
     bench.check("its layers and tokens are not known" in wrote(copy)["q"][0] and "tagged" in wrote(copy)["q"][0], "without its text an edit may have written anywhere", wrote(copy))
     shutil.rmtree(copy)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/describe.h"
 
+#include "core/cleanup.h"
+#include "read/edit_history.h"
 #include "read/record.h"
 #include "read/requests.h"
 #include "read/utf8.h"
@@ -113,6 +115,29 @@ const char *describe_state(const struct source *s)
     return names[reader_run(s->reader)->state];
 }
 
+json_t *describe_edits(const struct source *s)
+{
+    _cleanup_(edit_history_deinit) struct edit_history h = { 0 };
+    json_t *list = json_array(), *names = json_object();
+    if (edit_history_build(s->reader, &h)) {
+        json_decref(list);
+        list = NULL;
+    }
+    for (size_t i = 0; names && i < h.n; i++)
+        for (size_t k = 0; k < json_array_size(h.changes[i].in_force); k++) {
+            const json_t *e = json_array_get(h.changes[i].in_force, k);
+            if (edit_is_off(e) || json_object_get(names, edit_text(e, "name")))
+                continue;
+            json_object_set_new(names, edit_text(e, "name"), json_true());
+            append(&list, json_pack("{s:o, s:o}", "name", value_text(edit_text(e, "name")), "site",
+                                    value_text(edit_text(e, "site"))));
+        }
+    if (h.lacks)
+        append(&list, json_pack("{s:n, s:n}", "name", "site"));
+    json_decref(names);
+    return list;
+}
+
 json_t *describe_run(const struct source *s, bool resumed)
 {
     const struct reader_run *run = reader_run(s->reader);
@@ -128,6 +153,7 @@ json_t *describe_run(const struct source *s, bool resumed)
         if (!reader_site(s->reader, i)->writes)
             append(&sites, site_value(reader_site(s->reader, i)));
     set(&o, "sites", sites);
+    set(&o, "edits", describe_edits(s));
     return o;
 }
 

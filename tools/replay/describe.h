@@ -14,6 +14,9 @@ json_t *describe_begin(const struct source *source, enum item_kind kind);
 /* "closed", "running" or "killed" */
 const char *describe_state(const struct source *source);
 
+/* The edits that were in force at any time so far, [{name, site}]; both null of those that the run does not name. */
+json_t *describe_edits(const struct source *source);
+
 /* Of the run; @resumed: part of it was replayed before. */
 json_t *describe_run(const struct source *source, bool resumed);
 

@@ -76,9 +76,9 @@ static json_t *left_out_value(const struct source *s)
 json_t *describe_end(const struct source *s, bool complete)
 {
     const struct dmi_tally replayed = { s->n_records, s->n_rows, s->n_bytes };
-    json_t *more =
-        json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "state", describe_state(s), "complete",
-                  complete, "replayed", tally_value(&replayed), "not_decoded", value_u64(s->n_lost),
-                  "left_out", left_out_value(s), "account", account_value(s));
+    json_t *more = json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "state", describe_state(s),
+                             "complete", complete, "replayed", tally_value(&replayed),
+                             "not_decoded", value_u64(s->n_lost), "left_out", left_out_value(s),
+                             "account", account_value(s), "edits", describe_edits(s));
     return merge(describe_begin(s, ITEM_END), more);
 }
