@@ -33,6 +33,7 @@ AT_A_TIME = 64 << 20  # bytes of residual stream, and of logits, that are comput
 # The largest relative error of a row of logits: what rounding of the captured types explains, and more. docs/analysis.md has what was measured.
 BOUND = {"f16": 5e-3, "bf16": 2e-2}
 BOUND_OF_OTHERS = 1e-3
+SOME_TOKENS = 4096  # of whose logits it is seen in which type the engine holds the weights
 EXACT = 1e-5  # relative: below it the weights are those that the engine computed with, in float32
 # The largest error of a sum of parts, in logits, and how many times what rounding of the captured types explains it may be.
 SUM_BOUND, SUM_TIMES = 1e-4, 6
@@ -116,8 +117,8 @@ def _pairs(x: Tensor, y: Tensor) -> list[tuple[int, int]]:
     return [(at[position], i) for i, position in enumerate(_positions(y)) if position in at]
 
 
-def _compared(x: Tensor, y: Tensor, compute: Any) -> tuple[float, int]:
-    """(largest error of a row of compute(x) against y, relative to the row's norm; rows compared)."""
+def _compared(x: Tensor, y: Tensor, compute: Any, n: int | None) -> tuple[float, int]:
+    """(largest error of a row of compute(x) against the first @n elements of y, relative to their norm; rows compared)."""
     import numpy
     pairs, worst = _pairs(x, y), 0.0
     step = max(AT_A_TIME // max(_width(y) * 12, 1), 1)
@@ -126,23 +127,23 @@ def _compared(x: Tensor, y: Tensor, compute: Any) -> tuple[float, int]:
         low = [min(pair[side] for pair in part) for side in (0, 1)]
         high = [max(pair[side] for pair in part) + 1 for side in (0, 1)]
         given = _rows(x, low[0], high[0] - low[0])[[i - low[0] for i, _ in part]]
-        wanted = _rows(y, low[1], high[1] - low[1])[[i - low[1] for _, i in part]]
+        wanted = _rows(y, low[1], high[1] - low[1])[[i - low[1] for _, i in part], :n]
         error = numpy.linalg.norm(compute(given) - wanted, axis=1) / numpy.maximum(numpy.linalg.norm(wanted, axis=1), 1e-30)
         worst = max(worst, float(numpy.where(numpy.isfinite(error), error, numpy.inf).max()))
     return worst, len(pairs)
 
 
-def _errors(model: Model, sites: dict) -> list[dict]:
-    """The checks that the request's tensors allow. Refused: a size is not the model's."""
+def _errors(model: Model, sites: dict, tokens: int | None = None) -> list[dict]:
+    """The checks that the request's tensors allow, of the logits of the first @tokens of the vocabulary; None: of all. Refused: a size is not the model's."""
     logits, made = _once(sites, LOGITS), []
-    for name, compute in ((NORMED, model.logits), (FINAL, lambda x: model.logits(model.norm(x)))):
+    for name, compute in ((NORMED, lambda x: model.logits(x, tokens)), (FINAL, lambda x: model.logits(model.norm(x), tokens))):
         x = _once(sites, name)
         if x is None or logits is None or not _pairs(x, logits):
             continue
         if _width(x) != model.width or _width(logits) != model.vocabulary_size:
             raise Refused(f"{model.weights.path} is not of the run's model: its head takes {model.width} elements and gives {model.vocabulary_size}, "
                           f"{x.key} has {_width(x)} and {logits.key} {_width(logits)}")
-        error, n = _compared(x, logits, compute)
+        error, n = _compared(x, logits, compute, tokens)
         what = f"W_U {name} = {LOGITS}" if name == NORMED else f"W_U norm({name}) = {LOGITS}"
         made.append({"name": what, "error": error, "bound": max(BOUND.get(tensor.dtype, BOUND_OF_OTHERS) for tensor in (x, logits)), "rows": n})
     return made
@@ -156,17 +157,19 @@ def _checked(model: Model, sites: dict, request: str | None, written: Written, u
     def worst(made: list[dict]) -> float:
         return max((check["error"] for check in made), default=0.0)
     weights = model.weights
-    best, made = weights.held, _errors(model, sites)
-    for kind in HELD if worst(made) > EXACT and model.may_be_rounded else ():
-        model = Model(weights.held_as(kind))
-        if worst(errors := _errors(model, sites)) < worst(made):
-            best, made = kind, errors
-    if model.weights.held != best:
-        model = Model(weights.held_as(best))
+    if model.may_be_rounded:  # some tokens' logits tell; of a quantised file the whole head is decoded once
+        best = worst(_errors(model, sites, SOME_TOKENS))
+        for kind in HELD if best > EXACT else ():
+            tried = Model(weights.held_as(kind))
+            if (error := worst(_errors(tried, sites, SOME_TOKENS))) < best:
+                best, model = error, tried
+    made = _errors(model, sites)
     wrong = next((check for check in made if check["error"] > check["bound"]), None)
     if wrong and not unchecked:
+        only_norm = wrong is not made[0]  # the head is the run's
         raise Refused(f"{weights.path} does not hold the run's weights: {wrong['name']} has a relative error of {wrong['error']:.2g}, above {wrong['bound']:g}, "
-                      f"in request {request}{said(written.edits)}")
+                      f"in request {request}" + (f", though {made[0]['name']} holds: the last norm is another one, or a model of the type {model.arch!r} computes it in "
+                                                 "another way than is known here" if only_norm else "") + said(written.edits))
     if not made and not unchecked:
         raise Refused(f"nothing shows that {weights.path} holds the run's weights: request {request} has no row of {LOGITS} beside one of {NORMED} or "
                       f"{FINAL}. Capture these for its last token, or take the weights unchecked")
@@ -341,7 +344,7 @@ def _parts(model: Model, sites: dict) -> _Parts:
         mlps.append((whole,) if whole is not None else (after, middle))
         lacks += [f"z.{layer}"] * (heads[-1] is None) + [f"mlp_out.{layer} (or {HIDDEN}.{layer + 1} and resid_mid.{layer})"] * (None in mlps[-1])
     if lacks:
-        raise AnalysisError(f"the parts of the residual stream are not all there: {', '.join(lacks[:4])}{', ...' if len(lacks) > 4 else ''} was not captured")
+        raise AnalysisError(f"the parts of the residual stream are not all there: {', '.join(lacks[:4])}{', ...' if len(lacks) > 4 else ''} {'was' if len(lacks) == 1 else 'were'} not captured")
     return _Parts(end, first, heads, mlps)
 
 

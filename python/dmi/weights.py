@@ -225,6 +225,7 @@ class Weights:
         files = _folder(self.path) if self.path.is_dir() else [self.path]
         self._data = {file: _file(file) for file in files}
         self._entries: dict[str, _Entry] = {}
+        self._kept: dict = {}  # whole(): the same of those that are held otherwise
         self.kind = "gguf" if self._data[files[0]][:4] == b"GGUF" else "safetensors"
         if self.kind == "gguf":
             self._entries, self.config = _gguf(files[0], self._data[files[0]])
@@ -247,6 +248,13 @@ class Weights:
         found = copy.copy(self)
         found.held = kind
         return found
+
+    def whole(self, name: str) -> Any:
+        """As rows(), of all of a tensor, and kept until another one is asked for, or held otherwise: a quantised head of 50,000 tokens takes half a second."""
+        if (name, self.held) not in self._kept:
+            self._kept.clear()
+            self._kept[name, self.held] = self.rows(name)
+        return self._kept[name, self.held]
 
     def may_be_rounded(self, name: str) -> bool:
         """Whether a tensor has more digits than HELD have: it is quantised, or of 32 bits and more."""
@@ -292,10 +300,14 @@ EMBEDDING = (r"(.*\.)?embed_tokens\.weight", r"(.*\.)?wte\.weight", r"(.*\.)?emb
 HEAD = (r"(.*\.)?lm_head\.weight", r"(.*\.)?embed_out\.weight", r"output\.weight")
 NORM = (r"(.*\.)?norm\.weight", r"(.*\.)?final_layernorm\.weight", r"(.*\.)?ln_f\.weight", r"(.*\.)?final_layer_norm\.weight", r"output_norm\.weight")
 OUTPUT = (r"(.*\.)?layers\.{}\.self_attn\.(o_proj|dense)\.weight", r"(.*\.)?layers\.{}\.attention\.dense\.weight", r"(.*\.)?h\.{}\.attn\.c_proj\.weight",
-          r"blk\.{}\.attn_output\.weight")
+          r"(.*\.)?h\.{}\.attn\.attention\.out_proj\.weight", r"blk\.{}\.attn_output\.weight")
 # A norm of attention's output, before it is added. Hugging Face's post_attention_layernorm is one where the MLP has one of its own.
 AFTER = (r"(.*\.)?layers\.{}\.post_self_attn_layernorm\.weight", r"blk\.{}\.post_attention_norm\.weight")
 AFTER_WITH_MLP = (r"(.*\.)?layers\.{}\.post_attention_layernorm\.weight", r"(.*\.)?layers\.{}\.post_feedforward_layernorm\.weight")
+
+
+# Types of models whose norms multiply by 1 + w. Source: modeling_*.py of transformers 5.19, by the class of the decoder's last norm.
+PLUS_ONE = re.compile(r"(gemma[23]?|recurrent_gemma|vaultgemma|nemotron|qwen3_next|qwen3_5(_moe)?|qwen4_exp|step3p[57]|minimax_m3_vl|muse_glimmer)(_text)?")
 
 
 @dataclass(frozen=True)
@@ -322,26 +334,28 @@ class Norm:
 class Model:
     """What lens and dla need of a model.
 
-    n_layers, n_heads, width, vocabulary_size
+    n_layers, n_heads, width, vocabulary_size, arch: the type of model that the config names
     norm       the last norm, a Norm
     residual   by which attention's and the MLP's outputs are multiplied before they are added (Granite's residual_multiplier), else 1
     """
 
     def __init__(self, weights: Weights) -> None:
         self.weights, config = weights, weights.config
-        self._arch = str(config.get("general.architecture") or config.get("model_type") or "")
+        self.arch = str(config.get("general.architecture") or config.get("model_type") or "")
         embedding = self._one(EMBEDDING, "embedding")
         self._head = self._find(HEAD) or embedding
         self._shaped(self._head, None, None)
         self.vocabulary_size, self.width = weights.shapes[self._head]
         self.norm = self._norm(self._one(NORM, "last norm"))
-        self.n_layers = int(self._said("block_count", "num_hidden_layers", "n_layer", default=0))
-        self.n_heads = int(self._said("attention.head_count", "num_attention_heads", "n_head", default=0))
+        self.n_layers = int(self._said("block_count", "num_hidden_layers", "n_layer", "num_layers", default=0))
+        self.n_heads = int(self._said("attention.head_count", "num_attention_heads", "n_head", "num_heads", default=0))
+        if self.n_layers < 1:
+            raise WeightsError(f"{weights.path}: nothing says how many layers the model has (num_hidden_layers, n_layer, num_layers; block_count of a GGUF)")
         self.residual = float(self._said("residual_scale", "residual_multiplier", default=1.0))
         self._cap = float(self._said("final_logit_softcapping", "final_logit_softcapping", default=0.0) or 0.0)
-        divided = self._said("logit_scale", "logits_scaling", default=1.0) if self._arch.startswith("granite") else 1 / (self._said("logit_scale", "logit_scale", default=1.0) or 1.0)
+        divided = self._said("logit_scale", "logits_scaling", default=1.0) if self.arch.startswith("granite") else 1 / (self._said("logit_scale", "logit_scale", default=1.0) or 1.0)
         self._divided = float(divided or 1.0)
-        self._matrix: Any = None
+        self._some: Any = None
         bias = self._head.removesuffix("weight") + "bias"
         self._bias = weights.rows(bias) if bias in weights.shapes else None
 
@@ -364,7 +378,7 @@ class Model:
 
     def _said(self, in_gguf: str, *in_config: str, default: Any = None) -> Any:
         """A value of the header or of config.json; @default: where it is not there."""
-        keys = [f"{self._arch}.{in_gguf}"] if self.weights.kind == "gguf" else in_config
+        keys = [f"{self.arch}.{in_gguf}"] if self.weights.kind == "gguf" else in_config
         found = next((self.weights.config[key] for key in keys if self.weights.config.get(key) is not None), default)
         if not isinstance(found, (int, float)):
             raise WeightsError(f"{self.weights.path}: {keys[0]} is {found!r}: a number was expected")
@@ -376,25 +390,29 @@ class Model:
         if not eps:
             raise WeightsError(f"{self.weights.path}: nothing says the epsilon of the norms (rms_norm_eps, layer_norm_eps)")
         weight, bias = self.weights.rows(self._shaped(name, self.width)), name.removesuffix("weight") + "bias"
-        if self._arch.startswith("gemma") and self.weights.kind == "safetensors":
-            weight = weight + 1  # Gemma's norms multiply by 1 + w; a GGUF has that sum
+        if PLUS_ONE.fullmatch(self.arch) and self.weights.kind == "safetensors":
+            weight = weight + 1  # a GGUF has that sum
         return Norm(weight, self.weights.rows(bias) if bias in self.weights.shapes else None, float(eps), not rms)
 
     # ---- the head
 
     @property
     def head(self) -> Any:
-        """[vocabulary, width], float32, and kept: 4 bytes * vocabulary * width."""
-        if self._matrix is None:
-            self._matrix = self.weights.rows(self._head)
-        return self._matrix
+        """[vocabulary, width], float32, and kept with the weights: 4 bytes * vocabulary * width."""
+        return self.weights.whole(self._head)
 
-    def logits(self, x: Any) -> Any:
-        """[rows, vocabulary] of what the last norm returned."""
+    def _first(self, n: int) -> Any:
+        """[n, width] of the head."""
+        if self._some is None or len(self._some) != min(n, self.vocabulary_size):
+            self._some = self.weights.rows(self._head, 0, n)
+        return self._some
+
+    def logits(self, x: Any, n: int | None = None) -> Any:
+        """[rows, vocabulary] of what the last norm returned. @n: of the first tokens alone, whose rows of the head are read for it."""
         import numpy
-        found = x.astype("<f4") @ self.head.T
+        found = x.astype("<f4") @ (self.head if n is None else self._first(n)).T
         if self._bias is not None:
-            found += self._bias
+            found += self._bias[:n]
         if self._divided != 1:
             found /= self._divided
         return numpy.tanh(found / self._cap) * self._cap if self._cap else found

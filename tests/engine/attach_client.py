@@ -149,6 +149,7 @@ def check_missing(name, attached):
     every = {(site, layer) for site in names.PER_LAYER for layer in range(models.LAYERS)}
     check(said == every - expected(name), "what the family lacks is named", said ^ (every - expected(name)))
     check(all(len(missing.reason) > 10 for missing in attached.missing), "with a reason")
+    check([missing.name for missing in sorted(attached.missing)] == sorted(missing.name for missing in attached.missing), "they can be sorted")
     told = {(site.name, layer) for site in attached.sites for layer in site.layers or (None,)}
     check(told == expected(name), "and what is tapped is listed", told ^ expected(name))
 

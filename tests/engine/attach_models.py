@@ -38,6 +38,7 @@ CONFIGS = {
     "glm4": ("Glm4", _GROUPED),
     "cohere": ("Cohere", _GROUPED),
     "starcoder2": ("Starcoder2", _GROUPED),
+    "nemotron": ("Nemotron", _GROUPED),
     "gpt_oss": ("GptOss", _GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}),
     "deepseek_v3": ("DeepseekV3", _EXPERTS | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8,
                                               "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": HEAD, "num_key_value_heads": HEADS, "head_dim": 4}),

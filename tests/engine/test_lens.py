@@ -2,7 +2,7 @@
 """python -m dmi lens and dla, and dmi.analysis, against what Hugging Face's modules compute.
 
   arrays    Hugging Face's own activations of `france`, captured in float16 from a small engine: lens and attribution of lens.json
-  families  small models of 16 families, attached: the lens of each layer is what the model's own norm and head make of it, and the parts sum up
+  families  small models of 17 families, attached: the lens of each layer is what the model's own norm and head make of it, and the parts sum up
   edited    requests in which edits wrote: these have a part of their own, or the attribution is refused by their names
   refused   weights that are not the run's, by name; what was not captured; words that are no token
   example   examples/lens.py, of a model with the words of its prompt alone (few_words.py)
@@ -35,7 +35,7 @@ import serving  # noqa: E402
 pytestmark = MARKS
 REFERENCE = json.loads((serving.REFERENCE / "lens.json").read_text())
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_sequential", "phi", "mixtral", "olmo2", "granite", "glm4", "cohere",
-            "starcoder2", "phi3")
+            "starcoder2", "phi3", "nemotron")
 TOKENS, WORDS = [3, 10, 17, 24, 31, 38], (5, 6)
 SITES = "token_ids,resid_pre,z,resid_mid,mlp_out,resid_final,final_ln,final_logits"
 ALL = "resid_pre,z,mlp_out,resid_final,final_ln,final_logits"
@@ -286,15 +286,23 @@ def an_output_matrix(arrays):
     arrays["model.layers.1.self_attn.o_proj.weight"][:] = np.roll(arrays["model.layers.1.self_attn.o_proj.weight"], 8, axis=1)
 
 
+def a_type_that_it_is_not(arrays):
+    """Not the arrays: config.json, whose type's norms multiply by 1 + w."""
+
+
 @pytest.mark.parametrize("change, what, wrong", [
     (one_row_of_the_head, "lens", "does not hold the run's weights: W_U final_ln = final_logits has a relative error of"),
     (the_norm, "lens", "does not hold the run's weights: W_U norm(resid_final) = final_logits has a relative error of 0.01"),
+    (a_type_that_it_is_not, "lens", "though W_U final_ln = final_logits holds: the last norm is another one, or a model of the type 'gemma' computes it in another way"),
     (an_output_matrix, "dla", "the parts do not sum up to the difference of the logits"),
 ])
 def test_weights_of_another_model_are_refused(check, families, tmp_path, change, what, wrong):
     folder, path = families
     shutil.copytree(folder / "llama", tmp_path / "other")
     other_weights(tmp_path / "other", change)
+    if change is a_type_that_it_is_not:
+        config = tmp_path / "other" / "config.json"
+        config.write_text(config.read_text().replace('"llama"', '"gemma"'))
     words = ["--tokens", "5", "6"] if what == "dla" else []
     done = command(what, path, "--weights", tmp_path / "other", "--request", "llama", *words, "-o", tmp_path / "answer", status=4)
     check(wrong in done.stderr and "request llama" in done.stderr and not done.stdout, "it is named", done)
@@ -308,7 +316,7 @@ def test_refusals(check, families, tmp_path, arrays):
     folder, path = families
     weights = folder / "llama"
     for words, status, wrong in (
-            (["lens", path, "--weights", weights], 2, "the run has 16 requests: say which"),
+            (["lens", path, "--weights", weights], 2, "the run has 17 requests: say which"),
             (["lens", path, "--weights", weights, "--request", "lama"], 2, "near it: llama"),
             (["lens", arrays, "--weights", weights], 2, "resid_pre.29 is there, and"),
             (["lens", path, "--weights", folder / "none", "--request", "llama"], 2, "there is no such file or folder of weights"),

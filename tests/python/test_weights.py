@@ -106,6 +106,30 @@ def test_gguf(check, tmp_path, tensors, kind):
     check(model.may_be_rounded == (kind not in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.BF16)), "whether it may be rounded")
 
 
+def test_types_of_models(check, folder, tensors):
+    """Norms that multiply by 1 + w, by the type that the config names; other words for sizes; where attention's output lies in GPT-Neo."""
+    for name, more in (("llama", 0), ("nemotron", 1), ("gemma3_text", 1), ("gemma3n_text", 0), ("qwen3_next", 1)):
+        (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": name}))
+        check(np.array_equal(Model(Weights(folder)).norm.weight, tensors["model.norm.weight"] + more), name)
+    (folder / "config.json").write_text(json.dumps({"layer_norm_epsilon": 1e-5, "num_layers": 1, "num_heads": 2}))
+    save_file({"wte.weight": tensors["model.embed_tokens.weight"], "ln_f.weight": array(32), "h.0.attn.attention.out_proj.weight": array(32, 32)}, folder / "model.safetensors")
+    model = Model(Weights(folder))
+    check((model.n_layers, model.n_heads, model.output(0)[0].shape) == (1, 2, (32, 32)), "GPT-Neo's words", model.n_layers)
+    (folder / "config.json").write_text(json.dumps({"layer_norm_epsilon": 1e-5}))
+    with pytest.raises(WeightsError, match="nothing says how many layers the model has"):
+        Model(Weights(folder))
+
+
+def test_a_head_is_decoded_once(tmp_path, tensors, monkeypatch):
+    """By all models of the same weights; some rows of it are not the whole."""
+    weights, n_rows = Weights(write_gguf(tmp_path / "m.gguf", {"token_embd.weight": array(64, 32), "output_norm.weight": array(32)}, gguf.GGMLQuantizationType.Q8_0)), []
+    plain = gguf.quants.dequantize
+    monkeypatch.setattr(gguf.quants, "dequantize", lambda data, kind: n_rows.append(len(data)) or plain(data, kind))
+    x = array(3, 32)
+    first = Model(weights).logits(x)
+    assert np.array_equal(Model(weights).logits(x), first) and np.allclose(Model(weights).logits(x, 8), first[:, :8]) and n_rows == [64, 8]
+
+
 def test_what_a_model_lacks(check, folder, tensors):
     for without, wrong in (("model.embed_tokens.weight", "known as the embedding"), ("model.norm.weight", "known as the last norm")):
         save_file({name: x for name, x in tensors.items() if name != without}, folder / "model.safetensors")

@@ -37,10 +37,16 @@ class Site:
 
 @dataclass(frozen=True)
 class Missing:
-    """What was asked for and is not there: its name, in which layers (None: the model), and why."""
+    """What was asked for and is not there: its name, in which layers (None: the model), and why. They sort by name, then by layers, those of the model first."""
     name: str
     layers: tuple | None
     reason: str
+
+    def __lt__(self, other):
+        return self._order() < other._order() if isinstance(other, Missing) else NotImplemented
+
+    def _order(self):
+        return self.name, self.layers is not None, self.layers or (), self.reason
 
 
 def family_of(model):
