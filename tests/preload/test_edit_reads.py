@@ -186,6 +186,56 @@ def test_a_run_tells_its_edits(bench):
     bench.check(code == 0 and f"{due} rows due = {written} written" in said, "a run whose manifest says nothing of the file is read", said[-600:])
 
 
+def flagged(run):
+    """{(step, request): which of the rows of x an edit wrote, as readers say}"""
+    import dmi
+    found = {}
+    with dmi.open(run) as opened:
+        for tensor in opened.values():
+            for row in tensor.rows():
+                found.setdefault((row.step, tensor.request), []).append(row.edited)
+    return found
+
+
+def test_rows_of_requests_under_changes(bench):
+    """A request keeps what was in force at its first step, also where its id comes again; live edits follow each change."""
+    first, live = edits(bench.folder, "first", SET.format("seven", 7, "*", "")), edits(bench.folder, "live", SET.format("nine", 9, "l*", ", live: true"))
+    plan = [step_of(1, {"a": (0, 2), "l": (0, 1)}, False),
+            step_of(2, {"a": (2, 2), "b": (0, 2), "l": (1, 1)}, False, commands=[["edit", "add", first]]),
+            step_of(3, {"a": (4, 1), "b": (2, 1), "l": (2, 1)}, False, commands=[["edit", "add", live]]),
+            step_of(4, {"b": (3, 1), "c": (0, 1), "l": (3, 1)}, False, commands=[["edit", "off", "nine"], ["edit", "remove", "seven"]]),
+            step_of(5, {"b": (4, 1), "c": (1, 1), "l": (4, 1)}, False, commands=[["edit", "on", "nine"]], ends=["b"]),
+            step_of(6, {"b": (0, 1), "l": (5, 1)}, False)]
+    out = Served(bench, plan)
+    run = out.result.folders[0]
+    written = {step: [row != "kernel" for row in rows] for step, rows in out.rows().items()}
+    wanted = {}
+    for step in plan:
+        rows = iter(written[step["said"]["step"]])
+        for span in step["said"]["spans"][:-1]:
+            name = span["request"] + ("~2" if step["said"]["step"] == 6 and span["request"] == "b" else "")
+            wanted[step["said"]["step"], name] = [next(rows) for _ in range(span["n_tokens"])]
+    found = flagged(run)
+    bench.check(found == wanted and sum(map(sum, found.values())) == 8, "what the library wrote is what readers say", (found, wanted))
+    bench.check(wrote(run)["l"] == ["nine (x, all layers, positions 2, 4-5)"] and wrote(run)["b~2"] == [], "in words", wrote(run))
+
+
+def test_rows_without_steps_and_before_edits(bench):
+    """Of an engine that says no steps edits of all requests have all rows; what is captured before the edit shows none."""
+    path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
+    plan = [{"said": None, "launches": [["block", 3, 1, False]], "commands": [["edit", "add", path]]}]
+    out = Served(bench, plan, head="ring: {bytes: 1M, slots: 4096}\n")
+    import dmi
+    with dmi.open(out.result.folders[0]) as run:
+        bench.check([edit.text for edit in run.edits()] == ["seven (x, all layers)"] and {row.edited for row in run["x"].rows()} == {True}, "no steps", run.edits())
+    step = step_of(1, {"a": (0, 2)}, False, commands=[["edit", "add", path]])
+    (bench.folder / "plan.json").write_text(json.dumps([step]))
+    result = bench.run([], spec(PLACE.rstrip("\n") + "\n    capture: before", head=HEAD), command=[sys.executable, CLIENT, bench.folder / "plan.json"], DMI_CONTROL="1", CTL=CTL,
+                       ANSWERS=bench.folder / "answers")
+    bench.check(flagged(result.folders[0]) == {(1, "a"): [False, False]} and wrote(result.folders[0])["a"] == ["seven (x, all layers, positions 0-1)"],
+                "captured before: the request is edited, its rows are not", (flagged(result.folders[0]), wrote(result.folders[0])))
+
+
 def test_what_a_kill_took(bench, tmp_path):
     """Rows that were due and of which nothing is known are lost; recover keeps accounts, changes and files of edits."""
     path = edits(bench.folder, "one", EDITS, {"one": [1.0] * WIDTH})
@@ -362,5 +412,6 @@ def test_ranks_are_joined(bench):
     bench.check(code == 0 and "2 changes, 1 edit in force in the end; 4 rows due = 4 written + 0 missed" in said, "their sum", said)
     code, said = dump("verify", out)
     bench.check(code == 0 and "4 rows due" in said, "verify", said)
+    bench.check(wrote(out) == {"a": ["seven (x, all layers, positions 0-1)"]} and all(map(all, flagged(out).values())), "which rows", wrote(out))
     code, said = dump("edits", out, "--export", bench.folder / "x.yaml")
     bench.check(code == 2 and "name one of them" in said, "one of them is to be named for an export", said)
