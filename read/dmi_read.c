@@ -24,8 +24,6 @@ int view_fill(struct err *err, struct view *v, struct selection *select)
                     seen_add_all(&v->seen, &v->sites, v->reader)
                 ? -ENOMEM
                 : 0;
-    if (!r)
-        r = edited_build(v->reader, &v->requests, &v->edited);
     selection_find_last(select, v->reader);
     if (!r)
         r = fill_build(err, v->reader, &v->sites, &v->requests, select, &v->tensors);
@@ -43,11 +41,22 @@ int view_fill(struct err *err, struct view *v, struct selection *select)
 void view_empty(struct view *v)
 {
     edited_deinit(&v->edited);
+    v->has_edited = false;
     map_deinit(&v->keys);
     seen_deinit(&v->seen);
     requests_deinit(&v->requests);
     tensors_deinit(&v->tensors);
     sites_deinit(&v->sites);
+}
+
+int handle_edited(struct dmi_read *run)
+{
+    struct view *v = &run->view;
+    if (v->has_edited)
+        return 0;
+    int r = edited_build(v->reader, &v->requests, &v->edited);
+    v->has_edited = !r;
+    return r ? handle_fail(run, r, "no memory for what edits wrote") : 0;
 }
 
 void handle_forget(struct dmi_read *run)
@@ -347,7 +356,7 @@ static bool is_edited(const struct dmi_read *run, const struct wanted *w, uint32
     const struct view *v = &run->view;
     const struct tensor *t = &v->tensors.all[w->tensor];
     struct edited *edits;
-    if (!v->edited.n || !edited_is_shown(v->reader, site))
+    if (!v->has_edited || !v->edited.n || !edited_is_shown(v->reader, site))
         return false;
     const struct request *q =
         t->request ? requests_find(&v->requests, t->request, t->n_request) : NULL;
@@ -471,7 +480,8 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
         return handle_fail(run, -EINVAL, tensor_mixed_text(t));
     if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
         return handle_fail(run, -ENOSPC, "the buffer is too small for these rows");
-    return take_rows(run, tensor, &w);
+    int r = rows && edit_history_has_places(run->view.reader) ? handle_edited(run) : 0;
+    return r ? r : take_rows(run, tensor, &w);
 }
 
 int64_t dmi_read_verify(struct dmi_read *run)

@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* Return: NULL: there is no such one, which is noted. */
+/* Return: NULL: there is no such one, or no memory, which is noted. */
 static struct edited *edit_at(struct dmi_read *run, uint64_t request, uint64_t index)
 {
     struct edited *edits = NULL;
+    if (handle_edited(run))
+        return NULL;
     bool nobody = request == DMI_READ_NOBODY;
     size_t n = nobody || request < run->view.requests.n
                    ? edited_of(&run->view.edited, nobody ? EDITED_NOBODY : request, &edits)
@@ -26,7 +28,7 @@ int dmi_read_edit(struct dmi_read *run, uint64_t request, uint64_t index, struct
 {
     struct edited *e = run->failed ? NULL : edit_at(run, request, index);
     if (!e)
-        return run->failed ? -EBADF : -ENOENT;
+        return run->failed ? -EBADF : run->err.code;
     struct dmi_read_edit ours = {
         .known = e->use != NULL,
         .name = e->name,
@@ -52,7 +54,7 @@ int dmi_read_edit_sum(struct dmi_read *run, uint64_t request, uint64_t index, in
 {
     const struct edited *e = run->failed ? NULL : edit_at(run, request, index);
     if (!e)
-        return run->failed ? -EBADF : -ENOENT;
+        return run->failed ? -EBADF : run->err.code;
     int r = edited_sum(e, layer, position, sum, n);
     if (r == -ENODATA)
         return handle_fail(run, r, "the run does not have the edit's text and numbers");

@@ -110,6 +110,9 @@ static int add_part(struct edited *e, const struct edited_part *part)
         last->positions.end = part->positions.end;
         return 0;
     }
+    if (last && last->positions.first <= part->positions.first &&
+        last->positions.end >= part->positions.end)
+        return 0; /* of another version that the request may have begun with */
     if (grow((void **)&e->parts, e->n_parts, &e->room, sizeof *e->parts, 1))
         return -ENOMEM;
     e->parts[e->n_parts++] = *part;
@@ -215,22 +218,33 @@ static int take_version(struct edited_all *all, size_t version, struct span_at *
     return r;
 }
 
+/* With which versions a request began: that of its first step, or any up to the first step that is left of it. */
+struct begun {
+    bool seen;
+    size_t first, last;
+};
+
 /* As the library does it: a request keeps what was in force at its first step, and live edits are those of the step. */
-static int take_span(struct edited_all *all, size_t *versions, struct span_at *at)
+static int take_span(struct edited_all *all, struct begun *requests, struct span_at *at)
 {
     size_t now = edit_history_at(&all->history, at->of->entry->sequence);
-    size_t *own = &versions[at->request];
-    *own = *own ? *own : 1 + now;
-    int r = take_version(all, *own - 1, at, *own - 1 == now, true);
-    return r || *own - 1 == now ? r : take_version(all, now, at, true, false);
+    struct begun *own = &requests[at->request];
+    bool whole = at->span.first_position <= at->of->spans[at->number].n_cached;
+    if (!own->seen)
+        *own = (struct begun){ true, whole ? now : 0, now };
+    bool live = own->last == now; /* in the order in which they are done */
+    int r = 0;
+    for (size_t v = own->first; !r && v <= own->last; v++)
+        r = take_version(all, v, at, live && v == now, true);
+    return r || live ? r : take_version(all, now, at, true, false);
 }
 
 static int take_steps(struct edited_all *all)
 {
     const struct requests *q = all->requests;
-    _cleanup_(freep) size_t *versions = calloc(q->n + 1, sizeof *versions);
+    _cleanup_(freep) struct begun *begun = calloc(q->n + 1, sizeof *begun);
     struct span_at at = { 0 };
-    int r = versions ? 0 : -ENOMEM;
+    int r = begun ? 0 : -ENOMEM;
     for (at.step = 0; at.step < reader_n_steps(all->reader); at.step++) {
         const struct reader_step *step = reader_step(all->reader, at.step);
         for (at.number = 0; !r && at.number < step->entry->n_spans; at.number++) {
@@ -239,7 +253,7 @@ static int take_steps(struct edited_all *all)
                 continue;
             at.request = request;
             span_begin(&at, step);
-            r = take_span(all, versions, &at);
+            r = take_span(all, begun, &at);
             tree_deinit(&at.tags);
             at.tags = (struct tree){ 0 };
         }

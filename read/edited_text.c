@@ -171,7 +171,7 @@ const char *edited_phrase(struct edited *e)
         return t->data;
     text_printf(t, "%s (%s", e->name, e->site);
     if (!e->use) {
-        text_printf(t, "; its layers and tokens are not known, as no file edits-N.pack has it)");
+        text_printf(t, "; its layers and tokens are not known, as its text cannot be read)");
         return t->failed ? e->name : t->data;
     }
     const char *layers = edited_layers(e);

@@ -19,7 +19,8 @@ struct view {
     struct requests requests;
     struct map keys; /* of tensors */
     struct seen seen;
-    struct edited_all edited;
+    struct edited_all edited; /* once it is asked for: handle_edited() */
+    bool has_edited;
 };
 
 struct dmi_read {
@@ -43,6 +44,8 @@ struct dmi_read {
 /* Everything of the view but the reader, which must be open; view_empty() first. */
 int view_fill(struct err *err, struct view *view, struct selection *select);
 void view_empty(struct view *view);
+/* view.edited is there from now on. Return: 0; -ENOMEM, noted. */
+int handle_edited(struct dmi_read *run);
 /* What was decoded is of no use any more. */
 void handle_forget(struct dmi_read *run);
 
