@@ -92,7 +92,7 @@ void edited_add_phrases(struct text *to, const struct edited_all *all, size_t re
  * edited_sum() - add what an edit added to a row
  * @n: elements of the row
  * The numbers are those of the edit, not rounded to the tensor's type. Return: 1; 0: it did not write that row; -ENODATA: its text cannot be
- * read; -ENOTSUP: it does something else than adding vectors to whole rows.
+ * read; -ENOTSUP: it does something else than adding vectors, or to rows of another width.
  */
 int edited_sum(const struct edited *e, int32_t layer, int64_t position, float *sum, uint64_t n);
 

@@ -76,6 +76,34 @@ json_t *edited_names(const struct edited_all *all, const struct tensor *t, uint3
 
 /* ------------------------------------------------------------------------- what was added */
 
+static bool has_column(const struct edit *edit, uint64_t column)
+{
+    for (uint32_t i = 0; i < edit->n_columns; i++)
+        if (edit->columns[i] == column)
+            return true;
+    return !edit->n_columns;
+}
+
+/*
+ * Adds the vector where it belongs in a row that was written, as dmi_edit_fit() has it: it is as wide as the row, as the named columns, or as a
+ * head. Return: 0; -ENOTSUP: heads are named, and nothing says how wide they are.
+ */
+static int add_vector(const struct edit *edit, const float *v, uint64_t n_v, double times,
+                      float *sum, uint64_t n)
+{
+    bool by_column = edit->n_columns && !edit->of_heads;
+    bool is_list = by_column && n_v == edit->n_columns; /* one number a column */
+    if (!n_v || (edit->of_heads && n_v == n) || (!is_list && n % n_v) ||
+        (by_column && (edit->columns[edit->n_columns - 1] >= n || (!is_list && n_v != n))))
+        return -ENOTSUP;
+    for (uint64_t i = 0; i < (is_list ? n_v : n); i++)
+        if (is_list)
+            sum[edit->columns[i]] += (float)(times * v[i]);
+        else if (has_column(edit, by_column ? i : i / n_v))
+            sum[i] += (float)(times * v[i % n_v]);
+    return 0;
+}
+
 /* Adds of one operation what it adds to a row. Return: 0; -ENOTSUP: it is another one, or of another width. */
 static int add_op(const struct edit_use *use, uint32_t op, double times, int32_t layer, float *sum,
                   uint64_t n)
@@ -84,13 +112,11 @@ static int add_op(const struct edit_use *use, uint32_t op, double times, int32_t
     const struct edit_numbers *t = o->kind == DMI_EDIT_ADD && o->vector != EDIT_NO_VECTOR
                                        ? edits_numbers(use->of, o->vector, layer)
                                        : NULL;
-    if (!t || t->n != n || use->edit->n_columns)
+    if (!t || edit_vector_rows(&use->of->vectors[o->vector]) > 1)
         return -ENOTSUP;
     const float *numbers = use->of->numbers + t->first;
-    double scale = use->of->vectors[o->vector].unit ? times / edits_length(numbers, n) : times;
-    for (uint64_t i = 0; i < n; i++)
-        sum[i] += (float)(scale * numbers[i]);
-    return 0;
+    double scale = use->of->vectors[o->vector].unit ? times / edits_length(numbers, t->n) : times;
+    return add_vector(use->edit, numbers, t->n, scale, sum, n);
 }
 
 int edited_sum(const struct edited *e, int32_t layer, int64_t position, float *sum, uint64_t n)

@@ -359,7 +359,7 @@ DMI_READ_API int dmi_read_edit(struct dmi_read *run, uint64_t request, uint64_t 
 /**
  * dmi_read_edit_sum() - add what an edit added to a row
  * @sum: the row's @n elements, to which it is added: true values, not rounded to the tensor's type
- * Return: 1; 0: it did not write that row; -ENOTSUP: it does not only add vectors; -ENODATA: its text cannot be read; -ENOENT, -EBADF.
+ * Return: 1; 0: it did not write that row; -ENOTSUP: it does not only add vectors, or not to rows of @n elements; -ENODATA: its text cannot be read; -ENOENT, -EBADF.
  */
 DMI_READ_API int dmi_read_edit_sum(struct dmi_read *run, uint64_t request, uint64_t index,
                                    int32_t layer, int64_t position, float *sum, uint64_t n);

@@ -419,7 +419,7 @@ class _Shares:
 INSIDE = frozenset(NAMES) - {"embed", HIDDEN, "resid_mid", "resid_post", FINAL, NORMED, LOGITS, "attn_out", "mlp_out", "z"}
 
 
-def _judge_edits(model: Model, written: Written, positions: list, request: str | None, unchecked: bool) -> tuple[Written, list]:
+def _judge_edits(model: Model, parts: _Parts, written: Written, positions: list, request: str | None, unchecked: bool) -> tuple[Written, list]:
     """(what is known of what edits added, the numbers of those that left other values in z or mlp_out: heads and MLPs have these).
 
     Refused: an edit wrote these rows, and what it added to the stream is not known. With @unchecked such an edit has no part.
@@ -432,11 +432,13 @@ def _judge_edits(model: Model, written: Written, positions: list, request: str |
             return None if edit.known else "what it wrote is not known"
         if edit.site == "attn_out" and any(edit.wrote(layer) and model.norm_after(layer) for layer in range(model.n_layers)):
             return "a norm comes after attn_out there, so its part is not known"
+        if edit.written != edit.due:
+            return "which of its rows were missed is not known"
         if edit.site not in NAMES or edit.site in ("embed", NORMED, LOGITS):
             return f"what comes of {edit.site} in the residual stream is not known"
         try:
             for layer in range(model.n_layers) if edit.site != FINAL else [None]:
-                written.rows(edit.site, layer, positions, model.output(layer)[0].shape[1] if edit.site == "z" else model.width)
+                written.rows(edit.site, layer, positions, _width(parts.heads[layer]) if edit.site == "z" else model.width)
         except KeyError:
             if edit.site not in ("z", "mlp_out"):
                 return "it does not only add vectors, so its part is not known"
@@ -552,7 +554,7 @@ def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None 
         if _positions(z) != positions:
             raise AnalysisError(f"{z.key} has rows of other positions than {parts.first.name}: select tokens that both have")
     model, checks = _checked(model, sites, request, written, unchecked)
-    shown, left = _judge_edits(model, written, positions, request, unchecked)
+    shown, left = _judge_edits(model, parts, written, positions, request, unchecked)
     direction = _Direction(model, *ids)
     wanted = _differences(model, sites, positions, direction, *ids)
     proof, at = _Proof(), 0

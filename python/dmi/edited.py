@@ -89,7 +89,10 @@ def index_of(run: "Run", request: str | None) -> int:
 
 def of_tensor(tensor: "Tensor") -> list[Edit]:
     """Those that wrote rows of it."""
-    if not any(row.edited for row in tensor.rows()):
+    from .reading import EDITED, _Row
+    rows = (_Row * max(len(tensor), 1))()
+    tensor._read(0, len(tensor), None, rows)
+    if not any(row.flags & EDITED for row in rows[:len(tensor)]):
         return []
     return [edit for edit in tensor.run.edits(tensor.request) if edit.name is None or (edit.site == tensor.site.name and edit.wrote(tensor.layer))]
 

@@ -197,7 +197,7 @@ WRITE = "z,attn_out,mlp_out,resid_mid,resid_post,v"
 EDITED = {  # request: (place, layer, what is done)
     "post": ("resid_post", 0, "{add: v, times: 3}"), "out": ("mlp_out", 1, "{add: v, times: 3}"), "mid": ("resid_mid", 1, "{add: v, times: 3}"),
     "attn": ("attn_out", 0, "{add: v, times: 1}, {add: v, times: 2}"), "z": ("z", 1, "{add: v, times: 3}"), "inside": ("v", 0, "{scale: 0.5}"),
-    "zero": ("z", 1, "zero"), "away": ("resid_post", 0, "{project_out: v}")}
+    "head": ("z", 1, "{add: w, times: 3}"), "some": ("resid_post", 1, "{add: w, times: 3}"), "zero": ("z", 1, "zero"), "away": ("resid_post", 0, "{project_out: v}")}
 
 
 @pytest.fixture(name="edited", scope="module")
@@ -205,10 +205,13 @@ def fixture_edited(tmp_path_factory):
     """A small Llama; in each request of EDITED one edit writes, at the last two tokens."""
     folder = tmp_path_factory.mktemp("edited")
     np.save(folder / "v.npy", np.random.default_rng(3).standard_normal(32).astype("f4"))
+    np.save(folder / "w.npy", np.random.default_rng(4).standard_normal(8).astype("f4"))  # of a head, and of eight columns
     plan = []
     for name, (site, layer, does) in EDITED.items():
         file = folder / f"{name}.yaml"
-        file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, layers: '{layer}', tokens: '4:', do: [{does}]}}\n")
+        where = {"head": ", heads: '1,3'", "some": ", columns: '3:11'"}.get(name, "")
+        file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}, w: {{file: w.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, layers: '{layer}', tokens: '4:', do: [{does}]"
+                        f"{where}}}\n")
         plan.append({"request": name, "tokens": TOKENS, "family": "llama", "sites": SITES, "write": WRITE, "edits": str(file)})
     (folder / "plan.json").write_text(json.dumps(plan))
     python, env = torch_env.python_with_torch()
@@ -220,7 +223,8 @@ def fixture_edited(tmp_path_factory):
 def test_an_edit_has_a_part_of_its_own(check, edited):
     """What it added, by its own vector; no head and no MLP has it, whether the MLP's output was captured or follows from the stream."""
     import dmi
-    v = np.load(edited / "v.npy").astype("f8") * 3
+    v, w = (np.load(edited / f"{name}.npy").astype("f8") * 3 for name in "vw")
+    rows = {"head": np.concatenate([0 * w, w, 0 * w, w]), "some": np.concatenate([np.zeros(3), w, np.zeros(21)])}
     with dmi.open(edited / "RUN") as run:
         for name, (site, layer, does) in EDITED.items():
             if name in ("zero", "away", "inside"):
@@ -233,7 +237,7 @@ def test_an_edit_has_a_part_of_its_own(check, edited):
             check((found["edits"][:4] == 0).all(), f"{name}: nothing at tokens that it did not write", found["edits"])
             model = dmi.weights.Model(dmi.weights.Weights(edited / name))
             direction = dmi.analysis._Direction(model, *WORDS)
-            row = v if site != "z" else model.output(layer)[0].astype("f8") @ v
+            row = rows.get(name, v) if site != "z" else model.output(layer)[0].astype("f8") @ rows.get(name, v)
             scale = model.norm.scale(run[f"{name}/resid_final"].float32().astype("f8"))[4:, 0]
             error = np.abs(found["edits"][4:, 0] - scale * (row @ direction.vector)).max()
             check(error < 1e-5 * max(1, np.abs(found["edits"]).max()) and np.abs(found["edits"][4:]).min() > 1e-3, f"{name}: what its vector adds", error)
