@@ -13,6 +13,7 @@ where it is asked for. One thread at a time, as Run.
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 
 LENS_FORMULA, DLA_FORMULA = 1, 2
+ID = re.compile(r"id:\d{1,9}", re.ASCII)  # a word that is a token's id
 NORMED, LOGITS = "final_ln", "final_logits"
 AT_A_TIME = 64 << 20  # bytes of residual stream, and of logits, that are computed with together
 # The largest relative error of a row of logits: what rounding of the captured types explains, and more. docs/analysis.md has what was measured.
@@ -185,11 +187,17 @@ def _opened(weights: Any, tokenizer: Any) -> "tuple[Weights, Vocabulary | None]"
 
 
 def _token(word: str | int, vocabulary: "Vocabulary | None", size: int) -> int:
-    """The id of a word. KeyError: it is not one token. ValueError: no such id."""
+    """The id of a word, or the one that it is: a number, "id:319". KeyError: it is not one token. ValueError: no such id."""
     if isinstance(word, str) and vocabulary is not None:
-        return vocabulary.id_of(word)
-    if isinstance(word, str) and not word.isdecimal():
-        raise KeyError(f"{word!r}: the weights have no vocabulary beside them: name a tokenizer.json, or the token's id")
+        try:
+            return vocabulary.id_of(word)
+        except KeyError as error:
+            if not ID.fullmatch(word):
+                raise KeyError(error.args[0] + (f". For the id write id:{word}" if word.isdecimal() else "")) from None
+    if isinstance(word, str):
+        word = word.removeprefix("id:") if ID.fullmatch(word) else word
+        if not (word.isascii() and word.isdecimal()) or len(word) > 9:
+            raise KeyError(f"{word!r}: the weights have no vocabulary beside them: name a tokenizer.json, or the token's id")
     if not 0 <= int(word) < size:
         raise ValueError(f"token {word}: the model has {size}")
     return int(word)

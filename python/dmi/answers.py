@@ -20,14 +20,14 @@ WORDS_IN_A_LINE = 6  # whose ranks a table has
 def add_commands(commands: Any) -> None:
     lens = commands.add_parser("lens", help="which words the model has in mind at each layer (needs its weights)")
     _common(lens)
-    lens.add_argument("--words", metavar="WORD", nargs="+", help="words to follow, each one token with its blank; default: those that are first at any layer")
+    lens.add_argument("--words", metavar="WORD", nargs="+", help="words to follow, each one token with its blank, or id:N; default: those that are first at any layer")
     lens.add_argument("--layers", metavar="LIST", action="append", help="layers, intervals as 3-7 and last, with commas; default: all")
     lens.add_argument("--tokens", metavar="LIST", action="append", help="positions, as dmi-dump takes them: 5, 3:8, -2:, prompt; default: all")
     lens.add_argument("--top", metavar="N", type=int, default=10, help="words of each layer and token; default: %(default)s")
     lens.add_argument("--site", default=analysis.HIDDEN, help="the residual stream that is looked at; default: %(default)s")
     dla = commands.add_parser("dla", help="what heads and MLPs add to the difference of two words' logits (needs the model's weights)")
     _common(dla)
-    dla.add_argument("--tokens", dest="words", metavar=("A", "B"), nargs=2, required=True, help="the words, each one token with its blank: logit of A less that of B")
+    dla.add_argument("--tokens", dest="words", metavar=("A", "B"), nargs=2, required=True, help="the words, each one token with its blank, or id:N: logit of A less that of B")
     dla.add_argument("--at", metavar="LIST", default="last", help="positions, as dmi-dump's --tokens takes them; default: %(default)s")
     dla.add_argument("--top", metavar="N", type=int, default=10, help="heads and MLPs that are printed; default: %(default)s")
 

@@ -14,6 +14,7 @@ gguf = pytest.importorskip("gguf")
 from safetensors.numpy import save_file  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "python"))
+from dmi import analysis  # noqa: E402
 from dmi.vocabulary import Vocabulary  # noqa: E402
 from dmi.weights import Model, Weights, WeightsError  # noqa: E402
 
@@ -219,8 +220,59 @@ def test_byte_level(check):
 def test_sentencepiece(check):
     vocabulary = Vocabulary.of_gguf({"tokenizer.ggml.tokens": ["<s>", "\u2581Mary", "<0xE2>", "<0x41>", "a\u2581b"], "tokenizer.ggml.token_type": [3, 1, 6, 6, 1],
                                      "tokenizer.ggml.model": "llama"})
-    check([vocabulary.shown(i) for i in range(5)] == ["'<s>'", "' Mary'", "b'\\xe2'", "'A'", "'a b'"], "texts", [vocabulary.shown(i) for i in range(5)])
+    check([vocabulary.shown(i) for i in range(5)] == ["'<s>'", "' Mary'", "<0xE2>", "<0x41>", "'a b'"], "texts", [vocabulary.shown(i) for i in range(5)])
+    check(vocabulary.id_of("A") == vocabulary.id_of("<0x41>") == 3 and vocabulary.bytes(2) == b"\xe2", "a byte that no other token has")
+    with pytest.raises(ValueError, match="its tokenizer.ggml.model, rwkv, is none of gpt2, llama, t5"):
+        Vocabulary.of_gguf({"tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.model": "rwkv"})
     check(Vocabulary.of_gguf({}) is None, "a header without tokens")
+
+
+FALLBACK = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+
+
+@pytest.mark.parametrize("where", ["gguf", "json", "json without fallback", "added"])
+def test_letters_beside_byte_tokens(tmp_path, where):
+    """A tokenizer takes the token of a letter, and of a byte only where there is none."""
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)] + ["\u2581", "A", "\u2581A", "4", "\n"]
+    if where == "gguf":
+        vocabulary = Vocabulary.of_gguf({"tokenizer.ggml.tokens": pieces, "tokenizer.ggml.token_type": [6] * 256 + [1] * 5, "tokenizer.ggml.model": "llama"})
+    else:
+        said = {"model": {"vocab": {piece: i for i, piece in enumerate(pieces)}, "byte_fallback": where != "json without fallback"}, "decoder": FALLBACK}
+        if where == "json without fallback":
+            said["decoder"] = FALLBACK["decoders"][0]
+        if where == "added":
+            said["added_tokens"] = [{"id": i, "content": piece} for i, piece in enumerate(pieces) if i > 255]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(said))
+        vocabulary = Vocabulary.of_file(tmp_path / "tokenizer.json")
+    assert [vocabulary.id_of(word) for word in ("A", " A", " ", "4", "\n", "<0x41>", "<0x0A>")] == [257, 258, 256, 259, 260, 0x41, 0x0a]
+    bytes_too = where != "json without fallback"
+    assert vocabulary.shown(0x41) == ("<0x41>" if bytes_too else "'<0x41>'") and vocabulary.shown(257) == "'A'" and vocabulary.shown(258) == "' A'"
+    assert (vocabulary.bytes(0xe2) == b"\xe2") == bytes_too
+    if bytes_too:
+        assert vocabulary.id_of("B") == vocabulary.id_of("<0x42>") == 0x42
+
+
+def test_words_and_ids():
+    """What `--tokens` of dla and `--words` of lens name."""
+    vocabulary = Vocabulary(["A", "4", "id:7"], True)
+    assert [analysis._token(word, vocabulary, 5) for word in ("4", "id:4", 4, "id:7", "id:0")] == [1, 4, 4, 2, 0]
+    for word, said in [("44", "'44' is not one token of the vocabulary; it begins with '4'. For the id write id:44"), ("id:\u0664", "is not one token"),
+                       ("id:9999999999", "is not one token")]:
+        with pytest.raises(KeyError) as error:
+            analysis._token(word, vocabulary, 5)
+        assert said in error.value.args[0]
+    with pytest.raises(ValueError, match="token 9: the model has 5"):
+        analysis._token("id:9", vocabulary, 5)
+    assert [analysis._token(word, None, 5) for word in ("4", "id:4")] == [4, 4]
+    with pytest.raises(KeyError, match="no vocabulary beside them"):
+        analysis._token("\u00b2", None, 5)
+
+
+def test_decoders_that_are_not_read(tmp_path):
+    for decoder, said in [({"type": "WordPiece"}, "its decoder WordPiece is none of"), ({"type": "Replace", "pattern": {"Regex": "x"}, "content": ""}, "a pattern that is no text")]:
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}, "decoder": decoder}))
+        with pytest.raises(ValueError, match=said):
+            Vocabulary.of_file(tmp_path / "tokenizer.json")
 
 
 def test_tokenizer_json(check, tmp_path):
