@@ -6,6 +6,7 @@
 #include "preload/edit/accounts.h"
 #include "preload/edit/donors.h"
 #include "preload/edit/edits.h"
+#include "preload/edit/places.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
@@ -126,7 +127,13 @@ static void add_use(struct text *t, const struct edit_use *use)
     for (uint32_t i = 0, n = 0; i < DMI_EDIT_MISS_COUNT; i++)
         if (missed[i])
             text_printf(t, "%s\"%s\": %" PRIu64, n++ ? ", " : "", dmi_edit_miss_name(i), missed[i]);
-    text_printf(t, "}}");
+    text_printf(t, "}");
+    struct err err = { 0 };
+    if (!edits_have_ranks() && places_lack(&err, use)) { /* another rank may have it */
+        text_printf(t, ", \"lacks\": ");
+        text_json(t, err.msg);
+    }
+    text_printf(t, "}");
 }
 
 /* Is the site a place, and the first of its name? */

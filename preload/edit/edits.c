@@ -392,7 +392,7 @@ static void report(const struct edit_use *use)
     log_line("edit \"%s\" at %s: %" PRIu64 " rows written of %" PRIu64 " due%s", use->edit->name,
              use->edit->site, written, due, reasons);
     struct err err = { 0 };
-    if (edits_have_ranks() || !places_lack(&err, use->edit)) /* another rank has it */
+    if (edits_have_ranks() || !places_lack(&err, use)) /* another rank has it */
         return;
     log_line("%s", err.msg);
     run_problem(session.run, use->edit->site, "no_match", err.msg);

@@ -117,21 +117,37 @@ static int check_rows(struct err *err, const struct edit_version *v, uint32_t nu
     return 0;
 }
 
-/* The layers that it names are there, as far as the place was shown. */
-static int check_seen_layers(struct err *err, const struct edit *edit, const struct place *p)
+/* Is the edit for this layer, as it or one of its vectors names it? */
+static bool is_for(const struct edit_use *use, int32_t layer)
 {
+    const struct edit *edit = use->edit;
+    if (edit->layers.n)
+        return spec_takes_layer(&edit->layers, layer, 0);
+    for (uint32_t i = 0; i < use->of->n_tensors; i++)
+        for (uint32_t k = 0; k < edit->n_ops && use->of->tensors[i].layer == layer; k++)
+            if (edit->ops[k].vector == use->of->tensors[i].vector ||
+                edit->ops[k].encoder == use->of->tensors[i].vector)
+                return true;
+    return false;
+}
+
+/* The layers that it is for are there, as far as the place was shown. */
+static int check_seen_layers(struct err *err, const struct edit_use *use, const struct place *p)
+{
+    const struct edit *edit = use->edit;
     int32_t last = -1, lacks = -1;
     for (int32_t layer = N_LAYERS - 1; layer >= 0; layer--) {
         bool seen = atomic_load_relaxed(&p->rows[layer + 1]);
         if (seen && last < 0)
             last = layer;
-        if (!seen && spec_takes_layer(&edit->layers, layer, 0))
+        if (!seen && is_for(use, layer))
             lacks = layer;
     }
     if (lacks < 0)
         return 0;
     if (last < 0)
-        return err_set(err, -EINVAL, EDIT_PROBLEM "%s is in no layer: leave \"layers\" out",
+        return err_set(err, -EINVAL,
+                       EDIT_PROBLEM "%s is in no layer: leave \"layers\" out, and take one vector",
                        edit->name, edit->site);
     return err_set(err, -EINVAL,
                    EDIT_PROBLEM "%s has no layer %d: forwards had it in layers up to %d",
@@ -139,12 +155,12 @@ static int check_seen_layers(struct err *err, const struct edit *edit, const str
 }
 
 /* Known once the step that showed the place first is over. */
-static int check_layers(struct err *err, const struct edit *edit, const struct place *p)
+static int check_layers(struct err *err, const struct edit_use *use, const struct place *p)
 {
     uint64_t step = atomic_load_acquire(&p->step);
-    if (!edit->layers.n || !step || atomic_load_relaxed(&session.next_step) <= step)
+    if (!step || atomic_load_relaxed(&session.next_step) <= step)
         return 0;
-    return check_seen_layers(err, edit, p);
+    return check_seen_layers(err, use, p);
 }
 
 static bool was_seen(const struct place *p)
@@ -155,12 +171,12 @@ static bool was_seen(const struct place *p)
     return false;
 }
 
-bool places_lack(struct err *err, const struct edit *edit)
+bool places_lack(struct err *err, const struct edit_use *use)
 {
-    for (uint32_t i = 0; edit->layers.n && i < session.spec->n_sites; i++) {
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         const struct spec_site *site = session_site(i);
-        if (site->action == SPEC_EDIT && !strcmp(site->about.name, edit->site) &&
-            was_seen(place_of(i)) && check_seen_layers(err, edit, place_of(i)))
+        if (site->action == SPEC_EDIT && !strcmp(site->about.name, use->edit->site) &&
+            was_seen(place_of(i)) && check_seen_layers(err, use, place_of(i)))
             return true;
     }
     return false;
@@ -183,7 +199,7 @@ int places_check(struct err *err, const struct edit_version *v, uint32_t first,
             if (!r)
                 r = check_rows(err, v, i, site->write.place, cut);
             if (!r)
-                r = check_layers(err, edit, place_of(s));
+                r = check_layers(err, &v->uses[i], place_of(s));
         }
     return r;
 }

@@ -25,8 +25,8 @@ void places_in_graph(uint32_t site, bool writable);
 int places_check(struct err *err, const struct edit_version *version, uint32_t first,
                  const struct edit_ranks *ranks);
 
-/* All forwards were: did they lack a layer that the edit names? Then @err has a sentence. */
-bool places_lack(struct err *err, const struct edit *edit);
+/* Did the forwards that were lack a layer that the edit, or a vector of its, names? Then @err has a sentence. */
+bool places_lack(struct err *err, const struct edit_use *use);
 
 /* After fork, in the child. */
 void places_reset(void);

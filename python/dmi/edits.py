@@ -36,12 +36,13 @@ TEXTS = (".yaml", ".yml", ".json")
 
 @dataclass
 class Rows:
-    """What became of the rows that an edit wanted: due = written + missed, by reason."""
+    """What became of the rows that an edit wanted: due = written + missed, by reason. lacks: which layer it is for, and no forward had."""
     name: str
     site: str
     due: int = 0
     written: int = 0
     missed: dict[str, int] = field(default_factory=dict)
+    lacks: str = ""
 
     @property
     def pending(self) -> int:
@@ -54,6 +55,8 @@ class Rows:
             text += "; missed: " + ", ".join(f"{n} {reason}" for reason, n in self.missed.items())
         if self.pending:
             text += f"; {self.pending} not written yet"
+        if self.lacks:
+            text += f"; {self.lacks}"
         return text if self.due else text + ": no request began in the block, or its layers are others"
 
 
@@ -144,6 +147,7 @@ class edit:
     def _count(self, one: dict) -> None:
         rows = self.rows.setdefault(one["name"], Rows(one["name"], one["site"]))
         rows.due, rows.written = rows.due + one["due"], rows.written + one["written"]
+        rows.lacks = one.get("lacks", "").partition('": ')[2]
         for reason, n in one["missed"].items():
             rows.missed[reason] = rows.missed.get(reason, 0) + n
 
@@ -261,3 +265,6 @@ def _add_file(run: pathlib.Path, file: pathlib.Path) -> None:
         except (ValueError, KeyError):
             why = done.stderr.strip() or f"dmi-ctl ended with {done.returncode}"
         raise ValueError(why)
+    for line in done.stderr.splitlines():  # what the files say that is not used, layers that are left out
+        if ": note: " in line:
+            print(f"dmi.edit: {line.partition(': note: ')[2]}", file=sys.stderr)

@@ -35,12 +35,9 @@ pytestmark = MARKS
 
 
 @pytest.fixture(name="torch", scope="module")
-def fixture_torch(tmp_path_factory):
-    """(its Python, an environment in which any program may import it)"""
-    python, env = torch_env.python_with_torch()
-    folder = tmp_path_factory.mktemp("lazy")
-    (folder / "sitecustomize.py").write_text(torch_env.PREAMBLE)
-    return python, dict(env, PYTHONPATH=str(folder))
+def fixture_torch():
+    """(its Python, its environment)"""
+    return torch_env.python_with_torch()
 
 
 def bf16(x):
@@ -246,7 +243,7 @@ def test_limits(torch, tmp_path, what):
         said = "takes more than 48 MiB and 6 times its size of memory"
     (tmp_path / "v.pt").write_bytes(data)
     done = harness.run([torch[0], "-m", "dmi", "vectors", tmp_path / "v.pt", "-o", tmp_path / "o"], check=False, timeout=60,
-                       env=dict(torch[1], PYTHONPATH=f"{torch[1]['PYTHONPATH']}:{package}"))
+                       env=dict(torch[1], PYTHONPATH=str(package)))
     assert done.returncode == 2 and done.stderr.startswith(f"dmi: {tmp_path}/v.pt: ") and said in done.stderr, done.stderr
     assert not (tmp_path / "o").exists()
 
@@ -255,5 +252,5 @@ def test_limits(torch, tmp_path, what):
 def test_what_the_conversion_says(torch, tmp_path):
     """`python -m dmi vectors` of a direction with its mean."""
     done = harness.run([torch[0], "-m", "dmi", "vectors", FILES / "adjust.pt", "-o", tmp_path / "v.safetensors", "--layer-is", "blk_out"],
-                       env=dict(torch[1], PYTHONPATH=f"{torch[1]['PYTHONPATH']}:{ROOT / 'python'}"))
+                       env=dict(torch[1], PYTHONPATH=str(ROOT / "python")))
     assert "{adjust_rs: v, to: 12.5}" in done.stdout and "not used: note of it" in done.stdout, done.stdout

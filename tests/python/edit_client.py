@@ -88,6 +88,25 @@ def block():
     check(salts[0] == salts[1] != salts[2] and dmi.edits.salt("f") is None, "salts; without edits there is none", salts)
 
 
+def rows():
+    """Those of hidden_states: one more than there are layers, the first of which enters the first layer. The other way, a row too many is said."""
+    engine = Engine()
+    path = vector("hidden", layers=LAYERS + 1)
+    with dmi.edit(path, layer_is="resid_pre") as done:
+        found = engine.generate("a")
+    check(found == {0: [2.0] * 5, 1: [3.0] * 5, 2: [4.0] * 5} and "has no layer" not in str(done.rows["hidden"]), "row k is what layer k - 1 returns", (found, done.rows))
+    said = raised(ValueError, dmi.edit(path, layer_is="resid_post").__enter__)
+    check("has no layer 3: forwards had it in layers up to 2" in said, "once a step is over, it is known which layers there are", said)
+
+
+def surplus():
+    """Before the first step nobody can tell: it is said as the block ends, and as the run does."""
+    engine = Engine()
+    with dmi.edit(vector("hidden", layers=LAYERS + 1), layer_is="resid_post") as done:
+        engine.generate("a")
+    check(str(done.rows["hidden"]).endswith("15 rows written of 15 due; resid_post has no layer 3: forwards had it in layers up to 2"), "a row too many", str(done.rows["hidden"]))
+
+
 def foreign():
     """A GGUF control vector: direction.N is for layer N, counted from 0, and other layers have none."""
     engine = Engine()

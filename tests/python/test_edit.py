@@ -9,11 +9,13 @@ import pytest
 import harness
 from harness import BUILD, DMI_RUN, PRELOAD, ROOT, STANDIN
 
+from dmi import vectors
+
 HERE = ROOT / "tests" / "python"
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
 
 
-@pytest.mark.parametrize("what", ["block", "foreign", "busy", "other_process", "none", "no_places", "no_library"])
+@pytest.mark.parametrize("what", ["block", "rows", "surplus", "foreign", "busy", "other_process", "none", "no_places", "no_library"])
 def test_blocks(check, tmp_path, what):
     env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
     options = ["--tap", "resid_post"] if what == "no_places" else ["--tap", "none", "--write", "resid_post"]
@@ -23,6 +25,16 @@ def test_blocks(check, tmp_path, what):
     check(found, "the client checked something", done.stderr)
     for holds, what_, detail in found:
         check(holds, what_, detail)
+
+
+def test_a_vector_for_more_layers_than_there_are(tmp_path):
+    """Of dmi-run, which knows no layers before the first step: a problem of the run names it."""
+    vectors.save(tmp_path / "v.safetensors", {layer: [1.0] * 4 for layer in range(5)}, "resid_post")
+    env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
+    done = harness.run([DMI_RUN, "--write", "resid_post", "--steer", "v.safetensors", "--out", tmp_path / "RUN", "--", sys.executable, HERE / "edit_client.py", "serve"],
+                       env=env, cwd=tmp_path, timeout=60, input="a\n", check=False)
+    said = "resid_post has no layer 3: forwards had it in layers up to 2"
+    assert done.returncode == 1 and said in done.stderr and said in (harness.only_run(tmp_path / "RUN") / "manifest.json").read_text(), done.stderr
 
 
 @pytest.mark.parametrize("keys, fields, tags", [

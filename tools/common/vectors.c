@@ -24,8 +24,10 @@
 
 #define LAYER "{layer}"
 #define SAY_LAYERS                                                                                 \
-    "expected \"layer_is: SITE\" with the vector in a file of edits, or what \"python -m dmi "     \
-    "vectors %s -o OUT.safetensors --layer-is SITE --shift N\" writes. hidden_states of "          \
+    "expected \"layer_is: SITE\" with the vector in a file of edits (layer_is= of dmi.edit()), "   \
+    "or "                                                                                          \
+    "what \"python -m dmi vectors %s -o OUT.safetensors --layer-is SITE --shift N\" writes. "      \
+    "hidden_states of "                                                                            \
     "transformers are resid_pre, from 0"
 #define TYPES "its numbers are of another type than f64, f32, f16 and bf16"
 

@@ -24,8 +24,8 @@ from . import arrays, gguf, saelens, tensors, torch_file
 from .tensors import VectorError
 
 MAX_LAYER = 1021  # SPEC_MAX_PLACE_LAYER
-HOW = ("python -m dmi vectors FILE -o OUT.safetensors --layer-is SITE --shift N: layer L of the file is layer L + N of SITE. For hidden_states of "
-       "transformers, where 0 is the embedding, these are resid_pre and 0; for what blocks return, counted from 0, resid_post and 0")
+HOW = ("\"layer_is: SITE\" with the vector in a file of edits (layer_is= of dmi.edit()), or what \"python -m dmi vectors FILE -o OUT.safetensors --layer-is SITE "
+       "--shift N\" writes: layer L of the file is layer L + N of SITE. hidden_states of transformers are resid_pre, from 0; what layers return is resid_post")
 
 
 @dataclass

@@ -31,6 +31,7 @@ class Refused(Exception):
 
 
 def import_torch():
+    sys.setdlopenflags(os.RTLD_LAZY)  # a torch whose CUDA libraries lack a function reads files as well
     try:
         import torch
     except ModuleNotFoundError as error:
