@@ -14,10 +14,10 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable
 
-from . import reading
+from . import edited, reading
 from .reading import I32, I64, TEXT, U32, U64, ReadError, Run
 
 DOUBLE, ANSWER = ctypes.c_double, ctypes.c_void_p
@@ -108,6 +108,7 @@ class Attention:
     layers, heads, queries   what the first three dimensions are: numbers of layers, of heads, positions
     proof     of all of it; proofs has that of each (layer, head)
     borrowed  positions whose keys or values another request computed
+    edits     that wrote in the request, as Run.edits() has them
     """
     request: str | None
     weights: Any
@@ -118,6 +119,7 @@ class Attention:
     borrowed: int
     proof: Proof
     proofs: dict[tuple[int, int], Proof]
+    edits: list[edited.Edit] = field(default_factory=list)
 
 
 # ------------------------------------------------------------------------- the library
@@ -264,14 +266,14 @@ def attention(run: Run, request: str | bytes | None = None, layers: str | int | 
 
         answer.call("dmi_analyze_attention", _TAKE(take), None)
         proof = answer.proof()
-        _judge(proof, shape.n_borrowed, unchecked)
+        _judge(run, proof, shape, unchecked)
         numbers, its_heads = sorted({layer for layer, _ in rows}), sorted({head for _, head in rows})
         none = numpy.full((shape.n_queries, shape.n_keys), math.nan, numpy.float32)  # a head that was asked for in other layers alone
         return Attention(
-            request=ctypes.string_at(shape.request, shape.request_bytes).decode(errors="surrogateescape") if shape.request else None,
+            request=_request_of(shape),
             weights=numpy.stack([numpy.stack([rows.get((layer, head), none) for head in its_heads]) for layer in numbers]),
             layers=numbers, heads=its_heads, queries=shape.queries[:shape.n_queries], multiplier=shape.multiplier, borrowed=shape.n_borrowed,
-            proof=proof, proofs={pair: answer.proof(*pair) for pair in sorted(rows)})
+            proof=proof, proofs={pair: answer.proof(*pair) for pair in sorted(rows)}, edits=run.edits(_request_of(shape)))
 
 
 def _opened(run: Run, config: Any, more: dict) -> _Answer:
@@ -297,7 +299,7 @@ def heads(run: Run, request: str | bytes | None = None, ids: Iterable[int] | Non
         shape = answer.shape()
         found = (_Score * (shape.n_layers * shape.n_heads))()
         n = _count(answer, "dmi_analyze_heads", ctypes.byref(o), found, U64(ctypes.sizeof(_Score)), U64(len(found)))
-        _judge(answer.proof(), shape.n_borrowed, unchecked)
+        _judge(run, answer.proof(), shape, unchecked)
     layers, numbers = sorted({s.layer for s in found[:n]}), sorted({s.head for s in found[:n]})
     out = {name: numpy.full((len(layers), len(numbers)), math.nan) for name in SCORES}
     for score in found[:n]:
@@ -324,7 +326,7 @@ def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], request
         by_head = (DOUBLE * (shape.n_layers * shape.n_heads))()
         n = _count(answer, "dmi_analyze_focus", (_Span * 2)(_Span(*instruction), _Span(*data)), U32(MEASURES.index(measure)), by_head,
                    U64(len(by_head)), ctypes.byref(mean))
-        _judge(answer.proof(), shape.n_borrowed, unchecked)
+        _judge(run, answer.proof(), shape, unchecked)
         return mean.value, by_head[:n]
 
 
@@ -335,7 +337,7 @@ def tokens(run: Run, request: str | bytes | None = None, config: str | os.PathLi
         shape = answer.shape()
         out = numpy.zeros(shape.n_keys)
         answer.call("dmi_analyze_tokens", out.ctypes.data_as(ctypes.POINTER(DOUBLE)), U64(len(out)))
-        _judge(answer.proof(), shape.n_borrowed, unchecked)
+        _judge(run, answer.proof(), shape, unchecked)
         return out
 
 
@@ -361,13 +363,18 @@ def probe_tokens(n: int, vocabulary: int, first: int | None = None, seed: int = 
     return ([] if first is None else [first]) + drawn + drawn
 
 
-def _judge(proof: Proof, borrowed: int, unchecked: bool) -> None:
+def _request_of(shape: _Shape) -> str | None:
+    return ctypes.string_at(shape.request, shape.request_bytes).decode(errors="surrogateescape") if shape.request else None
+
+
+def _judge(run: Run, proof: Proof, shape: _Shape, unchecked: bool) -> None:
     if unchecked:
         return
+    borrowed = shape.n_borrowed
     if proof.state == "fails":
         layer, head = proof.head or (-1, -1)
         raise AnswerRefused(0, f"attention's weights times v are not z: head {layer}.{head} is off by {proof.error:.2g} of z's norm, where "
-                               f"{proof.bound:.2g} is allowed")
+                               f"{proof.bound:.2g} is allowed{edited.said(run.edits(_request_of(shape)))}")
     if borrowed and proof.state != "holds":
         raise AnswerRefused(0, "rows of another request stand in for those that a prefix cache had, and without v and z nothing shows that they are right")
 

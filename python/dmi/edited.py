@@ -87,6 +87,14 @@ def index_of(run: "Run", request: str | None) -> int:
     return run._numbers[request]
 
 
+def of_selected(run: "Run") -> dict[str | None, list[Edit]]:
+    """{request: its edits}, of requests that have tensors among those selected and in which an edit wrote."""
+    if not any(site.writes for site in run.sites):
+        return {}
+    found = {request: run.edits(request) for request in dict.fromkeys(tensor.request for tensor in run.values())}
+    return {request: edits for request, edits in found.items() if edits}
+
+
 def of_tensor(tensor: "Tensor") -> list[Edit]:
     """Those that wrote rows of it."""
     from .reading import EDITED, _Row

@@ -16,6 +16,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from . import edited
 from .attention import DOUBLE, library
 from .reading import I32, I64, TEXT, U32, U64, ReadError, Run, _Struct
 
@@ -159,11 +160,13 @@ class Stats:
 
     layers    list[Layer], by site and layer
     outliers  list[Outlier]: channels that stand out in at least a quarter of their site's layers
+    edits     {request: what edits wrote in it, as Run.edits() has them}, of requests in which some did: what is computed after them is in these numbers
     """
 
     def __init__(self, run: Run, handle: ctypes.c_void_p, rows: dict[str, Any] | None) -> None:
         self._handle, self._rows = handle, rows
         keys = list(run._tensors)
+        self.edits = edited.of_selected(run)
         raw = _listed("dmi_stats_layer", handle, _Layer)
         self.layers = [self._layer(x, keys) for x in raw]
         self.outliers = [Outlier(o.name.decode(), o.channel, o.n_layers, o.of_layers, _number(o.layer), o.score)

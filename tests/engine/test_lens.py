@@ -193,7 +193,7 @@ def test_each_family(check, families):
 # ------------------------------------------------------------------------- edits
 
 
-WRITE = "z,attn_out,mlp_out,resid_mid,resid_post,v"
+WRITE, OF_HEADS = "z,attn_out,mlp_out,resid_mid,resid_post,v", SITES + ",q_rot,k_rot,v"
 EDITED = {  # request: (place, layer, what is done)
     "post": ("resid_post", 0, "{add: v, times: 3}"), "out": ("mlp_out", 1, "{add: v, times: 3}"), "mid": ("resid_mid", 1, "{add: v, times: 3}"),
     "attn": ("attn_out", 0, "{add: v, times: 1}, {add: v, times: 2}"), "z": ("z", 1, "{add: v, times: 3}"), "inside": ("v", 0, "{scale: 0.5}"),
@@ -212,11 +212,11 @@ def fixture_edited(tmp_path_factory):
         where = {"head": ", heads: '1,3'", "some": ", columns: '3:11'"}.get(name, "")
         file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}, w: {{file: w.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, layers: '{layer}', tokens: '4:', do: [{does}]"
                         f"{where}}}\n")
-        plan.append({"request": name, "tokens": TOKENS, "family": "llama", "sites": SITES, "write": WRITE, "edits": str(file)})
+        plan.append({"request": name, "tokens": TOKENS, "family": "llama", "sites": OF_HEADS, "write": WRITE, "edits": str(file)})
     (folder / "plan.json").write_text(json.dumps(plan))
     python, env = torch_env.python_with_torch()
     env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
-    harness.run([DMI_RUN, "--tap", SITES, "--write", WRITE, "--out", folder / "RUN", "--", python, HERE / "lens_client.py", folder, folder / "plan.json"], env=env, timeout=600)
+    harness.run([DMI_RUN, "--tap", OF_HEADS, "--write", WRITE, "--out", folder / "RUN", "--", python, HERE / "lens_client.py", folder, folder / "plan.json"], env=env, timeout=600)
     return folder
 
 
@@ -265,6 +265,21 @@ def test_what_edits_left_and_what_is_not_known(check, edited):
     check(said["edits"][0]["site"] == "v" and said["tokens"][0]["edits"] == [0.0], "an edit of v adds nothing by itself, and is named", said["edits"])
     done = command("lens", run, "--weights", edited / "post", "--request", "post")
     check("edits wrote in the request: e-post (resid_post, layer 0, positions 4-5)" in done.stdout, "lens says it, too", done.stdout)
+    said = "attention's weights times v are not z"
+    for asked, name, status in ((("attention", "--request", "zero"), "e-zero (z, layer 1, positions 4-5)", 4), (("attention", "--request", "inside"), "e-inside (v, layer 0, positions 4-5)", 0),
+                                (("stats", "--site", "z", "--request", "zero"), "e-zero wrote z (layers: 1) in 1 request", 0)):
+        config = ["--config", edited / "zero"] if asked[0] == "attention" else []
+        done = harness.run([harness.BUILD / "tools" / "dmi-analyze", asked[0], run, *asked[1:], *config], check=False)
+        check(done.returncode == status and name in done.stdout + done.stderr and (said in done.stderr) == (status == 4), f"dmi-analyze {asked[0]}", (done.stdout, done.stderr))
+    done = harness.run([harness.BUILD / "tools" / "dmi-view", run, "--json", "--config", edited / "zero"], check=False)
+    page = {request["id"]: request.get("edits") for request in json.loads(done.stdout)["requests"]}
+    check(page["zero"] == ["e-zero (z, layer 1, positions 4-5)"] and "; edits wrote in the request: e-z (z, " in done.stderr, "the report", (page, done.stderr))
+    import dmi
+    with dmi.open(run) as opened:
+        with pytest.raises(dmi.attention.AnswerRefused, match=f"{said}.*edits wrote in the request: e-zero"):
+            dmi.attention.attention(opened, "zero", config=edited / "zero")
+        found = dmi.stats.stats(opened.select(request=["zero", "inside"]))
+        check(set(found.edits) == {"zero", "inside"}, "statistics in Python", found.edits)
     copy = edited / "copy"
     shutil.copytree(next(run.iterdir()), copy, ignore=shutil.ignore_patterns("control", "*.pack"))
     done = command("dla", copy, *words, "--request", "post", status=4)
