@@ -36,7 +36,7 @@ uint32_t chunk_type_of(uint32_t type)
 
 bool chunk_type_repeats(uint32_t type)
 {
-    return chunk_type_known(type) && chunk_type_of(type) != type;
+    return chunk_type_known(type) && chunk_type_of(type) != type && type != DMI_CHUNK_STEPS_PACKED;
 }
 
 bool chunk_type_has_payload(uint32_t type)

@@ -17,7 +17,7 @@ bool chunk_type_known(uint32_t type);
 /* In words, for findings. */
 const char *chunk_type_name(uint32_t type);
 
-/* The type whose metadata it has: @type, or that of the chunks that it repeats. 0: not known. */
+/* The type whose entries it has: @type, that of the chunks that it repeats, or that which it packs. 0: not known. */
 uint32_t chunk_type_of(uint32_t type);
 
 /* Whether it says again what a chunk of an earlier segment says. */

@@ -60,6 +60,7 @@ enum dmi_chunk_type {
     DMI_CHUNK_STEP_TIMES = 11,    /* when steps ran: <dmi/trace.h> */
     DMI_CHUNK_MARKS = 12,         /* what happened to the trace */
     DMI_CHUNK_SUMS = 15, /* what ran on the device, summed by step and name: <dmi/trace.h> */
+    DMI_CHUNK_STEPS_PACKED = 16, /* step metadata, compressed: in runs without sites */
 };
 
 /* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded
@@ -136,6 +137,12 @@ struct dmi_plane {
     uint8_t reserved[3]; /* 0 */
     uint32_t n_stored;   /* bytes */
     uint64_t hash;       /* XXH3 of the stored bytes */
+};
+
+/* 6.10. The metadata of a STEPS_PACKED chunk: this, then one zstd frame. */
+struct dmi_steps_packed {
+    uint64_t n_bytes;  /* once it is unpacked */
+    uint64_t reserved; /* 0 */
 };
 
 /* 6. An entry of a STEPS chunk: this, the spans, the strings, zeros up to a multiple of 8. */
@@ -280,6 +287,7 @@ static_assert(sizeof(struct dmi_record) == 112, "on-disk layout");
 static_assert(sizeof(struct dmi_group) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_plane) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
+static_assert(sizeof(struct dmi_steps_packed) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_span_entry) == 56 &&
                   offsetof(struct dmi_span_entry, ids_offset) == DMI_SPAN_ENTRY_LEAST,
               "on-disk layout");

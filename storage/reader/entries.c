@@ -2,6 +2,7 @@
 /* What chunks of steps, outcomes, changes and the trace hold, taken from their metadata. Each is checked; those that contradict themselves are left out. */
 #include "core/cleanup.h"
 #include "storage/reader/reader_private.h"
+#include "storage/steps_pack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -61,6 +62,16 @@ int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
     c->steps = steal_ptr(steps);
     c->n_held = n_steps;
     return 0;
+}
+
+int reader_take_packed_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
+                             const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    uint8_t *steps = NULL;
+    size_t n = 0;
+    int res = steps_unpack(bytes, n_meta, &steps, &n, wrong);
+    return res || *wrong ? res : reader_take_steps(c, n, steps, wrong);
 }
 
 int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,

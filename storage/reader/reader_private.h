@@ -389,7 +389,8 @@ uint64_t reader_released_chunks(const struct reader *reader, size_t number);
 /* Takes over @bytes as the metadata of a chunk. *@wrong: of the first entry that was left out. Return: 0 or -ENOMEM. */
 typedef int reader_take(struct reader_chunk *c, uint64_t n, uint8_t *bytes, const char **wrong);
 reader_take reader_take_steps, reader_take_outcomes, reader_take_changes, reader_take_step_times,
-    reader_take_ranges, reader_take_trace, reader_take_sums, reader_take_marks;
+    reader_take_ranges, reader_take_trace, reader_take_sums, reader_take_marks,
+    reader_take_packed_steps;
 /* Frees what the chunk holds, but for metadata of RECORDS. */
 void reader_free_held(struct reader_chunk *chunk);
 

@@ -94,7 +94,8 @@ int reader_select_steps(struct reader *r, bool all)
     int res;
     while (!(res = reader_next_listed(r, DMI_CHUNK_STEPS, &at, &c)) && c) {
         const char *wrong = NULL;
-        if (!(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
+        bool counts = all || c->type == DMI_CHUNK_STEPS_PACKED || meets(c, named, n_named);
+        if (!(chunk_type_repeats(c->type) ? incomplete : counts))
             continue;
         res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
         if (res == -EBADMSG)

@@ -124,14 +124,14 @@ static int take_entries(struct reader *r, struct reader_segment *s, struct reade
     (void)r;
     int res = reader_adopt(c, h->n_meta, meta, wrong);
     if (!res && c->bytes)
-        return index_chunk(s, c, h, c->bytes);
+        return index_chunk(s, c, h, c->bytes); /* which looks at nothing of it */
     s->lost = true;
     s->n_chunks--;
     return res;
 }
 
-/* A chunk of the trace: likewise. It may be most of the run, so it is read again when it is asked for; but for one of which something was left out. */
-static int take_trace(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+/* Likewise of the trace and of packed steps, which may be most of the run: it is read again when it is asked for, unless something of it was left out. */
+static int take_again(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
                       const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
     int res = take_entries(r, s, c, h, meta, wrong);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/clock.h"
 #include "storage/folder.h"
+#include "storage/steps_pack.h"
 #include "storage/writer/run_private.h"
 
 #include <errno.h>
@@ -84,12 +85,38 @@ static void add_meta(struct chunk *chunks, size_t *n, uint16_t type, const struc
         chunk_from_meta(&chunks[(*n)++], type, (uint8_t *)meta->data, meta->n);
 }
 
+/*
+ * Steps of a run without sites are packed: no record names one. Return: how many bytes @packed has of them, which its padding follows; 0: there are none,
+ * there is no memory, or there are too many.
+ */
+static size_t pack_steps(const struct run *run, struct text *packed)
+{
+    static const char zeros[DMI_CHUNK_ALIGN];
+    if (!run->steps.n || run->counters.map->n_sites ||
+        steps_pack((const uint8_t *)run->steps.data, run->steps.n, packed))
+        return 0;
+    size_t n = packed->n;
+    text_add(packed, zeros, chunk_pad(n) - n);
+    return packed->failed ? 0 : n;
+}
+
+/* Their rows are in no request's count, as there are none; the requests are shown. */
+static void show_packed(struct run *run)
+{
+    struct chunk steps;
+    chunk_from_meta(&steps, DMI_CHUNK_STEPS, (uint8_t *)run->steps.data, run->steps.n);
+    live_note_chunk(&run->live, &steps);
+}
+
 /* What was committed, for later segments; and how much of it the disk has. */
 static void committed(struct run *run, const struct chunk *chunks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         history_note(&run->history, &chunks[i], run->segment.number);
-        live_note_chunk(&run->live, &chunks[i]);
+        if (chunks[i].header.type == DMI_CHUNK_STEPS_PACKED)
+            show_packed(run);
+        else
+            live_note_chunk(&run->live, &chunks[i]);
     }
     run->next_sequence += n;
     run->steps.n = run->outcomes.n = run->changes.n = 0;
@@ -143,7 +170,8 @@ int run_commit_locked(struct run *run, struct chunk *records)
         run->manifest_stale = true;
     }
     pending_take(&run->pending, &run->steps, &run->outcomes);
-    _cleanup_(text_deinit) struct text steps = { 0 }, outcomes = { 0 }, changes = { 0 };
+    _cleanup_(text_deinit) struct text steps = { 0 }, outcomes = { 0 }, changes = { 0 },
+                                       packed = { 0 };
     struct chunk chunks[MAX_CHUNKS] = { 0 };
     size_t n = 0;
     if (records &&
@@ -153,7 +181,11 @@ int run_commit_locked(struct run *run, struct chunk *records)
     add_meta(chunks, &n, DMI_CHUNK_STEPS_AGAIN, &steps);
     add_meta(chunks, &n, DMI_CHUNK_OUTCOMES_AGAIN, &outcomes);
     add_meta(chunks, &n, DMI_CHUNK_CHANGES, &run->changes);
-    add_meta(chunks, &n, DMI_CHUNK_STEPS, &run->steps);
+    size_t n_packed = pack_steps(run, &packed);
+    if (n_packed)
+        chunk_from_meta(&chunks[n++], DMI_CHUNK_STEPS_PACKED, (uint8_t *)packed.data, n_packed);
+    else
+        add_meta(chunks, &n, DMI_CHUNK_STEPS, &run->steps);
     add_meta(chunks, &n, DMI_CHUNK_OUTCOMES, &run->outcomes);
     if (records)
         chunks[n++] = *records;

@@ -13,7 +13,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES, TRACE, SUMS = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10, 7, 15
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN, STEP_TIMES, MARKS, RANGES, TRACE, SUMS, STEPS_PACKED = 1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 10, 7, 15, 16
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -287,12 +287,12 @@ class Run:
             dictionary = json.loads(meta)
             expect(self.dictionary in (None, dictionary) and dictionary == self.manifest["dictionary"], "dictionary")
             self.dictionary = dictionary
-        elif kind == STEPS:
-            steps = self.read_steps(meta)
+        elif kind in (STEPS, STEPS_PACKED):
+            steps = self.read_steps(meta if kind == STEPS else self.unpack_steps(meta))
             for step in steps:
                 expect(step.sequence not in self.steps, "a step stands there twice")
                 self.steps[step.sequence] = step
-            return [], steps
+            return [], steps if kind == STEPS else []
         elif kind == STEPS_AGAIN:
             for step in self.read_steps(meta):
                 self.repeated += 1
@@ -433,6 +433,21 @@ class Run:
             out.append(Step(sequence, number, n_rows, ranks, entry[tags_at:tags_at + n_tags], spans))
             at += size
         return out
+
+    # 6.10
+    def unpack_steps(self, meta):
+        n, zero = struct.unpack_from("<QQ", meta)
+        expect(n <= 2**24 and n % 8 == 0 and not zero, "the head of packed steps")
+        stored, out, at, size = self.inflate(meta[16:], n), bytearray(), 0, 0
+        while at < n:
+            first, = struct.unpack_from("<I", stored, at)
+            before, size = out[-size:] if size else b"", first or size
+            words = list(struct.unpack_from(f"<{size // 4}I", stored, at))
+            if not first:
+                words = [size] + [(a + b) % 2**32 for a, b in zip(words[1:], struct.unpack(f"<{size // 4}I", before)[1:])]
+            out += struct.pack(f"<{size // 4}I", *words)
+            at += size
+        return bytes(out)
 
     # 6.1
     def read_outcomes(self, meta):

@@ -3,6 +3,7 @@
 dmi-dump exports it, and refuses what is wrong."""
 import json
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from harness import BUILD, DMI_DUMP
 
 format_reader = pytest.importorskip("format_reader", reason="needs the packages of tools/setup/python.txt",
                                     exc_type=ImportError)
+xxhash = pytest.importorskip("xxhash")
 MAKE_RUN, MAKE_ODD_RUN, WRITE_RUN = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run", "write_run"))
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, WRITE_RUN)
@@ -118,6 +120,46 @@ def test_the_golden_accounts_of_edits():
     assert format_reader.Run(GOLDEN / "v2/edits").accounts == [
         (2, 1, b"calm", b"abc", 7, 4, {10: 3}, 0), (2, 1, b"calm", b"a\0\xff\n?", 5, 5, {}, 1), (2, 1, b"calm", b"", 2, 0, {3: 2}, 0),
         (2, 3, b"calm", b"", 10**12, 10**12, {}, 0)]
+
+
+def test_the_golden_pack_of_edits_by_the_page(check):
+    """Its parts fill it, and its hashes are those of the note that names it."""
+    note = json.loads((GOLDEN / "v2/edits-pack/note.json").read_text())
+    data = (GOLDEN / "v2/edits-pack" / note["file"]).read_bytes()
+    magic, n_tensors, n_text, n_numbers = struct.unpack_from("<8sIIQ", data)
+    at = 24 + 24 * n_tensors
+    numbers, text = data[at:at + 4 * n_numbers], data[at + 4 * n_numbers:]
+    tensors = list(struct.iter_unpack("<IiQQ", data[24:at]))
+    check(magic == b"DMIEDIT1" and len(text) == n_text and n_tensors > 0, "the parts fill the file", (magic, n_text, len(text)))
+    check([first for _, _, first, _ in tensors] == [sum(n for *_, n in tensors[:i]) for i in range(n_tensors)] and sum(n for *_, n in tensors) == n_numbers, "tensors", tensors)
+    check(note["bytes"] == len(data) and note["xxh3"] == f"{format_reader.xxh3(data):016x}", "the file's hash")
+    by_page = xxhash.xxh3_64_intdigest(numbers, seed=xxhash.xxh3_64_intdigest(text))
+    check({edit["hash"] for edit in note["edits"]} == {f"{by_page:016x}"}, "the hash of text and numbers", (note, f"{by_page:016x}"))
+    names = re.findall(r"- \{name: (\w+)", text.decode())
+    check([names[edit["number"]] for edit in note["edits"]] == [edit["name"] for edit in note["edits"]], "the text has the edits", (note, names))
+
+
+def test_the_golden_packed_steps_by_the_page(check):
+    run = format_reader.Run(GOLDEN / "v2/steps-packed")
+    steps = [run.steps[i] for i in range(len(run.steps))]
+    check(not run.unknown and [step.step for step in steps] == [7000 + i for i in range(120)], "each is there", (run.unknown, len(steps)))
+    check(all((span.first_position, span.first_row, span.n_tokens, span.n_prompt) == (i + k, k, 1, 4) and span.request.startswith(b"cmpl-%08x-1234-5678-" % k)
+              for i, step in enumerate(steps) for k, span in enumerate(step.spans)) and all(len(step.spans) == 3 for step in steps), "with its spans")
+    check([step.tags for step in steps if step.tags] == [b'{"a": 1}'] * 2, "and its tags")
+    for path in sorted((GOLDEN / "v2/steps-packed-invalid").glob("*.dmi")):
+        said = subprocess.run([DMI_DUMP, "verify", path], text=True, capture_output=True).stdout
+        check("thing is wrong" in said, "dmi-dump verify", (path, said))
+
+
+def test_numbers_of_columns_by_the_page(check, tmp_path):
+    """Their last groups may be 0; there are ten at most."""
+    made = pytest.importorskip("made_trace", exc_type=ImportError)
+    for first, good in ((b"\x80\x00", True), (b"\x80" * 9 + b"\x00", True), (b"\x80" * 10 + b"\x00", False), (b"\xff" * 9 + b"\x02", False)):
+        zero, n = made.number(0), 1
+        meta = made.columns([(made.KERNEL, 0, 1, 1, (1, 1, 1), (32, 1, 1))], ["k"], [first], *[[zero] * n] * 7)
+        folder = made.run(tmp_path / first.hex(), (made.TRACE, meta))
+        said = subprocess.run([DMI_DUMP, "verify", folder], text=True, capture_output=True).stdout
+        check(("thing is wrong" in said) != good, "dmi-dump verify", (first, said))
 
 
 def wanted(tensors):
