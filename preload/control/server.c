@@ -23,12 +23,15 @@
 #include <unistd.h>
 
 #define SOCKET_NAME "control"
-#define MAX_CLIENTS 8
+#define MAX_CLIENTS 64
+#define MAX_RUNNING 4 /* commands at one time: one that waits lets others run on its stack */
 #define MAX_GIVEN   4 /* descriptors a message; the kernel closes further ones */
 #define BACKLOG     16
-#define SILENCE_NS  5000000000u
-#define WAKE_MS     1000 /* at most, where nothing else wakes the thread */
-#define MOMENT_MS   10   /* likewise, while a command waits */
+#define LINE_NS     5000000000u /* for a client to send a line, and to take an answer */
+#define IDLE_NS     100000000u  /* after which one that sends no line makes room for the next */
+#define WAKE_MS     1000        /* at most, where nothing else wakes the thread */
+#define MOMENT_MS   10          /* likewise, while a command waits */
+#define IDLE_MS     ((int)(IDLE_NS / 1000000))
 
 /* A descriptor, and what it was when we opened it: an application may close what is not its own, and reuse the number. */
 struct descriptor {
@@ -38,12 +41,13 @@ struct descriptor {
 
 struct client {
     struct descriptor at;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* of the line or the answer under way */
     size_t n_in;
     char in[COMMAND_MAX_BYTES + 1];
     struct text out;
     size_t n_sent;
     bool ends; /* once @out is sent */
+    bool runs; /* a command of its waits: it is left alone */
     struct line_peer peer;
     struct descriptor given; /* by the client, for its next line */
 };
@@ -54,7 +58,7 @@ static struct server {
     int stops; /* 1: the thread is to end; atomic */
     struct descriptor listener;
     struct client *clients; /* MAX_CLIENTS */
-    struct client *running; /* whose command runs; NULL: none's */
+    int n_running;          /* commands that wait */
 } server = { .listener.fd = -1 };
 
 static struct descriptor descriptor_of(int fd)
@@ -107,21 +111,31 @@ static bool serve_others(void);
 /* The line may use the descriptor that came with it, or before it. */
 static void run_line(struct client *c)
 {
-    struct client *before = server.running; /* which waits */
     c->peer.fd = c->given.fd;
     c->peer.meanwhile = serve_others;
-    server.running = c;
+    c->runs = true;
+    server.n_running++;
     command_run(c->in, &c->peer, &c->out);
-    server.running = before;
+    server.n_running--;
+    c->runs = false;
     close_given(c);
 }
 
-/* Answers the first line, if there is one. Return: whether there was. */
-static bool answer_line(struct client *c)
+/* Where its first line ends. Return: NULL: it has none. */
+static char *line_end(struct client *c)
 {
-    char *end = memchr(c->in, '\n', c->n_in);
-    if (!end)
-        return false;
+    return memchr(c->in, '\n', c->n_in);
+}
+
+/* Has it sent a line, which its turn answers, whatever its socket says? */
+static bool waits_for_turn(struct client *c)
+{
+    return c->at.fd >= 0 && !c->runs && !c->ends && c->out.n == c->n_sent && line_end(c);
+}
+
+static void answer_line(struct client *c)
+{
+    char *end = line_end(c);
     size_t n = (size_t)(end - c->in);
     *end = 0;
     if (strlen(c->in) < n)
@@ -130,9 +144,9 @@ static bool answer_line(struct client *c)
         run_line(c);
     c->n_in -= n + 1;
     memmove(c->in, end + 1, c->n_in);
+    c->deadline_ns = clock_mono_ns() + LINE_NS;
     if (c->out.failed)
         c->ends = true;
-    return true;
 }
 
 /* The descriptor in a message; of several one stays. */
@@ -172,8 +186,7 @@ static void client_read(struct client *c)
         return;
     }
     c->n_in += (size_t)got;
-    c->deadline_ns = clock_mono_ns() + SILENCE_NS;
-    if (!answer_line(c) && c->n_in == COMMAND_MAX_BYTES)
+    if (!line_end(c) && c->n_in == COMMAND_MAX_BYTES)
         client_refuse(c, "a line of more than 16 KiB");
 }
 
@@ -190,24 +203,28 @@ static bool client_write(struct client *c)
             return errno != EAGAIN;
         }
         c->n_sent += (size_t)sent;
-        c->deadline_ns = clock_mono_ns() + SILENCE_NS;
+        if (c->n_sent == c->out.n)
+            c->deadline_ns = clock_mono_ns() + LINE_NS;
     }
     c->out.n = c->n_sent = 0;
     return true;
 }
 
+/* A line a turn: clients wait for one another's lines, and for nobody's reading. */
 static void client_serve(struct client *c, short events)
 {
     if (!is_ours(&c->at)) {
         client_close(c);
         return;
     }
-    if (c->out.n == c->n_sent && events)
+    if (events && !c->ends && c->out.n == c->n_sent && !line_end(c))
         client_read(c);
-    while (client_write(c) && !c->ends && answer_line(c))
-        ;
+    if (client_write(c) && waits_for_turn(c) && server.n_running < MAX_RUNNING) {
+        answer_line(c);
+        client_write(c);
+    }
     bool sent = c->out.n == c->n_sent;
-    if ((c->ends && sent) || clock_mono_ns() >= c->deadline_ns)
+    if ((c->ends && sent) || (clock_mono_ns() >= c->deadline_ns && !waits_for_turn(c)))
         client_close(c);
 }
 
@@ -231,18 +248,46 @@ static struct client *free_place(void)
     return NULL;
 }
 
-static void accept_client(void)
+/* Of those that have sent no line the one that has been silent longest. Return: NULL: none for long enough. */
+static struct client *idle_client(void)
 {
-    struct client *c = free_place();
-    int fd = c ? accept4(server.listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-    if (fd < 0)
-        return;
-    if (!is_owner(fd, &c->peer)) {
-        close(fd);
-        return;
+    struct client *idle = NULL;
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        struct client *c = &server.clients[i];
+        if (!c->runs && c->out.n == c->n_sent && !line_end(c) &&
+            (!idle || c->deadline_ns < idle->deadline_ns))
+            idle = c;
     }
+    return idle && clock_mono_ns() >= idle->deadline_ns - LINE_NS + IDLE_NS ? idle : NULL;
+}
+
+/* Where all places are taken and somebody waits, one that is not used goes. Return: is there a place? */
+static bool make_room(void)
+{
+    struct pollfd at = { .fd = server.listener.fd, .events = POLLIN };
+    if (free_place())
+        return true;
+    struct client *idle = poll(&at, 1, 0) > 0 ? idle_client() : NULL;
+    if (idle)
+        client_close(idle);
+    return idle;
+}
+
+/* Return: whether there was one. */
+static bool accept_client(void)
+{
+    int fd = accept4(server.listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct client *c = free_place();
+    struct line_peer peer;
+    if (fd < 0 || !is_owner(fd, &peer)) {
+        if (fd >= 0)
+            close(fd);
+        return fd >= 0;
+    }
+    c->peer = peer;
     c->at = descriptor_of(fd);
-    c->deadline_ns = clock_mono_ns() + SILENCE_NS;
+    c->deadline_ns = clock_mono_ns() + LINE_NS;
+    return true;
 }
 
 /* Return: 0 or -errno. */
@@ -267,38 +312,48 @@ static void remove_socket(void)
 
 /* ------------------------------------------------------------------------- the thread */
 
-/* Milliseconds until a client has been silent for too long, or @most_ms. */
+/* Milliseconds until there is something to do for a client whatever its socket says, or @most_ms. */
 static int patience(int most_ms)
 {
     uint64_t now = clock_mono_ns(), first = UINT64_MAX;
-    for (int i = 0; i < MAX_CLIENTS; i++)
-        if (server.clients[i].at.fd >= 0 && server.clients[i].deadline_ns < first)
-            first = server.clients[i].deadline_ns;
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        struct client *c = &server.clients[i];
+        if (waits_for_turn(c) && server.n_running < MAX_RUNNING)
+            return 0;
+        if (c->at.fd >= 0 && !c->runs && !waits_for_turn(c) && c->deadline_ns < first)
+            first = c->deadline_ns;
+    }
     uint64_t ms = first <= now ? 0 : (first - now) / 1000000 + 1;
     return ms < (uint64_t)most_ms ? (int)ms : most_ms;
 }
 
-/* Serves all clients but one whose command runs. Return: false when it is time to end. */
+/* What of its socket concerns a client. */
+static struct pollfd watched(struct client *c)
+{
+    short events = c->out.n > c->n_sent ? POLLOUT : line_end(c) ? 0 : POLLIN;
+    return (struct pollfd){ .fd = c->runs ? -1 : c->at.fd, .events = events };
+}
+
+/* Serves all clients but those whose commands run. Return: false when it is time to end. */
 static bool serve_once(int most_ms)
 {
     struct pollfd at[MAX_CLIENTS + 1];
-    for (int i = 0; i < MAX_CLIENTS; i++) {
-        const struct client *c = &server.clients[i];
-        at[i] = (struct pollfd){ .fd = c == server.running ? -1 : c->at.fd,
-                                 .events = c->out.n > c->n_sent ? POLLOUT : POLLIN };
-    }
+    bool full = !free_place();
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        at[i] = watched(&server.clients[i]);
     /* without a free place it is still seen to be shut down */
-    at[MAX_CLIENTS] =
-        (struct pollfd){ .fd = server.listener.fd, .events = free_place() ? POLLIN : 0 };
-    if (poll(at, MAX_CLIENTS + 1, patience(most_ms)) < 0 && errno != EINTR && errno != EAGAIN)
+    at[MAX_CLIENTS] = (struct pollfd){ .fd = server.listener.fd, .events = full ? 0 : POLLIN };
+    int ms = patience(full && most_ms > IDLE_MS ? IDLE_MS : most_ms);
+    if (poll(at, MAX_CLIENTS + 1, ms) < 0 && errno != EINTR && errno != EAGAIN)
         return false;
     if (atomic_load_acquire(&server.stops) || !is_ours(&server.listener))
         return false;
     for (int i = 0; i < MAX_CLIENTS; i++)
-        if (at[i].fd >= 0)
+        if (at[i].fd >= 0 && !server.clients[i].runs)
             client_serve(&server.clients[i], at[i].revents);
-    if (at[MAX_CLIENTS].revents)
-        accept_client();
+    bool asked = full || at[MAX_CLIENTS].revents;
+    for (int i = 0; i < MAX_CLIENTS && asked; i++)
+        asked = make_room() && accept_client();
     return true;
 }
 
