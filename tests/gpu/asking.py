@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One entry of the queue while it is asked: where its rows go, its folder, its time, the processes that it runs."""
+import errno
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import processes
 
 SAID = 16 << 10     # characters of a process's output that are kept
 ROOM = 64 << 20     # bytes free on the disk: with less, no entry is begun
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 LEAST = 45          # seconds for a process at least
 OVER = "the time for all is over"
 
@@ -77,7 +79,9 @@ class Asked:
         except Skipped as reason:
             answered = self.add("", "", verdict="skipped", reason=reason) and False
         except Exception as problem:  # one entry's fault is not the others'
-            answered = self.add("", "", verdict="crashed", reason=f"{type(problem).__name__}: {problem}") and False
+            no_room = isinstance(problem, OSError) and problem.errno in NO_ROOM
+            reason = f"{problem.filename or self.shared}: {problem.strerror}" if no_room else f"{type(problem).__name__}: {problem}"
+            answered = self.add("", "", verdict="skipped" if no_room else "crashed", reason=reason) and False
         shutil.rmtree(self.folder, ignore_errors=True)
         self.table.end(self.name, answered, time.monotonic() - start, "\n".join(self.said))
 

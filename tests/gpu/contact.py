@@ -85,7 +85,7 @@ class Queue:
         else:
             asked.ask()
         counts = ", ".join(f"{n} {verdict}" for verdict, n in self.table.counts(entry.name).items())
-        print(f"{time.monotonic() - self.start:5.0f} s  {entry.name}: {counts}", flush=True)
+        print(f"{time.monotonic() - self.start:5.0f} s  {entry.name}: {counts}\n", end="", flush=True)  # one write, also beside other threads
 
     def begin(self, action, *words):
         thread = threading.Thread(target=action, args=words, daemon=True)

@@ -77,7 +77,7 @@ def queue():
         Entry("trace records plain", 8, 40, questions.ask_trace_records),
         Entry("trace records torch", 16, 40, questions.ask_trace_records, True, ON_TORCH),
         Entry("bench launch", 5, 30, bench("launch", 31, spec="launch.yaml", standin=(3,))),
-        Entry("bench overload", 12, 30, bench("overload", 240, 4000, "best-effort", 262144, spec="overload.yaml", standin=(12, 4000, "best-effort", 262144))),
+        Entry("bench overload", 12, 30, bench("overload", 120, 4000, "best-effort", 262144, spec="overload.yaml", standin=(12, 4000, "best-effort", 262144))),
         Entry("bench link normal", 8, 30, bench("link", "normal", 1, 4, spec="drain.yaml")),
         Entry("bench link noise", 8, 30, bench("link", "noise", 1, 4, spec="drain.yaml")),
         *facts(20, RELIED_ON),

@@ -101,7 +101,7 @@ def test_what_can_be_answered_here_is(check, done):
     failed = {row.entry for row in rows if row.relied_on and row.verdict in ("differs", "crashed")}
     check(done.status == (1 if failed else 0) and "The file to send back: " in done.said, "the status says whether any failed", done.said[-800:])
     check(len(done.said.rpartition("\ndevice: ")[2]) <= table.PRINTED, "the table that is printed fits", len(done.said))
-    check(done.seconds < 300, "in time", f"{done.seconds:.0f} s")
+    check(done.seconds < 200, "in time", f"{done.seconds:.0f} s")
 
 
 def test_launches_that_the_library_sees(check, done):

@@ -12,11 +12,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 import asking
+import contact
 import entries
 import processes
 import table
@@ -172,6 +174,57 @@ def test_a_torch_that_does_not_import(tmp_path, monkeypatch):
     needs = asking.Needs(sys.executable)
     assert needs.lacks(("torch", "transformers")) == "torch does not work here: ModuleNotFoundError: No module named 'nothing_of_this_name'"
     assert asking.Needs("/nonexistent/python").lack("torch") == "torch does not work here: /nonexistent/python could not be started: No such file or directory"
+
+
+def test_a_file_takes_no_more_than_may_be_sent(check, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table, "FILE_BYTES", 3000)
+    found = table.Table(tmp_path / "file")
+    for n in range(40):
+        found.add("an entry", f"question {n}", "an answer", "an answer")
+    check((tmp_path / "file").stat().st_size <= 3000 and not found.lines.is_whole(), "it ends below the limit", (tmp_path / "file").stat().st_size)
+    check(capsys.readouterr().out.count("cannot be written") == 1 and len(found.rows) == 40, "which is said once")
+    whole = [value for kind, value in table.read(tmp_path / "file") if kind == "row"]
+    check(whole == found.rows[:len(whole)] and len(whole) > 5, "what it has is whole", whole)
+
+
+def test_a_full_disk_is_a_reason(check, tmp_path, monkeypatch):
+    def full(asked):
+        raise OSError(28, "No space left on device", "a file")
+
+    found = ask_all(tmp_path, [entries.Entry("writes", 1, 1, full)])
+    check([(row.verdict, row.reason) for row in found.rows] == [("skipped", "a file: No space left on device")], "while an entry is asked", found.rows)
+    monkeypatch.setattr(asking, "ROOM", 1 << 60)
+    found = ask_all(tmp_path, [entries.Entry("begins", 1, 1, full)])
+    check(found.rows[0].reason == f"{tmp_path} has less than {1 << 40} MiB free" and not found.ends["begins"].answered, "before it is asked", found.rows)
+
+
+def ask_all(folder, queue, seconds=60):
+    found = table.Table()
+    contact.Queue(found, contact.Machine("DMI stand-in", sys.executable, folder), seconds).run(queue)
+    return found
+
+
+def test_what_is_timed_is_alone(check, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    running, seen, lock = set(), {}, threading.Lock()
+
+    def ask(asked):
+        with lock:
+            running.add(asked.name)
+        time.sleep(0.03)
+        with lock:
+            seen[asked.name] = set(running)
+        time.sleep(0.03)
+        with lock:
+            running.discard(asked.name)
+
+    queue = [entries.Entry(str(n), 0, 1, ask, n in (6, 7, 12)) for n in range(14)]
+    found = ask_all(tmp_path, queue)
+    check(all(seen[name] == {name} for name in ("6", "7", "12")), "nothing beside it", seen)
+    check(max(map(len, seen.values())) == 4, "the others four at a time", seen)
+    check(list(found.ends) and set(found.ends) == {entry.name for entry in queue}, "each is asked")
+    found = ask_all(tmp_path, [entries.Entry("long", 100, 1, ask), entries.Entry("short", 1, 1, ask)], 20)
+    check([row.reason for row in found.rows] == [asking.OVER] and found.ends["short"].answered, "what does not fit is skipped, and what fits is asked", found.rows)
 
 
 # ---- programs that do not end
