@@ -54,6 +54,7 @@ class Asked:
         return ended
 
     def skip(self, reason):
+        self.table.begin(self.name)
         self.add("", "", verdict="skipped", reason=reason)
         self.table.end(self.name, False, 0, "")
 

@@ -48,7 +48,8 @@ class Short:
     def __init__(self, folder, *words, killed_after=None, number=signal.SIGKILL):
         self.file = folder / "state.jsonl"
         words = [sys.executable, "-c", SHORT, *(words or ["--state", self.file])]
-        self.process = subprocess.Popen([str(word) for word in words], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen([str(word) for word in words], cwd=folder, env={**os.environ, "TMPDIR": str(folder)}, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if killed_after is not None:
             n_lines = self.lines() + killed_after[0]
             while self.process.poll() is None and self.lines() < n_lines:
@@ -184,7 +185,7 @@ def test_a_file_takes_no_more_than_may_be_sent(check, tmp_path, monkeypatch, cap
     check((tmp_path / "file").stat().st_size <= 3000 and not found.lines.is_whole(), "it ends below the limit", (tmp_path / "file").stat().st_size)
     check(capsys.readouterr().out.count("cannot be written") == 1 and len(found.rows) == 40, "which is said once")
     whole = [value for kind, value in table.read(tmp_path / "file") if kind == "row"]
-    check(whole == found.rows[:len(whole)] and len(whole) > 5, "what it has is whole", whole)
+    check(whole == found.rows[:len(whole)] and len(whole) > 5, "no row of it is torn", whole)
 
 
 def test_a_full_disk_is_a_reason(check, tmp_path, monkeypatch):
@@ -196,6 +197,15 @@ def test_a_full_disk_is_a_reason(check, tmp_path, monkeypatch):
     monkeypatch.setattr(asking, "ROOM", 1 << 60)
     found = ask_all(tmp_path, [entries.Entry("begins", 1, 1, full)])
     check(found.rows[0].reason == f"{tmp_path} has less than {1 << 40} MiB free" and not found.ends["begins"].answered, "before it is asked", found.rows)
+
+
+def test_what_was_skipped_is_asked_again_and_has_its_rows_once(tmp_path):
+    script = SHORT.replace("contact.main([", "contact.main([Entry('absent', 0, 101, ask, True, ('torch',))] + [").replace("import contact, asking", "import contact, asking\n"
+                           "asking.NEEDS['torch'] = 'import nothing_of_this_name'")
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script, "--state", "file", "--only", "absent,short 1"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    rows = collections.Counter(row.entry for row in table.rows_of(table.read(tmp_path / "file")))
+    assert rows == {"absent": 1, "short 1": 2}
 
 
 def ask_all(folder, queue, seconds=60):
