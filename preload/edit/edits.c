@@ -2,6 +2,7 @@
 #include "preload/edit/edits.h"
 
 #include "core/atomic.h"
+#include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/log.h"
 #include "preload/context/edit_region.h"
@@ -389,8 +390,11 @@ static void report(const struct edit_use *use)
         if (missed[i])
             n += (size_t)snprintf(reasons + n, sizeof reasons - n, "%s %" PRIu64 " %s",
                                   n ? "," : "; missed:", missed[i], dmi_edit_miss_name(i));
-    log_line("edit \"%s\" at %s: %" PRIu64 " rows written of %" PRIu64 " due%s", use->edit->name,
-             use->edit->site, written, due, reasons);
+    _cleanup_(freep) char *models =
+        run_described(session.run, "edited"); /* where they are several */
+    log_line("edit \"%s\" at %s: %" PRIu64 " rows written of %" PRIu64 " due%s%s%s",
+             use->edit->name, use->edit->site, written, due, reasons, models ? ", in " : "",
+             models ? models : "");
     struct err err = { 0 };
     if (edits_have_ranks() || !places_lack(&err, use)) /* another rank has it */
         return;

@@ -66,7 +66,7 @@ class edit:
     file      .safetensors, .npy, .gguf or .pt: a vector, which is added; .yaml or .json: edits, which say all of the rest themselves
     times     a number, {generated token: number}, or "tag:NAME"; None: 1
     layers    "0,3-7" or a number; None: those that the file has
-    site      a place; None: each of them
+    site      a place; None: the only one
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
     tokens    "all", "prompt", "generated", "last_prompt", "A:B", "prompt[A:B]"; None: all
     layer_is  whose layers a vector for each layer has, as "resid_post", where the file does not say it
@@ -103,7 +103,7 @@ class edit:
         except RuntimeError as error:
             say(f"dmi.edit: what was written is not known: {error}")
         for rows in self.rows.values():
-            say(f"dmi.edit: {rows}")
+            say(f"dmi.edit: {rows}{_in_models()}")
         if (left := self._remove()) and kind is None:
             raise RuntimeError(f"still in force is {left[0]}")
 
@@ -122,13 +122,13 @@ class edit:
             self._runs[run] = [one["name"] for one in given["edits"]]
 
     def _text(self, taken: set[str], places: list[str]) -> dict:
-        """The edits that the arguments stand for: one at each place."""
-        stem, edits = re.sub(r"[^\w.-]", "-", self.file.stem, flags=re.ASCII) or "edit", []
-        for site in [self.site] if self.site else places:
-            base = stem if self.site or len(places) == 1 else f"{stem}-{site}"
-            name = next(name for name in itertools.chain([base], (f"{base}-{n}" for n in itertools.count(2))) if name not in taken)
-            operation = {"add": "vector"} | ({} if self._times is None else {"times": self._times})
-            edits.append({"name": name, "site": site, "do": [operation]} | {key: value for key, value in self._more.items() if value is not None})
+        """The edit that the arguments stand for, at one place: at several the vector would be there several times."""
+        if self.site is None and len(places) > 1:
+            raise ValueError(f"{self.file}: the vector is added at one place: expected site= with one of {', '.join(places)}")
+        stem = re.sub(r"[^\w.-]", "-", self.file.stem, flags=re.ASCII) or "edit"
+        name = next(name for name in itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2))) if name not in taken)
+        operation = {"add": "vector"} | ({} if self._times is None else {"times": self._times})
+        edits = [{"name": name, "site": self.site or "".join(places), "do": [operation]} | {key: value for key, value in self._more.items() if value is not None}]
         vector = {"file": str(self.file)} | ({} if self.layer_is is None else {"layer_is": self.layer_is})
         return {"editspec": 1, "vectors": {"vector": vector}, "edits": edits}
 
@@ -174,6 +174,13 @@ def salt(request: str, tags: dict | str | None = None) -> str | None:
     if len(answers) > 1:
         raise RuntimeError("the command's processes have different edits in force: a request has no salt that suits all")
     return answers.pop()
+
+
+def _in_models() -> str:
+    """Where this process computes several models into which edits may write: which these are."""
+    config = sys.modules.get("dmi.torch.config")
+    names = config.edited() if config else []
+    return f", in {', '.join(names)}" if len(names) > 1 else ""
 
 
 # ------------------------------------------------------------------------- the processes that edit

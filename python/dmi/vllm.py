@@ -283,16 +283,16 @@ def _accept(step, drafts, output):
 def _attach(runner):
     """Taps on the model that was loaded, and a mark for vLLM's compile cache: a graph without them, or with others, is not taken."""
     sites, layers = os.environ.get("DMI_ATTACH"), os.environ.get("DMI_ATTACH_LAYERS") or None
-    write = os.environ.get("DMI_ATTACH_WRITE") or None
+    write, models = os.environ.get("DMI_ATTACH_WRITE") or None, os.environ.get("DMI_ATTACH_MODEL") or None
     if not sites and not write:
         return
     more = runner.vllm_config.additional_config
     if not isinstance(more, dict):
         _adapter.warn("the model is not attached: additional_config is no dict, so that vLLM's compile cache could not tell taps apart")
         return
-    more["dmi"] = {"attach": sites, "layers": layers} | ({"write": write} if write else {})
+    more["dmi"] = {"attach": sites, "layers": layers} | ({"write": write} if write else {}) | ({"models": models} if models else {})
     from dmi.torch import script
-    script.attach_first(sites, layers, None, runner.model, write)
+    script.attach_first(sites, layers, None, runner.model, write, models)
 
 
 def _around_load(load):

@@ -307,6 +307,14 @@ int manifest_describe(struct manifest *m, const char *key, const char *value)
     return 0;
 }
 
+const char *manifest_described(const struct manifest *m, const char *key)
+{
+    for (size_t i = 0; i < m->n_about; i++)
+        if (!strcmp(m->about[i].key, key))
+            return m->about[i].value;
+    return NULL;
+}
+
 /* ------------------------------------------------------------------------- released segments */
 
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites)

@@ -80,6 +80,9 @@ int manifest_set_problem(struct manifest *manifest, const char *reason, const ch
 /* Notes a text under a key, in the place of what the key had. Return: as dmi_describe(). */
 int manifest_describe(struct manifest *manifest, const char *key, const char *value);
 
+/* The text under a key, NULL: there is none. */
+const char *manifest_described(const struct manifest *manifest, const char *key);
+
 /* Notes what a closed segment holds. @sites: struct dmi_footer_site by site. Without memory it is never released. */
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites);
 

@@ -410,6 +410,13 @@ int run_describe(struct run *run, const char *key, const char *value)
     return r;
 }
 
+char *run_described(struct run *run, const char *key)
+{
+    RUN_HOLD(run);
+    const char *value = manifest_described(&run->manifest, key);
+    return value ? strdup(value) : NULL;
+}
+
 static int add_change(struct run *run, const struct run_change *change)
 {
     int r = run->changes.n < CHANGES_MAX_BYTES ? changes_add(&run->changes, run->n_changes, change)

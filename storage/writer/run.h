@@ -109,6 +109,9 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
 /* What dmi_describe() says: it is in the manifest with the next commit. Waits for no disk. Return: as that function. */
 int run_describe(struct run *run, const char *key, const char *value);
 
+/* A copy of what was said under the key, NULL: nothing, or no memory. free() it. */
+char *run_described(struct run *run, const char *key);
+
 /* Writes pending step metadata and the manifest as it stands. Return: 0 or -errno. */
 int run_flush(struct run *run);
 

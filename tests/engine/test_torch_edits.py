@@ -2,6 +2,7 @@
 """Edits of models of Hugging Face's that run eagerly, against the same arithmetic in forward hooks: dmi.edit(), dmi-run --steer, examples/edits."""
 import json
 
+import numpy as np
 import pytest
 
 import harness
@@ -66,3 +67,30 @@ def test_one_command(check, done, tmp_path):
     check(ended.stdout == f"without: {told['said'][1]}\nwith: {told['said'][2]}\n", "it says what the same arithmetic in hooks says", (ended.stdout, told))
     check("dmi.edit: vector-32 at resid_post: 36 rows written of 36 due\n" in ended.stderr, "the block says what was written", ended.stderr)
     check('dmi: edit "steer-0" at resid_post: 36 rows written of 36 due\n' in ended.stderr, "and so does the library at the end", ended.stderr)
+
+
+@pytest.mark.parametrize("options, steered", [((), ("small", "main", "judge")), pytest.param(("--model", "small"), ("small", "draft"), marks=pytest.mark.long),
+                                              pytest.param(("--model", "main", "--model", "*/j*ge"), ("main", "judge"), marks=pytest.mark.long)])
+def test_several_models(check, tmp_path, options, steered):
+    """Edits write in each model but one that drafts, unless --model names others; the line says in which."""
+    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+    np.save(tmp_path / "v.npy", np.zeros(32, np.float32))
+    python, env = environment(tmp_path)
+    done = harness.run([DMI_RUN, "--steer", tmp_path / "v.npy", "--layers", "1", *options, "--out", tmp_path / "RUN", "--", python, HERE / "several_models.py", tmp_path], env=env)
+    rows = json.loads(done.stdout)
+    n = sum(rows[role] for role in steered)
+    names = [f"LlamaForCausalLM {role}" for role in steered if role != "draft"]
+    more = f", in {', '.join(names)}" if len(names) > 1 else ""
+    check(f'dmi: edit "steer-0" at resid_post: {n} rows written of {n} due{more}\n' in done.stderr and min(rows.values()) > 1, "which rows, of which models", (rows, done.stderr))
+    check(("drafts for another model: no edit is done in it" in done.stderr) == (not options), "the draft is named", done.stderr)
+
+
+@pytest.mark.long
+def test_a_model_on_the_cpu(check, tmp_path):
+    """Nothing is edited there, which one line says, and the last one, and the status."""
+    np.save(tmp_path / "v.npy", np.zeros(32, np.float32))
+    python, env = environment()
+    done = harness.run([DMI_RUN, "--steer", tmp_path / "v.npy", "--out", tmp_path / "RUN", "--", python, HERE / "several_models.py", tmp_path], env=env, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("dmi.torch", "dmi-run"))]
+    check(done.returncode == 1 and sum("tensors are on the CPU: nothing is captured there" in line for line in lines) == 1, "the line", done.stderr)
+    check(lines[-1].startswith("dmi-run: no row was edited: no process of the command has initialised CUDA"), "the last line", lines)

@@ -163,6 +163,15 @@ def other_process():
     process.wait()
 
 
+def several_places():
+    Engine()
+    said = raised(ValueError, dmi.edit(vector()).__enter__)
+    check("added at one place: expected site= with one of resid_post, mlp_out" in said, "which place is asked", said)
+    with dmi.edit(vector(), site="mlp_out") as done:
+        pass
+    check([rows.site for rows in done.rows.values()] == ["mlp_out"], "the one that is named", done.rows)
+
+
 def none():
     said = raised(RuntimeError, dmi.edit(vector()).__enter__)
     check("no run of this program yet" in said and "dmi-run --write" in said, "no CUDA, no run", said)

@@ -15,10 +15,11 @@ HERE = ROOT / "tests" / "python"
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
 
 
-@pytest.mark.parametrize("what", ["block", "rows", "surplus", "foreign", "busy", "other_process", "none", "no_places", "no_library"])
+@pytest.mark.parametrize("what", ["block", "rows", "surplus", "foreign", "busy", "several_places", "other_process", "none", "no_places", "no_library"])
 def test_blocks(check, tmp_path, what):
     env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
-    options = ["--tap", "resid_post"] if what == "no_places" else ["--tap", "none", "--write", "resid_post"]
+    places = "resid_post,mlp_out" if what == "several_places" else "resid_post"
+    options = ["--tap", "resid_post"] if what == "no_places" else ["--tap", "none", "--write", places]
     start = [] if what == "no_library" else [DMI_RUN, *options, "--out", tmp_path / "RUN", "--"]
     done = harness.run([*start, sys.executable, HERE / "edit_client.py", what], env=env, cwd=tmp_path, timeout=60)
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -98,6 +98,7 @@ def test_version_is_printed(case):
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
     pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
     pytest.param(["--write", "resid_*", "true"], "names of taps", id="a pattern of places"),
+    pytest.param(["--model", "main", "--tap", "q", "true"], "--model without", id="a model, and none is attached"),
     pytest.param(["--write", "q", "--spec", "good.yaml", "true"], "--write", id="places beside a HookSpec"),
     pytest.param(["--tap", "resd_pre*", "--check"], "did you mean", id="a pattern of no tap"),
     pytest.param(["--ring-bytes", "12X", "--spec", "good.yaml", "true"], "12X", id="a ring size that is none"),
@@ -160,7 +161,7 @@ def test_attach(case, args, attach, taps):
     (["--write", "resid_post,mlp_out", "--layers", "3"], "", "", "resid_post,mlp_out", "3"),
     (["--attach", "q", "--write", "mlp_out"], "q", "q", "mlp_out", ""),
     (["--tap", "q", "--write", "q"], None, "q", "q", ""),
-    (["--steer", "v.npy", "--layers", "1"], "", "", "resid_post", ""),
+    (["--steer", "v.npy", "--layers", "1", "--model", "main", "--model", "*/judge"], "", "", "resid_post", ""),
     (["--steer", "v.npy", "--write", "mlp_out"], "", "", "mlp_out", "")])
 def test_places(case, args, attach, taps, write, layers):
     """Where there are places dmi-ctl, and dmi.edit, may change what is written; Python attaches them unless the program taps itself."""
@@ -169,7 +170,7 @@ def test_places(case, args, attach, taps, write, layers):
     assert stderr == "" and said["DMI_CONTROL"] == "1" and said["DMI_SPEC"] == ""
     assert (said["DMI_TAP"], said["DMI_TAP_WRITE"], said["DMI_TAP_LAYERS"]) == (taps, write, layers)
     assert (said.get("DMI_ATTACH"), said.get("DMI_ATTACH_WRITE")) == (attach, write if attach is not None else None)
-    assert ("DMI_EDITS" in said) == ("--steer" in args)
+    assert ("DMI_EDITS" in said) == ("--steer" in args) and said.get("DMI_ATTACH_MODEL", "") == ("main,*/judge" if "--model" in args else "")
 
 
 def test_arming(says, case):

@@ -302,3 +302,21 @@ def test_a_command_without_cuda(edited, status):
     done = edited.run("sh", "-c", f"echo ran; exit {status}")
     assert done.returncode == (status or 1) and done.stdout == "ran\n", done
     assert re.fullmatch(r"dmi-run: no row was edited: no process of the command has initialised CUDA .* on the CPU is neither captured nor edited\n", done.stderr), done
+
+
+# ------------------------------------------------------------------------- a sanitizer
+
+
+def test_a_command_with_address_sanitizer(edited, check):
+    """It ends before main() where another library comes first: dmi-run says why and what to set, also of a script that it runs."""
+    (edited.folder / "app.c").write_text("int main(void) { return 0; }\n")
+    built = subprocess.run(["gcc", "-fsanitize=address", "app.c", "-o", "app"], cwd=edited.folder, stderr=subprocess.PIPE, check=False)
+    if built.returncode:
+        pytest.skip("no gcc with AddressSanitizer")
+    (edited.folder / "script").write_text(f"#!{edited.folder}/app\n")
+    (edited.folder / "script").chmod(0o755)
+    for command, option, told in (("./app", "", True), ("./script", "", True), ("./app", "verify_asan_link_order=0:detect_leaks=0", False), ("true", "", False)):
+        done = subprocess.run([DMI_RUN, "--spec", "place.yaml", "--log", "none", "--", command], cwd=edited.folder, env=dict(edited.env, ASAN_OPTIONS=option),
+                              stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        said = "app is built with AddressSanitizer: it needs libasan.so" in done.stderr and "ASAN_OPTIONS=verify_asan_link_order=0" in done.stderr
+        check((done.returncode, said) == (int(told), told), f"{command} {option}", done)

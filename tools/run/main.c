@@ -68,6 +68,11 @@ static const char usage[] =
     "  --write SITES      edits may write into these taps, as resid_post,mlp_out; without --tap "
     "and\n"
     "                     --preset models of Hugging Face's are tapped there\n"
+    "  --model PATTERN    of models of Hugging Face's that are tapped: those whose class, path, "
+    "or\n"
+    "                     last part of the path it fits; several may be given. Else all; and a "
+    "model\n"
+    "                     that drafts for another one is no place for edits\n"
     "  --edits FILE       edits that are in force from the first step on (docs/edits.md)\n"
     "  --steer FILE       add the vector of FILE at the place for edits, in the layers of "
     "--layers\n"
@@ -112,6 +117,7 @@ static int read_options(int argc, char **argv, struct options *o)
         WRITE,
         EDITS,
         STEER,
+        MODEL,
         SITE,
         TIMES,
         LENIENT,
@@ -133,6 +139,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { "write", required_argument, NULL, WRITE },
         { "edits", required_argument, NULL, EDITS },
         { "steer", required_argument, NULL, STEER },
+        { "model", required_argument, NULL, MODEL },
         { "site", required_argument, NULL, SITE },
         { "times", required_argument, NULL, TIMES },
         { "lenient", no_argument, NULL, LENIENT },
@@ -156,10 +163,12 @@ static int read_options(int argc, char **argv, struct options *o)
         case TAP:
         case LAYERS:
         case ATTACH:
+        case MODEL:
         case WRITE:
             if (taps_add(c == TAP      ? &o->taps.names
                          : c == LAYERS ? &o->taps.layers
                          : c == WRITE  ? &o->taps.write
+                         : c == MODEL  ? &o->taps.model
                                        : &o->taps.attach,
                          optarg))
                 break;

@@ -44,6 +44,12 @@ static bool add_attached(char **list, const char *sites)
     return good;
 }
 
+/* Are models of a program in Python tapped? */
+static bool attaches(const struct taps_options *t)
+{
+    return t->attach || (t->write && !t->names && !t->preset);
+}
+
 /* Return: why the options do not go together, NULL: they do. */
 static const char *objection(const struct taps_options *t, const struct tap_preset *preset,
                              bool has_spec)
@@ -55,6 +61,9 @@ static const char *objection(const struct taps_options *t, const struct tap_pres
     if (t->layers && !t->names && !t->preset && !t->attach && !t->write)
         return "--layers without --tap, --preset, --attach or --write: a HookSpec says layers "
                "itself";
+    if (t->model && !attaches(t))
+        return "--model without --attach, --write or --steer of models of Hugging Face's: what "
+               "else taps says itself of which model";
     if (preset && preset->layers && (t->names || t->layers || t->attach || t->write))
         return "a preset that has layers of its own: expected neither --tap, --layers, --attach "
                "nor --write beside it";
@@ -104,6 +113,7 @@ static bool set_attach(const struct taps_options *t)
            command_set("PYTHONPATH", path) &&
            command_set("DMI_ATTACH", t->attach ? t->attach : "") &&
            command_set("DMI_ATTACH_WRITE", t->write ? t->write : "") &&
+           command_set("DMI_ATTACH_MODEL", t->model ? t->model : "") &&
            command_set("DMI_ATTACH_LAYERS", t->layers ? t->layers : "");
 }
 
@@ -113,8 +123,7 @@ bool taps_set(const struct taps_options *t)
                           !command_set("DMI_TAP_WRITE", t->write ? t->write : "") ||
                           !command_set("DMI_TAP_LAYERS", t->layers ? t->layers : "")))
         return false;
-    bool attaches = t->attach || (t->write && !t->names && !t->preset);
-    return !attaches || set_attach(t);
+    return !attaches(t) || set_attach(t);
 }
 
 void taps_deinit(struct taps_options *t)
@@ -122,6 +131,7 @@ void taps_deinit(struct taps_options *t)
     free(t->names);
     free(t->layers);
     free(t->attach);
+    free(t->model);
     free(t->write);
     free(t->all);
     *t = (struct taps_options){ 0 };

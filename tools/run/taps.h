@@ -13,6 +13,7 @@ struct taps_options {
     char *attach;         /* likewise: what dmi.torch.attach() is to tap in a program in Python */
     char *
         write; /* likewise: into which of the taps edits may write; without @names and @preset they are attached, too */
+    char *model; /* likewise: patterns of the models that are attached; NULL: all */
     char *
         all; /* every tap that is to be stored, separated by commas; owned. NULL: a HookSpec says it */
 };

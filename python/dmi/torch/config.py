@@ -2,11 +2,42 @@
 """What a model of Hugging Face's, or an engine of its model, says of itself, noted in the run: programs that read it need no more (docs/attention.md)."""
 import json
 import os
+import weakref
 
 import dmi
 
 LEFT_OUT = ("id2label", "label2id")  # of classifiers: as many names as there are classes
 MOST_BYTES = 1 << 20
+
+
+_edited = weakref.WeakKeyDictionary()  # {model into which edits may write: its name}
+
+
+def names_of(model):
+    """What @model may be called by: its class, its checkpoint's path, the last part of that."""
+    config = getattr(model, "config", None)
+    path = str(getattr(config, "_name_or_path", None) or getattr(config, "name_or_path", None) or "").rstrip("/")
+    return [name for name in (type(model).__name__, path, path.rpartition("/")[2]) if name]
+
+
+def name_of(model):
+    """Its class and, where it is known, the last part of its checkpoint's path."""
+    names = names_of(model)
+    return " ".join(names[::2]).replace(",", " ")
+
+
+def may_edit(model):
+    """Note that edits may write in @model: where several models are, what is said of edits names them."""
+    name = name_of(model)
+    others = [one for other, one in _edited.items() if other is not model]
+    _edited[model] = name if name not in others else f"{name} {len(others) + 1}"
+    if len(_edited) > 1:
+        dmi.describe("edited", ", ".join(_edited.values()))
+
+
+def edited():
+    """Names of the models into which edits may write."""
+    return list(_edited.values())
 
 
 def describe(model, config=None, tokenizer=None):

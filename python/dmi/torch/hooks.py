@@ -535,6 +535,21 @@ def _exchange_attention(modules):
     return taken
 
 
+def _unhook(module):
+    taps.unsettle(module)
+    module.__dict__.pop(QUERY, None)
+    for hooks in (module._forward_hooks, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
+        for key in [key for key in hooks if isinstance(key, str) and key.partition(".")[0] == KEY]:
+            del hooks[key]
+
+
+def detach_from(model):
+    """Take away what any attach() put on @model's modules; attention functions stay exchanged, and only pass on."""
+    for module in model.modules():
+        if taps.OWNER in module.__dict__:
+            _unhook(module)
+
+
 class Attached:
     """Taps on a model.
 
@@ -551,6 +566,8 @@ class Attached:
             self._install(plan, list(plan.modules.values()), sink or taps.to_library)
         if self.active and sink is None:
             config.describe(plan.model)
+        if self.active and plan.writes:
+            config.may_edit(plan.model)
 
     def _install(self, plan, entries, sink):
         owners, hooks = {}, {}
@@ -584,11 +601,7 @@ class Attached:
     def detach(self):
         """Take all taps away; the model is as it was. A graph that was compiled with them stays, and taps nothing."""
         for module in self._modules:
-            taps.unsettle(module)
-            module.__dict__.pop(QUERY, None)
-            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
-                for key in [key for key in hooks if isinstance(key, str) and key.partition(".")[0] == KEY]:
-                    del hooks[key]
+            _unhook(module)
         for at in self._taken:
             _exchange.give_back(at)
         self._modules, self._taken, self.active = [], [], False

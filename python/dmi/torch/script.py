@@ -2,8 +2,10 @@
 """Attaching to models of a program that knows nothing of DMI.
 
 watch() waits until the program imports transformers, and then attaches every PreTrainedModel of a known family at its first
-forward, or when it is compiled, whichever comes first; generate() announces its requests (dmi.huggingface). Imports neither PyTorch nor transformers by itself.
+forward, or when it is compiled, whichever comes first; generate() announces its requests (dmi.huggingface). Edits may write in each of them but drafts: a model
+that guesses for another one (assisted generation) is no part of what that computes. Imports neither PyTorch nor transformers by itself.
 """
+import fnmatch
 import functools
 import runpy
 import sys
@@ -15,32 +17,91 @@ from dmi.torch import names
 MODELS = "transformers.modeling_utils"
 
 
-def watch(sites, layers=None, sink=None, write=None):
-    """Attach each model that this process uses from now on. Raises ValueError where @sites, @write or @layers means nothing."""
+def watch(sites, layers=None, sink=None, write=None, models=None):
+    """Attach each model that this process uses from now on. Raises ValueError where @sites, @write or @layers means nothing.
+
+    @models: patterns of their names, with commas between: of the class, of the checkpoint's path or its last part. None: all
+    """
     if sites or not write:
         names.parse_sites(sites)
     if write:
         names.parse_places(write)
     if layers:
         names.layer_words(layers)
-    wanted = functools.partial(attach_first, sites, layers, sink, write=write)
+    wanted = functools.partial(attach_first, sites, layers, sink, write=write, models=models)
     adapters.when_imported(MODELS, lambda module: _change(module, wanted))
 
 
-def attach_first(sites, layers, sink, model, write=None):
-    """Attach @model, unless it is, or is a part of one that is. Never raises."""
-    from dmi.torch import hooks, taps
+SEEN, DRAFT = "_dmi_seen", "_dmi_draft"
+
+
+def attach_first(sites, layers, sink, model, write=None, models=None):
+    """Attach @model, unless it is, or is a part of one that is, or has another name than @models. Never raises."""
+    from dmi.torch import config, taps
     try:
-        if "_dmi_seen" in model.__dict__:
+        if SEEN in model.__dict__:
             return
-        for module in model.modules():
-            if hasattr(module, "get_output_embeddings"):
-                module.__dict__["_dmi_seen"] = True
-        attached = hooks.attach(model, sites, layers, sink, **({"write": write} if write else {}))
-        for missing in attached.missing:
-            taps.complain(f"{type(model).__name__} has no {missing.name}: {missing.reason}")
+        _mark(model, SEEN)
+        name = config.name_of(model)
+        if models and not _is_named(model, models):
+            taps.complain(f"{name} is left alone: --model {models} names others")
+            return
+        _attach(sites, layers, sink, model, write, DRAFT in model.__dict__ and not models)
     except Exception as error:
         taps.complain(f"{type(model).__name__} is not attached: {error}")
+
+
+def _attach(sites, layers, sink, model, write, is_draft):
+    from dmi.torch import config, hooks, taps
+    if is_draft and write:
+        taps.complain(f"{config.name_of(model)} drafts for another model: no edit is done in it, unless --model names it")
+        if not sites:
+            return
+    more = {"write": None if is_draft else write} if write else {}
+    for missing in hooks.attach(model, sites, layers, sink, **more).missing:
+        taps.complain(f"{type(model).__name__} has no {missing.name}: {missing.reason}")
+    if any(owner and not owner.everywhere for owner in (module.__dict__.get(taps.OWNER) for module in model.modules())):
+        taps.say_of_device(next(model.parameters(), None))
+
+
+def _mark(model, mark):
+    for module in model.modules():
+        if hasattr(module, "get_output_embeddings"):
+            module.__dict__[mark] = True
+
+
+def _is_named(model, models):
+    from dmi.torch import config
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in filter(None, models.split(",")) for name in config.names_of(model))
+
+
+def _becomes_draft(model, again):
+    """@model guesses for another one from now on: where it was attached by itself, it is attached without places. @again: attach_first() but for the model."""
+    from dmi.torch import hooks
+    if DRAFT in model.__dict__:
+        return
+    _mark(model, DRAFT)
+    if SEEN in model.__dict__ and again.keywords.get("write") and not again.keywords.get("models"):
+        hooks.detach_from(model)
+        _attach(*again.args, model, again.keywords["write"], True)
+
+
+def _watch_drafts(base, again):
+    """generate() says which model drafts before that computes anything."""
+    from transformers import GenerationMixin
+    from dmi.torch import taps
+    generate = GenerationMixin.generate
+
+    @functools.wraps(generate)
+    def generates(self, *args, **kwargs):
+        try:
+            for one in (*args, kwargs.get("assistant_model")):
+                if isinstance(one, base) and one is not self:
+                    _becomes_draft(one, again)
+        except Exception as error:
+            taps.complain(f"which model drafts is not known: {error!r}")
+        return generate(self, *args, **kwargs)
+    GenerationMixin.generate = generates
 
 
 def _change(modeling, attach):
@@ -66,6 +127,10 @@ def _change(modeling, attach):
             attach(model)
         return compile_any(model, **kwargs)
     base.__call__, base.compile, torch.compile = called, compiled, compiled_any
+    try:
+        _watch_drafts(base, attach)
+    except ImportError as error:  # another version of transformers: all models are alike then
+        say(f"dmi.torch: drafts are not known: {error!r}")
     _announce_requests()
 
 

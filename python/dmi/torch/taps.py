@@ -33,6 +33,7 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False):
     """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is not on a CUDA device.
     @writable: edits may write into it."""
     if not tensor.is_cuda or not library.loaded():
+        say_of_device(tensor)
         return
     if type(tensor) not in _PLAIN or not (dtype := _DTYPES.get(tensor.dtype)):
         raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype} cannot be tapped")
@@ -46,6 +47,19 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False):
     else:  # the library takes the current context to be the stream's
         with torch.cuda.device(index):
             library.send(*given)
+
+
+_said_of_device = False
+
+
+def say_of_device(tensor):
+    """One line where the library is there, and @tensor, of a model or given to tap(), is not on a CUDA device."""
+    global _said_of_device
+    if _said_of_device or not isinstance(tensor, torch.Tensor) or tensor.device.type in ("cuda", "meta") or not library.loaded():
+        return
+    _said_of_device = True
+    where = "the CPU" if tensor.device.type == "cpu" else tensor.device.type
+    complain(f"the model's tensors are on {where}: nothing is captured there, and no edit is done; DMI sees what is on CUDA devices")
 
 
 # Where the taps of tap() go. None: nowhere.
@@ -80,6 +94,8 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
     """
     sink = _sink
     if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+        if sink is not None and not torch.compiler.is_compiling():
+            say_of_device(tensor)
         return
     if torch.compiler.is_compiling():
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
@@ -96,6 +112,8 @@ def edit(tensor, name, layer=None, rows=None, n_layers=None):
     """
     sink = _sink
     if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+        if sink is not None and not torch.compiler.is_compiling():
+            say_of_device(tensor)
         return tensor
     if torch.compiler.is_compiling():
         return torch.ops.dmi.edit(tensor, None, name, -1 if layer is None else layer, n_layers or 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))

@@ -16,7 +16,7 @@ def _start():
     if sites or write:
         try:
             from dmi.torch.script import watch
-            watch(sites, os.environ.get("DMI_ATTACH_LAYERS") or None, write=write)
+            watch(sites, os.environ.get("DMI_ATTACH_LAYERS") or None, write=write, models=os.environ.get("DMI_ATTACH_MODEL") or None)
         except Exception as error:
             try:
                 os.write(2, f"dmi.torch: no models will be attached: {error!r}\n".encode(errors="replace"))
