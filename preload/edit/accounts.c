@@ -20,6 +20,9 @@
 struct about {
     uint32_t
         next; /* of those with the same hash, and of those that are free: one more than its number; 0: the last */
+    uint32_t beside;   /* likewise, of those whose requests have the same hash */
+    uint32_t after;    /* likewise, of those to look at */
+    bool listed;       /* it is one of these, or being looked at */
     uint64_t request;  /* hash of the id */
     uint64_t ended_ns; /* monotonic; 0: the request goes on */
     bool aborts;       /* its edit says `on_miss: abort` */
@@ -37,6 +40,9 @@ static struct book {
     uint32_t n,
         free; /* accounts that were in use at some time; the first that is free, as about.next */
     uint32_t n_open;
+    uint32_t of_request[N_HEADS]; /* by hash of the id, as about.beside */
+    uint32_t
+        to_settle; /* the first whose request has ended, or whose source is to be noted, as about.after */
 } book;
 
 /* ------------------------------------------------------------------------- finding one */
@@ -87,6 +93,9 @@ static uint32_t add(const struct wanted *w, uint32_t *head)
     book.about[i] =
         (struct about){ .next = *head,
                         .request = XXH3_64bits(w->request ? w->request : "", w->n_request) };
+    uint32_t *beside = &book.of_request[book.about[i].request % N_HEADS];
+    book.about[i].beside = *beside;
+    *beside = i + 1;
     book.n_open += w->state == DMI_EDIT_ACCOUNT_OPEN;
     *head = i + 1;
     atomic_store_release(&a->state, (uint32_t)w->state); /* to whoever reads the file */
@@ -201,6 +210,16 @@ static void note_missed(const struct dmi_edit_account *a)
         book.note(what.data, more.data);
 }
 
+/* accounts_settle() looks at it. Under the lock. */
+static void look_at(uint32_t i)
+{
+    if (book.about[i].listed)
+        return;
+    book.about[i].listed = true;
+    book.about[i].after = book.to_settle;
+    book.to_settle = i + 1;
+}
+
 void accounts_source(uint32_t account, const char *bank, const char *donor)
 {
     size_t n = strlen(bank) + 1, n_donor = strlen(donor) + 1;
@@ -216,6 +235,7 @@ void accounts_source(uint32_t account, const char *bank, const char *donor)
         free(about->source);
         about->source = source;
         about->noted = false;
+        look_at(account);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -260,9 +280,13 @@ static void unlink_account(uint32_t i)
                         .request = a->request,
                         .n_request = a->n_request };
     uint32_t *at = &book.heads[hash_of(&w) % N_HEADS];
+    uint32_t *beside = &book.of_request[book.about[i].request % N_HEADS];
     while (*at != i + 1)
         at = &book.about[*at - 1].next;
     *at = book.about[i].next;
+    while (*beside != i + 1)
+        beside = &book.about[*beside - 1].beside;
+    *beside = book.about[i].beside;
 }
 
 /* Its numbers go into the edit's total, and it is free. Under the lock. */
@@ -289,15 +313,26 @@ static void fold(uint32_t i)
     book.free = i + 1;
 }
 
+/* The first account of a request from number @i on, of those beside one another, as about.beside; 0: there is none. Under the lock. */
+static uint32_t of_request(uint32_t i, const char *request, size_t n, uint64_t hash)
+{
+    while (i && (book.about[i - 1].request != hash || book.file->accounts[i - 1].n_request != n ||
+                 memcmp(book.file->accounts[i - 1].request, request, n) ||
+                 book.file->accounts[i - 1].state != DMI_EDIT_ACCOUNT_OPEN))
+        i = book.about[i - 1].beside;
+    return i;
+}
+
 void accounts_end(const char *request)
 {
     size_t n = strlen(request);
     uint64_t hash = XXH3_64bits(request, n), now = clock_mono_ns();
     pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; book.file && i < book.n; i++)
-        if (book.about[i].request == hash && book.file->accounts[i].n_request == n &&
-            book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN)
-            book.about[i].ended_ns = now;
+    uint32_t i = book.file ? of_request(book.of_request[hash % N_HEADS], request, n, hash) : 0;
+    for (; i; i = of_request(book.about[i - 1].beside, request, n, hash)) {
+        book.about[i - 1].ended_ns = now;
+        look_at(i - 1);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -315,25 +350,38 @@ static bool is_settled(uint32_t i)
     return known >= due;
 }
 
+/* One of those to look at, taken from the list. Return: what comes after it. */
+static uint32_t settle_one(uint32_t i)
+{
+    struct dmi_edit_account done = { 0 }, about = { 0 };
+    pthread_mutex_lock(&lock);
+    uint32_t after = book.about[i].after;
+    _cleanup_(freep) char *source = take_source(i);
+    if (source)
+        about = book.file->accounts[i];
+    book.about[i].listed = false;
+    if (book.about[i].ended_ns && is_settled(i)) {
+        done = book.file->accounts[i];
+        fold(i);
+    }
+    if (book.about[i].ended_ns) /* a row is on its way, or it has no total */
+        look_at(i);
+    pthread_mutex_unlock(&lock);
+    if (source)
+        note_source(&about, source);
+    if (missed_of(&done))
+        note_missed(&done);
+    return after;
+}
+
 void accounts_settle(void)
 {
-    for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
-        struct dmi_edit_account done = { 0 }, about = { 0 };
-        pthread_mutex_lock(&lock);
-        _cleanup_(freep) char *source = take_source(i);
-        if (source)
-            about = book.file->accounts[i];
-        if (book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN && book.about[i].ended_ns &&
-            is_settled(i)) {
-            done = book.file->accounts[i];
-            fold(i);
-        }
-        pthread_mutex_unlock(&lock);
-        if (source)
-            note_source(&about, source);
-        if (missed_of(&done))
-            note_missed(&done);
-    }
+    pthread_mutex_lock(&lock);
+    uint32_t i = book.to_settle; /* nobody else has these now */
+    book.to_settle = 0;
+    pthread_mutex_unlock(&lock);
+    while (i)
+        i = settle_one(i - 1);
 }
 
 void accounts_finish(void)
@@ -356,11 +404,10 @@ int64_t accounts_aborting(const char *request)
     size_t n = strlen(request);
     uint64_t hash = XXH3_64bits(request, n), missed = 0;
     pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; book.file && i < book.n; i++)
-        if (book.about[i].aborts && book.about[i].request == hash &&
-            book.file->accounts[i].n_request == n &&
-            book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN)
-            missed += missed_of(&book.file->accounts[i]);
+    uint32_t i = book.file ? of_request(book.of_request[hash % N_HEADS], request, n, hash) : 0;
+    for (; i; i = of_request(book.about[i - 1].beside, request, n, hash))
+        if (book.about[i - 1].aborts)
+            missed += missed_of(&book.file->accounts[i - 1]);
     pthread_mutex_unlock(&lock);
     return (int64_t)missed;
 }

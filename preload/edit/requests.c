@@ -18,13 +18,15 @@ struct request {
     struct request *next;
     struct edit_version *version; /* held */
     uint64_t hash;
-    bool last; /* its last step has begun */
+    bool last;                      /* its last step has begun: it is one of last_ones */
+    struct request *before, *after; /* among them */
     char id[];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
 static struct request *heads[N_HEADS];
-static uint32_t n_requests, n_last;
+static struct request *last_ones;
+static uint32_t n_requests;
 
 /* Where the request hangs, or would. Under the lock. */
 static struct request **find(const char *id, uint64_t hash)
@@ -62,6 +64,13 @@ struct edit_version *requests_version(const char *id, struct edit_version *now)
     return v;
 }
 
+static void unlist(struct request *r)
+{
+    *(r->before ? &r->before->after : &last_ones) = r->after;
+    if (r->after)
+        r->after->before = r->before;
+}
+
 struct edit_version *requests_forget(const char *id)
 {
     struct edit_version *v = NULL;
@@ -71,7 +80,8 @@ struct edit_version *requests_forget(const char *id)
         *at = r->next;
         v = r->version;
         n_requests--;
-        n_last -= r->last;
+        if (r->last)
+            unlist(r);
         free(r);
     }
     pthread_mutex_unlock(&lock);
@@ -84,7 +94,10 @@ void requests_last(const char *id)
     struct request *r = *find(id, XXH3_64bits(id, strlen(id)));
     if (r && !r->last) {
         r->last = true;
-        n_last++;
+        r->after = last_ones;
+        if (r->after)
+            r->after->before = r;
+        last_ones = r;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -92,12 +105,8 @@ void requests_last(const char *id)
 /* Some request whose last step has begun. Return: NULL: there is none; else free() it. */
 static char *take_last(void)
 {
-    char *id = NULL;
     pthread_mutex_lock(&lock);
-    for (uint32_t h = 0; n_last && !id && h < N_HEADS; h++)
-        for (struct request *r = heads[h]; r && !id; r = r->next)
-            if (r->last)
-                id = strdup(r->id);
+    char *id = last_ones ? strdup(last_ones->id) : NULL;
     pthread_mutex_unlock(&lock);
     return id;
 }
@@ -146,5 +155,6 @@ void requests_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
     memset(heads, 0, sizeof heads);
-    n_requests = n_last = 0;
+    last_ones = NULL;
+    n_requests = 0;
 }
