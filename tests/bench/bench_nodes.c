@@ -4,7 +4,7 @@
  *
  * A chain of 200 kernels of 2 us, and the same chain with a node of one kind after each kernel, or after some; each copy has 5 KB. Both graphs are
  * replayed in turns; the median of the rounds, by events, gives us a node. cuGraphLaunch is timed by the launching thread's CPU time. GROUP: a
- * word of the table below. Prints what, the answer and its estimate, separated by tabs; a graph that the driver refuses says so. For one thread.
+ * word of the table below, or `programmatic`. Prints what, the answer and its estimate, separated by tabs; a graph that the driver refuses says so. For one thread.
  */
 #include "tests/bench/bench.h"
 #include "tests/bench/nodes.h"
@@ -23,6 +23,7 @@ enum {
     THREADS = 256,
     COPY_BLOCKS = 2,
     MAX_JOINS = 16,
+    MARK = 7, /* in each byte of a tensor */
     MAX_REPLAYS = 20,
     ROUNDS = 7,
     WARM_UP_MS = 500, /* until the clocks of an idle device are up */
@@ -38,25 +39,29 @@ enum how {
     MAIN_LAST,
 };
 
-static const struct variant {
+struct variant {
     const char *group, *what;
     double estimate; /* us a node, 0: there is none (docs/measurements.md) */
     enum kind kind;
     enum how how;
     int every;    /* kernels to a node */
-    int distance; /* beside: kernels that it may run along with */
+    int distance; /* beside: kernels that it may run along with; a gather: its tensors */
     bool chain;   /* programmatic: kernels let the next one start early */
-} variants[] = {
+};
+
+/* The group `programmatic` is all of them on such a chain. */
+static const struct variant variants[] = {
     { "line", "nothing, a kernel", 3.3, NOTHING, IN_LINE, 1, 0, false },
     { "line", "an empty kernel in line", 1.3, EMPTY, IN_LINE, 1, 0, false },
     { "line", "today's copy", 3.5, TODAY, IN_LINE, 1, 0, false },
-    { "line", "a copy that does not publish", 2.1, WORD, IN_LINE, 1, 0, false },
     { "line", "today's copy, the edge past it stays", 5.5, TODAY, PAST, 1, 0, false },
-    { "line", "9 copies in one node", 2.6, GATHER, IN_LINE, 9, 0, false },
+    { "line", "a copy that does not publish", 2.1, WORD, IN_LINE, 1, 0, false },
+    { "line", "a copy that does not publish, the edge past it stays", 0, WORD, PAST, 1, 0, false },
+    { "line", "9 copies in one node", 2.6, GATHER, IN_LINE, 9, 9, false },
     { "line", "a memcpy node in line", 5, MEMCPY, IN_LINE, 1, 0, false },
     { "line", "open and close alone, a launch", 5, OPEN_CLOSE, IN_LINE, STEPS, 0, false },
-    { "beside", "a copy that the next kernel starts beside, programmatic", 0.45, PROGRAMMATIC,
-      IN_LINE, 1, 0, false },
+    { "beside", "a copy that the next kernel starts beside", 0.45, PROGRAMMATIC, IN_LINE, 1, 0,
+      false },
     { "beside", "a branch, joined 1 later, the chain first", 1.4, WORD, MAIN_FIRST, 1, 1, false },
     { "beside", "a branch, joined 1 later, the chain last", 1.4, WORD, MAIN_LAST, 1, 1, false },
     { "beside", "a branch, joined 3 later, the chain first", 1.4, WORD, MAIN_FIRST, 1, 3, false },
@@ -68,40 +73,18 @@ static const struct variant {
     { "gathered", "a gather of 7 every 6 kernels (a layer)", 2.6, GATHER, IN_LINE, 6, 7, false },
     { "gathered", "a gather of 28 every 22 kernels (4 layers)", 3.3, GATHER, IN_LINE, 22, 28,
       false },
-    { "gathered", "a gather of 252 at the end", 9, GATHER, IN_LINE, STEPS, 252, false },
-    { "programmatic", "nothing, a kernel", 2.3, NOTHING, IN_LINE, 1, 0, true },
-    { "programmatic", "an empty kernel in line", 0, EMPTY, IN_LINE, 1, 0, true },
-    { "programmatic", "an empty kernel, the edge past it stays", 0, EMPTY, PAST, 1, 0, true },
-    { "programmatic", "today's copy", 0, TODAY, IN_LINE, 1, 0, true },
-    { "programmatic", "today's copy, the edge past it stays", 0, TODAY, PAST, 1, 0, true },
-    { "programmatic", "a copy that does not publish", 0, WORD, IN_LINE, 1, 0, true },
-    { "programmatic", "a copy that does not publish, the edge past it stays", 0, WORD, PAST, 1, 0,
-      true },
-    { "programmatic", "9 copies in one node", 0, GATHER, IN_LINE, 9, 0, true },
-    { "programmatic", "a copy that the next kernel starts beside, programmatic", 0, PROGRAMMATIC,
-      IN_LINE, 1, 0, true },
-    { "programmatic", "a branch, joined 1 later, the chain first", 0, WORD, MAIN_FIRST, 1, 1,
-      true },
-    { "programmatic", "a branch, joined 3 later, the chain first", 0, WORD, MAIN_FIRST, 1, 3,
-      true },
-    { "programmatic", "a branch, joined 3 later, the chain last", 0, WORD, MAIN_LAST, 1, 3, true },
-    { "programmatic", "a branch, joined 10 later, the chain first", 0, WORD, MAIN_FIRST, 1, 10,
-      true },
-    { "programmatic", "a gather of 7 every 6 kernels (a layer)", 0, GATHER, IN_LINE, 6, 7, true },
-    { "programmatic", "a gather of 28 every 22 kernels (4 layers)", 0, GATHER, IN_LINE, 22, 28,
-      true },
-    { "programmatic", "a gather of 252 at the end", 0, GATHER, IN_LINE, STEPS, 252, true },
-    { "programmatic", "a memcpy node in line", 0, MEMCPY, IN_LINE, 1, 0, true },
-    { "programmatic", "open and close alone, a launch", 0, OPEN_CLOSE, IN_LINE, STEPS, 0, true },
+    { "gathered", "a gather of 252 at the end", 9, GATHER, IN_LINE, STEPS, TENSORS, false },
 };
+static const double programmatic_kernel = 2.3;
 
 static struct {
     CUcontext context;
     CUstream stream;
     CUevent start, end;
     CUfunction step, pdl_step, nothing, copy_word, gather, pdl_copy, copy_graph, open, close;
-    CUdeviceptr tensors, payload, words, table, state, retired, desc;
-    unsigned blocks; /* of a kernel of the application's */
+    CUdeviceptr inputs, tensors, payload, words, table, state, retired, desc;
+    struct dmi_desc *descs; /* what desc is for the host */
+    unsigned blocks;        /* of a kernel of the application's */
     uint64_t cycles;
     int replays, rounds, warm_up_ms;
 } at;
@@ -164,14 +147,24 @@ static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to, bool p
     return CUDA_SUCCESS;
 }
 
-static struct node_step step_of(int i)
+static struct node_step node(CUdeviceptr to, CUdeviceptr from, int i)
 {
-    int tensor = i % TENSORS;
-    return (struct node_step){ .to = at.payload + (size_t)tensor * BYTES,
-                               .from = at.tensors + (size_t)tensor * BYTES,
-                               .word = at.words + 4 * (size_t)tensor,
+    size_t tensor = (size_t)(i % TENSORS);
+    return (struct node_step){ .to = to + tensor * BYTES,
+                               .from = from + tensor * BYTES,
+                               .word = at.words + 4 * tensor,
                                .cycles = at.cycles,
                                .n16 = BYTES / 16 };
+}
+
+static struct node_step step_of(int i)
+{
+    return node(at.tensors, at.inputs, i);
+}
+
+static struct node_step copy_of(int i)
+{
+    return node(at.payload, at.tensors, i);
 }
 
 /* The library's own copy, as its ticket in at.state has it. */
@@ -192,7 +185,7 @@ static struct dmi_graph_copy todays_copy(int i)
 
 static CUresult add_memcpy(CUgraph graph, CUgraphNode *node, int i)
 {
-    struct node_step s = step_of(i);
+    struct node_step s = copy_of(i);
     CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_DEVICE,
                            .srcDevice = s.from,
                            .srcPitch = BYTES,
@@ -208,15 +201,14 @@ static CUresult add_memcpy(CUgraph graph, CUgraphNode *node, int i)
 
 static CUresult add_extra(CUgraph graph, CUgraphNode *node, const struct variant *v, int i)
 {
-    struct node_step s = step_of(i);
+    struct node_step s = copy_of(i);
     struct node_gather g = { at.table };
     struct dmi_graph_copy copy = todays_copy(i);
-    unsigned n_gathered = (unsigned)(v->distance ? v->distance : v->every);
     switch (v->kind) {
     case EMPTY: return add_kernel(graph, node, at.nothing, 1, 1, &s);
     case TODAY: return add_kernel(graph, node, at.copy_graph, COPY_BLOCKS, THREADS, &copy);
     case WORD: return add_kernel(graph, node, at.copy_word, COPY_BLOCKS, THREADS, &s);
-    case GATHER: return add_kernel(graph, node, at.gather, n_gathered, THREADS, &g);
+    case GATHER: return add_kernel(graph, node, at.gather, (unsigned)v->distance, THREADS, &g);
     case PROGRAMMATIC: return add_kernel(graph, node, at.pdl_copy, COPY_BLOCKS, THREADS, &s);
     case MEMCPY: return add_memcpy(graph, node, i);
     case NOTHING:
@@ -394,11 +386,32 @@ static CUresult make_plain(struct graph *g, bool chain)
     return CUDA_SUCCESS;
 }
 
+/* A node that does nothing would cost too little. */
+static void check(const struct variant *v, const struct graph *g)
+{
+    static unsigned char copied[TENSORS * BYTES];
+    int n = v->kind == GATHER                                                 ? v->distance
+            : v->kind == EMPTY || v->kind == NOTHING || v->kind == OPEN_CLOSE ? 0
+                                                                              : STEPS;
+    CALL(cuMemcpyDtoH_v2, copied, at.payload, sizeof copied);
+    for (int i = 0; i < n * BYTES; i++)
+        if (copied[i] != MARK)
+            bench_die("a copy that was not made: byte", i);
+    for (int i = 0; i < STEPS && v->kind == TODAY; i++)
+        if (at.descs[i].ready != DMI_SEQ_FIRST || at.descs[i].n_bytes != BYTES)
+            bench_die("a copy that was not published", i);
+    if (v->kind == OPEN_CLOSE && at.descs[0].ready != g->ticket.ticket.seq)
+        bench_die("close published nothing", 0);
+}
+
 static CUresult measure(const struct variant *v, struct graph *plain)
 {
     struct graph with;
     PASS(make(&with, v));
+    CALL(cuMemsetD8_v2, at.payload, 0, (size_t)TENSORS * BYTES);
+    memset(at.descs, 0, STEPS * sizeof(struct dmi_desc));
     PASS(time_both(plain, &with));
+    check(v, &with);
     if (v->kind == NOTHING)
         printf("%s\t%.2f us, cuGraphLaunch %.1f us of CPU\t", v->what, with.us / STEPS,
                with.cpu_us);
@@ -440,9 +453,8 @@ static void fill(void)
 {
     static struct node_step table[TENSORS];
     static struct dmi_ticket ticket;
-    void *host;
     for (int i = 0; i < TENSORS; i++)
-        table[i] = step_of(i);
+        table[i] = copy_of(i);
     at.table = memory(sizeof table);
     CALL(cuMemcpyHtoD_v2, at.table, table, sizeof table);
     ticket =
@@ -454,9 +466,10 @@ static void fill(void)
     }
     at.state = memory(sizeof ticket);
     CALL(cuMemcpyHtoD_v2, at.state, &ticket, sizeof ticket);
-    CALL(cuMemHostAlloc, &host, STEPS * sizeof(struct dmi_desc), CU_MEMHOSTALLOC_DEVICEMAP);
-    memset(host, 0, STEPS * sizeof(struct dmi_desc));
-    CALL(cuMemHostGetDevicePointer_v2, &at.desc, host, 0);
+    CALL(cuMemHostAlloc, (void **)&at.descs, STEPS * sizeof(struct dmi_desc),
+         CU_MEMHOSTALLOC_DEVICEMAP);
+    memset(at.descs, 0, STEPS * sizeof(struct dmi_desc));
+    CALL(cuMemHostGetDevicePointer_v2, &at.desc, at.descs, 0);
 }
 
 static void set_up(char **files, bool programmatic)
@@ -489,7 +502,10 @@ static void set_up(char **files, bool programmatic)
     at.warm_up_ms = standin ? 0 : WARM_UP_MS;
     at.replays = standin ? 1 : MAX_REPLAYS;
     at.rounds = standin ? 1 : ROUNDS;
+    at.inputs = memory((size_t)TENSORS * BYTES);
     at.tensors = memory((size_t)TENSORS * BYTES);
+    CALL(cuMemsetD8_v2, at.inputs, MARK, (size_t)TENSORS * BYTES);
+    CALL(cuMemsetD8_v2, at.tensors, MARK, (size_t)TENSORS * BYTES);
     at.payload = memory((size_t)TENSORS * BYTES);
     at.words = memory((size_t)TENSORS * 4);
     at.retired = memory((size_t)STEPS * 4);
@@ -537,9 +553,17 @@ int main(int argc, char **argv)
         bench_die("usage: bench_nodes GROUP DMI.fatbin NODES.fatbin NODES_PDL.fatbin", argc);
     bool programmatic = has_programmatic();
     set_up(argv + 2, programmatic);
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-        if (!strcmp(argv[1], variants[i].group) && ++n)
-            run(&variants[i], plain, programmatic);
+    bool all = !strcmp(argv[1], "programmatic");
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        struct variant v = variants[i];
+        if (!all && strcmp(argv[1], v.group))
+            continue;
+        v.chain = all;
+        if (all)
+            v.estimate = v.kind == NOTHING ? programmatic_kernel : 0;
+        run(&v, plain, programmatic);
+        n++;
+    }
     if (!n)
         bench_die("there is no such group", 0);
     return 0;

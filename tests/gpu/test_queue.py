@@ -147,6 +147,17 @@ def test_a_signal_ends_it_with_its_file_and_table(check, tmp_path):
     check(Short(tmp_path).status == 0, "and --state goes on")
 
 
+def test_another_file_has_the_answers_of_the_first(check, tmp_path):
+    first = Short(tmp_path, killed_after=(60, 0))
+    before, answered = first.file.read_bytes(), [value.entry for kind, value in first.found() if kind == "end"]
+    first.file.chmod(0o400)
+    done = Short(tmp_path, "--state", first.file, "--out", tmp_path / "new")
+    ends = [value.entry for kind, value in table.read(tmp_path / "new") if kind == "end"]
+    check(done.status == 0 and first.file.read_bytes() == before, "the first file stays as it was", done.said[-300:])
+    check(set(ends[:len(answered)]) == set(answered) and len(answered) > 5 and sorted(ends) == sorted(f"short {n}" for n in range(N)),
+          "its answers come first, and none is asked again", ends)
+
+
 @pytest.mark.parametrize("out, why", [("/dev/full", "No space left on device"), ("/nonexistent/file", "No such file or directory"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_written(check, out, why, tmp_path):
     run = Short(tmp_path, "--out", out)
