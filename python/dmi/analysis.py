@@ -423,6 +423,9 @@ class _Shares:
         return sum((x for _, x in shares), 0.0)
 
 
+# Types of models, of Hugging Face and of GGUF, whose layer 0 gets what the embedding gives, plus positions: nothing multiplies it.
+PLAIN_EMBEDDING = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2moe", "qwen3moe", "gpt2", "gpt_neo", "gpt_neox", "gptneox", "phi", "phi2",
+                             "phi3", "olmo2", "starcoder2", "glm4", "cohere", "nemotron", "smollm3"))
 # Sites that edits may write without a part of the stream of their own: what comes of it is in z and in the MLP's output.
 INSIDE = frozenset(NAMES) - {"embed", HIDDEN, "resid_mid", "resid_post", FINAL, NORMED, LOGITS, "attn_out", "mlp_out", "z"}
 
@@ -442,10 +445,12 @@ def _judge_edits(model: Model, parts: _Parts, written: Written, positions: list,
             return "a norm comes after attn_out there, so its part is not known"
         if edit.written != edit.due:
             return "which of its rows were missed is not known"
-        if edit.site not in NAMES or edit.site in ("embed", NORMED, LOGITS):
+        if edit.site == "embed" and model.arch not in PLAIN_EMBEDDING:
+            return f"what a model of the type {model.arch!r} makes of its embedding is not known"
+        if edit.site not in NAMES or edit.site in (NORMED, LOGITS):
             return f"what comes of {edit.site} in the residual stream is not known"
         try:
-            for layer in range(model.n_layers) if edit.site != FINAL else [None]:
+            for layer in range(model.n_layers) if edit.site not in ("embed", FINAL) else [None]:
                 written.rows(edit.site, layer, positions, _width(parts.heads[layer]) if edit.site == "z" else model.width)
         except KeyError:
             if edit.site not in ("z", "mlp_out"):
@@ -496,7 +501,7 @@ def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: l
             of_heads.append(found)
             of_biases.append(bias)
         mlps = [of_mlp(layer, mlp) for layer, mlp in enumerate(parts.mlps)]
-        embedding = along(parts.first) - shares.at(HIDDEN, 0) * (id(parts.first) in edited)
+        embedding = along(parts.first) - shares.at(HIDDEN, 0) * (id(parts.first) in edited) - shares.at("embed", None)
         yield {"embedding": embedding * scale[:, 0], "heads": numpy.stack(of_heads, 1) * scale[..., None], "mlps": numpy.stack(mlps, 1) * scale,
                "biases": numpy.stack(of_biases, 1) * scale, "constant": numpy.full(n, direction.constant),
                **({"edits": shares.found * scale} if written.edits else {})}, variance ** 0.5 * scale[:, 0]

@@ -193,11 +193,11 @@ def test_each_family(check, families):
 # ------------------------------------------------------------------------- edits
 
 
-WRITE, OF_HEADS = "z,attn_out,mlp_out,resid_mid,resid_post,v", SITES + ",q_rot,k_rot,v"
+WRITE, OF_HEADS = "embed,z,attn_out,mlp_out,resid_mid,resid_post,v", SITES + ",q_rot,k_rot,v"
 EDITED = {  # request: (place, layer, what is done)
     "post": ("resid_post", 0, "{add: v, times: 3}"), "out": ("mlp_out", 1, "{add: v, times: 3}"), "mid": ("resid_mid", 1, "{add: v, times: 3}"),
     "attn": ("attn_out", 0, "{add: v, times: 1}, {add: v, times: 2}"), "z": ("z", 1, "{add: v, times: 3}"), "inside": ("v", 0, "{scale: 0.5}"),
-    "head": ("z", 1, "{add: w, times: 3}"), "some": ("resid_post", 1, "{add: w, times: 3}"), "zero": ("z", 1, "zero"), "away": ("resid_post", 0, "{project_out: v}")}
+    "embed": ("embed", None, "{add: v, times: 3}"), "head": ("z", 1, "{add: w, times: 3}"), "some": ("resid_post", 1, "{add: w, times: 3}"), "zero": ("z", 1, "zero"), "away": ("resid_post", 0, "{project_out: v}")}
 
 
 @pytest.fixture(name="edited", scope="module")
@@ -209,8 +209,9 @@ def fixture_edited(tmp_path_factory):
     plan = []
     for name, (site, layer, does) in EDITED.items():
         file = folder / f"{name}.yaml"
+        layers = "" if layer is None else f"layers: '{layer}', "
         where = {"head": ", heads: '1,3'", "some": ", columns: '3:11'"}.get(name, "")
-        file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}, w: {{file: w.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, layers: '{layer}', tokens: '4:', do: [{does}]"
+        file.write_text(f"editspec: 1\nvectors: {{v: {{file: v.npy}}, w: {{file: w.npy}}}}\nedits:\n  - {{name: e-{name}, site: {site}, {layers}tokens: '4:', do: [{does}]"
                         f"{where}}}\n")
         plan.append({"request": name, "tokens": TOKENS, "family": "llama", "sites": OF_HEADS, "write": WRITE, "edits": str(file)})
     (folder / "plan.json").write_text(json.dumps(plan))
@@ -233,7 +234,7 @@ def test_an_edit_has_a_part_of_its_own(check, edited):
                 without = dmi.analysis.dla(other.select(site=[s for s in SITES.split(",") if s != "mlp_out"]), edited / name, *WORDS, request=name)
             found = dmi.analysis.dla(run, edited / name, *WORDS, request=name)
             edit, = found.edits
-            check((edit["name"], edit["site"], edit["layers"], edit["first"], edit["end"]) == (f"e-{name}", site, str(layer), 4, 6), f"{name}: the answer names it", edit)
+            check((edit["name"], edit["site"], edit["layers"], edit["first"], edit["end"]) == (f"e-{name}", site, "all" if layer is None else str(layer), 4, 6), f"{name}: the answer names it", edit)
             check((found["edits"][:4] == 0).all(), f"{name}: nothing at tokens that it did not write", found["edits"])
             model = dmi.weights.Model(dmi.weights.Weights(edited / name))
             direction = dmi.analysis._Direction(model, *WORDS)
@@ -244,6 +245,7 @@ def test_an_edit_has_a_part_of_its_own(check, edited):
             for array in ("heads", "mlps", "embedding", "edits"):
                 error = np.abs(found[array] - without[array]).max()
                 check(error < 1e-5, f"{name}: {array} are the same without mlp_out", error)
+            layer = layer or 0
             own = run[f"{name}/mlp_out.{layer}"].float32()[4:].astype("f8") - (v if site == "mlp_out" else 0)
             error = np.abs(found["mlps"][4:, layer] - scale * (own @ direction.vector)).max()
             check(error < 1e-5, f"{name}: the MLP has its own output alone", error)
