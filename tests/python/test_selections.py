@@ -189,6 +189,19 @@ def test_what_is_there_has_no_such_rows(run, check, tmp_path):
     check(status == 2 and "--values: the run has no site or tensor 'qq'; near it: q" in lines and not (tmp_path / "report.html").exists(), "dmi-view --values", lines)
 
 
+def test_a_prompt_that_nobody_knows(check, tmp_path):
+    """Rows of one request are there, of the other it cannot be said: it is named."""
+    run = tmp_path / "run"
+    schedule = "step 0 12 r:0:10:0:1:10:0 u:10:2:0:1:0:0\nput 0 0 1 f32 1 2 3 4 5 6 7 8 9 10 11 12\n"
+    subprocess.run([MAKE_SCHEDULE, run, "job", "0", "1", "0", "1"], input=schedule, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    for program in ((DMI_DUMP, "list", run), (DMI_DUMP, "stats", run), (DMI_DUMP, "show", "q", run), (DMI_DUMP, "export", "-o", tmp_path / "out", run),
+                    (DMI_ANALYZE, "stats", run), (DMI_VIEW, run, "-o", tmp_path / "report.html"), (DMI_REPLAY, run, "--to", "-")):
+        status, _, lines = tool(*program, "--tokens", "prompt")
+        check(status == 1 and "'u'" in lines and "where its generation begins" in lines, f"{program[0].name} {program[1]}", (status, lines))
+        check(tool(*[word if word != tmp_path / "out" else tmp_path / "again" for word in program], *(["--force"] if program[0] == DMI_VIEW else []), "--tokens", "prompt", "--request", "r")[0] == 0,
+              "the other one alone")
+
+
 def test_a_run_that_is_followed_may_get_what_it_has_not(run, check):
     """Nothing is known ahead: it is said at the end."""
     status, _, said = tool(DMI_REPLAY, run, "--to", "-", "--follow", "--request", "later")

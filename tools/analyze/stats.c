@@ -3,9 +3,11 @@
 
 #include "core/clock.h"
 #include "core/words.h"
+#include "read/handle.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
 #include "tools/common/edit_words.h"
+#include "tools/common/select.h"
 #include "tools/common/stop.h"
 
 #include <dmi/dtype.h>
@@ -209,9 +211,10 @@ static bool tell_left_out(const struct stats_answer *a)
         complain("%" PRIu64 " damaged %s left out: dmi-dump verify names %s", n_damaged,
                  word_for(n_damaged, "row is", "rows are"), word_for(n_damaged, "it", "them"));
     bool nothing = !any && !n_damaged && !n_rows;
+    bool unjudged = !nothing && select_tell_unjudged(&a->run->view.requests, &a->run->select);
     if (nothing)
         complain("nothing was captured with that site, layer, request or tokens (dmi-dump list)");
-    return any || n_damaged || nothing;
+    return any || n_damaged || nothing || unjudged;
 }
 
 static void put_facts(struct report *report, const struct stats_answer *a)

@@ -3,9 +3,12 @@
 
 #include "core/cleanup.h"
 #include "read/missing.h"
+#include "tools/common/say.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define MOST_TOLD 20
 
 /* Whether the name is a site's, and not a tensor's; @has_requests: whether all rows of that site may have a request. */
 static bool is_site(const struct reader *reader, const char *name, bool *has_requests)
@@ -97,4 +100,26 @@ int select_check(struct err *err, const struct reader *reader, struct selection 
         seen_add_all(&seen, &sites, reader))
         return err_set_errno(err, ENOMEM, "cannot select");
     return missing_check(err, &(struct missing_from){ reader, &sites, &requests, &seen }, select);
+}
+
+bool select_tell_unjudged(const struct requests *requests, const struct selection *select)
+{
+    size_t n = 0;
+    bool asked = false;
+    for (size_t i = 0; i < select->n_tokens; i++)
+        asked |=
+            select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
+    for (size_t i = 0; asked && i < requests->n; i++) {
+        const struct request *q = &requests->all[i];
+        if (q->n_prompt >= 0 || !selection_wants_request(select, q->id, q->n_id))
+            continue;
+        if (n++ < MOST_TOLD)
+            complain("--tokens: prompt and response take no row of request '%.*s': no span says "
+                     "n_prompt, and no "
+                     "step decodes, so it is not known where its generation begins",
+                     (int)q->n_id, q->id);
+    }
+    if (n > MOST_TOLD)
+        complain("... and %zu more requests", n - MOST_TOLD);
+    return n > 0;
 }

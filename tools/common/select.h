@@ -23,4 +23,10 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
  */
 int select_check(struct err *err, const struct reader *reader, struct selection *select);
 
+/*
+ * Says of which requests "prompt" and "response" mean nothing, where a selection has such a word: it is not known where their generation begins, so
+ * rows of theirs are not among what is selected. Return: whether there are any.
+ */
+bool select_tell_unjudged(const struct requests *requests, const struct selection *select);
+
 #endif

@@ -6,6 +6,7 @@
 #include "read/edited.h"
 #include "read/record.h"
 #include "read/layers.h"
+#include "tools/common/select.h"
 #include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
 
@@ -316,10 +317,13 @@ int dump_list(struct reader *reader, const struct options *o)
     else
         r = list_sites(&report, reader, &sites, o);
     bool nothing = !r && !report.n_rows && !selection_is_all(&o->select);
+    bool unjudged = !r && !nothing && select_tell_unjudged(&requests, &o->select);
     if (nothing)
         missing_complain(reader, &sites, &o->select);
     if (!report.json)
         list_remarks(&report, reader_run(reader));
     size_t n_damage = facts_findings(&report, reader);
-    return report_end(&report, r ? DUMP_USAGE : n_damage || nothing ? DUMP_FAILED : DUMP_OK);
+    return report_end(&report, r                                 ? DUMP_USAGE
+                               : n_damage || nothing || unjudged ? DUMP_FAILED
+                                                                 : DUMP_OK);
 }

@@ -6,6 +6,7 @@
 #include "storage/elements.h"
 #include "read/edited.h"
 #include "read/record.h"
+#include "tools/common/select.h"
 #include "tools/dump/export.h"
 #include "tools/dump/missing.h"
 #include "tools/dump/show_map.h"
@@ -300,6 +301,7 @@ int dump_show(struct reader *reader, const struct options *given)
         report_table(&s.report, NULL, NULL, 0);
     bool no_room = requests_build(reader, &s.requests) ||
                    edited_build(reader, &s.requests, &s.edited) || show_all(&s, &ts);
+    bool unjudged = !no_room && ts.n && select_tell_unjudged(&s.requests, &s.options.select);
     edited_deinit(&s.edited);
     requests_deinit(&s.requests);
     if (no_room)
@@ -312,5 +314,5 @@ int dump_show(struct reader *reader, const struct options *given)
                  s.n_matching);
     struct report quiet = { 0 };
     bool damaged = facts_findings(&quiet, reader) || s.n_failed;
-    return report_end(&s.report, damaged || !s.n_rows ? DUMP_FAILED : DUMP_OK);
+    return report_end(&s.report, damaged || unjudged || !s.n_rows ? DUMP_FAILED : DUMP_OK);
 }

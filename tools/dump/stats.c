@@ -6,6 +6,7 @@
 #include "core/words.h"
 #include "read/account.h"
 #include "read/layers.h"
+#include "tools/common/select.h"
 #include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
 
@@ -296,6 +297,7 @@ int dump_stats(struct reader *reader, const struct options *o)
     bool none = false;
     if (selects && selected_table(&report, reader, &s.sites, o, &none))
         return DUMP_USAGE;
+    bool unjudged = selects && !none && select_tell_unjudged(&s.requests, &o->select);
     if (report.json || o->requests)
         list_request_costs(&report, reader, &s.requests, &o->select);
     if (o->edits && edits_table(&report, reader))
@@ -306,5 +308,5 @@ int dump_stats(struct reader *reader, const struct options *o)
     bool good = total->balances || (!total->known && facts_is_segment(run));
     report_member(&report, "holds", total->known ? json_boolean(total->balances) : json_null());
     size_t n_damage = facts_findings(&report, reader);
-    return report_end(&report, n_damage || !good || none ? DUMP_FAILED : DUMP_OK);
+    return report_end(&report, n_damage || !good || none || unjudged ? DUMP_FAILED : DUMP_OK);
 }

@@ -6,6 +6,7 @@
 #include "read/account.h"
 #include "read/value.h"
 #include "tools/common/say.h"
+#include "tools/common/select.h"
 #include "tools/replay/describe.h"
 
 #include <errno.h>
@@ -124,6 +125,9 @@ int summary(const struct replay *r, const struct err *err, int result)
     }
     struct sums all = sum(r);
     int status = judge(r, &all);
+    for (size_t i = 0; i < r->n && !is_nothing(r, &all); i++)
+        if (select_tell_unjudged(&r->sources[i].rivals.requests, &r->options->wanted.select))
+            status = REPLAY_FAILED;
     if (result)
         complain("all of it was replayed before, as the cursor %s says", r->cursor.path);
     say_state(r, &all);

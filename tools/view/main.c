@@ -3,10 +3,12 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/whole.h"
+#include "read/handle.h"
 #include "policy/number.h"
 #include "tools/common/leftover.h"
 #include "tools/common/place.h"
 #include "tools/common/say.h"
+#include "tools/common/select.h"
 #include "tools/common/ticker.h"
 #include "tools/common/usage.h"
 #include "tools/view/page.h"
@@ -79,7 +81,8 @@ static const char usage[] =
     "joined,\n"
     "or one segment file. --request, --site, --values, --head and --with may come\n"
     "several times.\n"
-    "Exit status: 0 all well; 1 damage; 2 wrong usage, a name that the run has not, or nothing "
+    "Exit status: 0 all well; 1 damage, or --tokens of which a request has none that are known; 2 "
+    "wrong usage, a name that the run has not, or nothing "
     "that\n"
     "could be read or written.\n";
 
@@ -287,6 +290,8 @@ static int check_chosen(struct err *err, struct view_report *report, const struc
         return err_set(err, -ENODATA,
                        "nothing was captured with that site, layer, request or tokens (dmi-dump "
                        "list)");
+    if (!r && select_tell_unjudged(&report->run->view.requests, &report->run->select))
+        report->is_partial = true;
     if (!r && !n_values)
         return err_set(err, -ENODATA,
                        "--values: nothing of it was captured with that site, layer, request or "
@@ -462,7 +467,7 @@ static int view(struct options *o)
     if (!r)
         r = report_of(&err, &report, o);
     ticker_stop();
-    int status = r ? VIEW_USAGE : say_damage(&report) ? VIEW_DAMAGE : VIEW_OK;
+    int status = r ? VIEW_USAGE : say_damage(&report) || report.is_partial ? VIEW_DAMAGE : VIEW_OK;
     if (r)
         complain("%s", err.msg);
     text_deinit(&report.document.out);

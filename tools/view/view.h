@@ -36,6 +36,7 @@ struct view_report {
     struct document document;
     json_t *left_out;   /* list of sentences: owned */
     uint64_t n_damaged; /* rows that cannot be decoded */
+    bool is_partial;    /* --tokens goes by what is not known of a request */
 };
 
 /* Bytes that are left for what comes. */
