@@ -62,8 +62,11 @@ def test_tokens(drafts, check):
     for words, want in ((("prompt",), A[:4]), (("generated",), A[4:]), (("last",), A[7:]), (("2:5",), A[2:5]), (("6",), A[6:7]),
                         ((":1",), A[:1]), (("-2:",), A[6:]), (("prompt,-1",), A[:4] + A[7:])):
         check(values(drafts, "--tokens", *words) == want, f"--tokens {words[0]}", values(drafts, "--tokens", *words))
-    tensors = {t["key"]: t["rows"] for t in facts("list", drafts, "--tensors", "--tokens", "generated")["tensors"]}
+    tensors = {t["key"]: t["rows"] for t in facts("list", drafts, "--tensors", "--tokens", "generated", status=1)["tensors"]}
     check(tensors == {"a/s0": 4, "b/s0": 2}, "of each request its own", tensors)
+    told = dump("list", drafts, "--tensors", "--tokens", "generated", status=1).stderr
+    check(told.count("where its generation begins") == 1 and "request 'd'" in told,
+          "the one of whom it is not known is named", told)
     one = facts("stats", drafts, "--request", "a", "--tokens", "prompt")["selected"]
     check([(s["site"], s["tensors"], s["rows"], s["raw_bytes"]) for s in one] == [("s0", 1, 4, 16)], "stats sums what is selected", one)
     records = facts("list", drafts, "--records", "--request", "a", "--tokens", "6:")["records"]

@@ -102,6 +102,22 @@ int select_check(struct err *err, const struct reader *reader, struct selection 
     return missing_check(err, &(struct missing_from){ reader, &sites, &requests, &seen }, select);
 }
 
+/* Has one of the names a tensor of the request, or of whatever request? */
+static bool names_take(const struct selection_names *names, const struct requests *requests,
+                       const struct request *q)
+{
+    bool takes = !names->n;
+    for (size_t i = 0; !takes && i < names->n; i++) {
+        const struct selection_name *name = &names->all[i];
+        const struct request *of = NULL;
+        for (size_t k = 0; !of && k < name->n; k++)
+            if (name->s[k] == '/')
+                of = requests_find(requests, name->s, k);
+        takes = !of || of == q;
+    }
+    return takes;
+}
+
 bool select_tell_unjudged(const struct requests *requests, const struct selection *select)
 {
     size_t n = 0;
@@ -111,7 +127,9 @@ bool select_tell_unjudged(const struct requests *requests, const struct selectio
             select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
     for (size_t i = 0; asked && i < requests->n; i++) {
         const struct request *q = &requests->all[i];
-        if (q->n_prompt >= 0 || !selection_wants_request(select, q->id, q->n_id))
+        if (q->n_prompt >= 0 || !q->n_steps ||
+            !selection_wants_request(select, q->id, q->n_id) ||
+            !names_take(&select->sites, requests, q))
             continue;
         if (n++ < MOST_TOLD)
             complain("--tokens: prompt and response take no row of request '%.*s': no span says "
