@@ -127,8 +127,7 @@ bool select_tell_unjudged(const struct requests *requests, const struct selectio
             select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
     for (size_t i = 0; asked && i < requests->n; i++) {
         const struct request *q = &requests->all[i];
-        if (q->n_prompt >= 0 || !q->n_steps ||
-            !selection_wants_request(select, q->id, q->n_id) ||
+        if (q->n_prompt >= 0 || !q->n_steps || !selection_wants_request(select, q->id, q->n_id) ||
             !names_take(&select->sites, requests, q))
             continue;
         if (n++ < MOST_TOLD)
