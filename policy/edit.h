@@ -212,11 +212,18 @@ bool edit_is_constant(const struct edit *edit, const struct edits *of);
 
 #define EDIT_SALT_FORMAT "dmi-%016" PRIx64 /* as requests have it, of edits_salt() */
 
+/* Whose rows of the bank the request takes under a name, as a number: other rows have another one. 0: nobody's. */
+struct edit_sources {
+    uint64_t (*of)(void *arg, const char *bank);
+    void *arg;
+};
+
 /*
- * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, but
- * for those that are `everywhere`, with all that they do. 0: none does. @tags: as of select_request()
+ * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, with
+ * all that they do, and of whose rows they take. 0: none does. @tags: as of select_request()
  */
-uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
+uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags,
+                    const struct edit_sources *sources);
 
 /* The same of all that they write in the request, also by edits with `cache: ignore`, and by those that are everywhere. */
 uint64_t edits_effect(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);

@@ -70,7 +70,7 @@ bool edit_is_constant(const struct edit *edit, const struct edits *of)
 
 /* @all: also those of which no salt knows. */
 static uint64_t hash_of(const struct edit_use *uses, uint32_t n, const char *id, const char *tags,
-                        bool all)
+                        bool all, const struct edit_sources *sources)
 {
     struct tree tree = { 0 };
     struct tree_error error;
@@ -81,19 +81,25 @@ static uint64_t hash_of(const struct edit_use *uses, uint32_t n, const char *id,
     for (uint32_t i = 0; i < n; i++)
         if (!uses[i].off && (all || (!uses[i].edit->any_cache && !uses[i].everywhere)) &&
             !edit_saves(uses[i].edit) && select_request(&uses[i].edit->who, id, tags)) {
+            const char *takes = edit_takes(uses[i].edit);
             hash = add_edit(hash, &uses[i], &tree);
+            if (takes && sources) {
+                uint64_t source = sources->of(sources->arg, takes);
+                hash = add(hash, &source, sizeof source);
+            }
             any = true;
         }
     tree_deinit(&tree);
     return any ? hash | 1 : 0;
 }
 
-uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags)
+uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags,
+                    const struct edit_sources *sources)
 {
-    return hash_of(uses, n, id, tags, false);
+    return hash_of(uses, n, id, tags, false, sources);
 }
 
 uint64_t edits_effect(const struct edit_use *uses, uint32_t n, const char *id, const char *tags)
 {
-    return hash_of(uses, n, id, tags, true);
+    return hash_of(uses, n, id, tags, true, NULL);
 }

@@ -175,12 +175,20 @@ static void salt(char *rest, struct text *answer)
 {
     char *id = line_word(&rest);
     struct edit_version *v = edits_hold();
-    uint64_t salt = v ? edits_salt(v->uses, v->n, id, *rest ? rest : NULL) : 0;
-    version_release(v);
-    if (salt)
+    const char *lacks = NULL;
+    uint64_t salt = v ? edits_request_salt(v, id, *rest ? rest : NULL, &lacks) : 0;
+    if (lacks) {
+        char why[256];
+        snprintf(why, sizeof why,
+                 "there is no salt yet: rows of one request under \"%s\" are to be patched in, and "
+                 "none, or several, have them",
+                 lacks);
+        line_refuse(answer, why);
+    } else if (salt)
         text_printf(answer, "{\"ok\": true, \"salt\": \"" EDIT_SALT_FORMAT "\"}\n", salt);
     else
         text_printf(answer, "{\"ok\": true, \"salt\": null}\n");
+    version_release(v);
 }
 
 /* ------------------------------------------------------------------------- all of them */

@@ -177,13 +177,53 @@ static uint32_t donor_of(void *arg, const struct edit_use *use, const struct dmi
 
 /* ------------------------------------------------------------------------- caches */
 
+#define OWN_ROWS UINT64_MAX /* rows that the request saves itself: they follow from its tokens */
+
+/* A request whose salt is asked for. */
+struct salting {
+    struct edit_version *version; /* that it has */
+    const char *id, *tags;
+    const char
+        *lacks; /* a name under which nobody has the rows that it takes; NULL: there is none */
+};
+
+static uint64_t source_of(void *arg, const char *bank)
+{
+    struct salting *s = arg;
+    const struct edit_version *v = s->version;
+    const struct dmi_span span = { .request_id = s->id };
+    for (uint32_t i = 0; i < v->n; i++) {
+        const char *saves = v->uses[i].off ? NULL : edit_saves(v->uses[i].edit);
+        if (saves && !strcmp(saves, bank) && select_request(&v->uses[i].edit->who, s->id, s->tags))
+            return OWN_ROWS;
+    }
+    struct donor *d = donors_find(bank, s->version, &span);
+    uint64_t number = d ? donor_number(d) : 0;
+    donor_release(d);
+    if (!number)
+        s->lacks = bank;
+    return number;
+}
+
+uint64_t edits_request_salt(struct edit_version *v, const char *id, const char *tags,
+                            const char **lacks)
+{
+    struct salting s = { v, id, tags, NULL };
+    const struct edit_sources sources = { source_of, &s };
+    uint64_t salt = edits_salt(v->uses, v->n, id, tags, &sources);
+    *lacks = s.lacks;
+    return salt;
+}
+
 /* Is the request told apart, by its salt, from all that have not its edits? */
 static bool is_salted(struct asking *a, const struct dmi_span *span)
 {
     struct edit_section sections[EDIT_MAX_SECTIONS];
     uint32_t n = sections_of(a, span, sections);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t salt = edits_salt(sections[i].uses, sections[i].n, span->request_id, span->tags);
+        const char *lacks;
+        uint64_t salt = edits_request_salt((struct edit_version *)(uintptr_t)sections[i].owner,
+                                           span->request_id, span->tags, &lacks);
         if (salt && !requests_have_salt(span->tags, salt))
             return false;
     }
@@ -197,7 +237,7 @@ bool edits_lie_in_caches(void)
     return atomic_load_relaxed(&relied);
 }
 
-/* May the edit write, as far as other requests get keys and values of this one? What it takes from another request no salt knows. */
+/* May the edit write, as far as other requests get keys and values of this one? */
 static bool may_share(struct asking *a, const struct edit_use *use, const struct dmi_span *span)
 {
     if (use->edit->any_cache || edit_saves(use->edit) || (a->said->flags & DMI_STEP_CACHES_NOTHING))
@@ -206,8 +246,7 @@ static bool may_share(struct asking *a, const struct edit_use *use, const struct
         atomic_store_relaxed(&relied, 1);
         return true;
     }
-    return !edit_takes(use->edit) && (a->said->flags & DMI_STEP_CACHES_PREFIXES) &&
-           is_salted(a, span);
+    return (a->said->flags & DMI_STEP_CACHES_PREFIXES) && is_salted(a, span);
 }
 
 static uint32_t counter_of(void *arg, const struct edit_use *use, const struct dmi_span *span,

@@ -63,6 +63,14 @@ bool edits_have_ranks(void);
 /* May prefixes that the engine caches have what an edit wrote without a salt, as it is the same everywhere? Such an edit stays as it is. */
 bool edits_lie_in_caches(void);
 
+/**
+ * edits_request_salt() - what tells a request with this version apart in an engine that shares cached prefixes
+ * *@lacks: the name of rows of the bank that it would take and that none, or several, have; NULL: there is none. Borrowed from @v
+ * Return: the salt, 0: it needs none.
+ */
+uint64_t edits_request_salt(struct edit_version *v, const char *id, const char *tags,
+                            const char **lacks);
+
 /* Which rank this is, as the last step said. Return: false: none has. */
 bool edits_ranks(struct edit_ranks *out);
 

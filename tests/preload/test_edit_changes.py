@@ -322,6 +322,28 @@ def test_a_patch_after_the_prompt_is_told(bench):
     bench.check(out.result.stderr.count("patches generated tokens") == 1, "the log", out.result.stderr)
 
 
+def test_patches_where_prefixes_are_shared(bench):
+    """A request with the salt of its edits and of the donor gets the donor's rows; the salt of another donor is another one."""
+    save = "  - {name: keeps, site: x, do: [{save: clean, keep: true}], requests: 'd*', tokens: '0:1'}\n"
+    take = "  - {name: takes, site: x, do: [{patch: 'bank:clean'}], requests: 't*', tokens: '0:1'}\n"
+    own = "  - {name: own, site: x, do: [{save: mine}], requests: 'o*'}\n  - {name: again, site: x, do: [{patch: 'bank:mine'}], requests: 'o*'}\n"
+    path, head = edits(bench.folder, "one", save + take + own), HEAD + "edits: {bank: 1M}\n"
+
+    def plan(salt, o_salt):
+        tag = lambda text: json.dumps({"cache_salt": f"mine/{text}"})  # noqa: E731
+        ask = lambda name: ["edit", "salt", name]  # noqa: E731
+        return [step_of(1, {"a": (0, 1)}, False, True, commands=[["edit", "add", path], ask("t1"), ask("o1")]), step_of(2, {"d1": (0, 1)}, False, True),
+                step_of(3, {"t1": (0, 1, tag(salt)), "t2": (0, 1), "o1": (0, 1, tag(o_salt))}, True, True, commands=[ask("t1")]),
+                step_of(4, {"b": (0, 1)}, False, True, commands=[["bank", "drop", "clean"]]), step_of(5, {"d2": (0, 1)}, False, True),
+                step_of(6, {"t3": (0, 1, tag(salt))}, True, True, commands=[ask("t3")])]
+    told = Served(bench, plan("none", "none"), head=head).answers
+    bench.check([code for code, _ in told] == [0, 1, 0, 0, 0, 0] and "there is no salt yet" in told[1][1]["error"], "without a donor there is no salt", told)
+    salts = [told[i][1]["salt"] for i in (2, 3, 5)]
+    bench.check(len(set(salts)) == 3 and all(salts), "each donor has its own", told)
+    out = Served(bench, plan(salts[1], salts[0]), head=head)
+    bench.check(out.accounts.of("takes") == (3, 1, {"cache_shared": 2}) and out.accounts.of("again") == (1, 1, {}), "only with its salt", out.accounts.all)
+
+
 def test_several_ranks(bench):
     """dmi-ctl changes nothing where ranks would change at different steps."""
     path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
