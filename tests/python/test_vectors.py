@@ -8,12 +8,14 @@ import re
 import resource
 import shutil
 import struct
+import subprocess
 import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 
+import foreign_files
 from harness import DMI_RUN, ROOT, environment, run
 from vector_files import LIST, TEXT, U32, gguf, npy, safetensors, text, value
 
@@ -459,12 +461,18 @@ def test_python_without_torch(tmp_path):
         "(safetensors.torch.save_file), which need no torch here\n"), done.stderr
 
 
+KEYS = ["layer", "hookPoint", "sae.rescale", "apply_to", "mode", "signs", "bias_of_mean", "my_coefficients",
+        "model", "signature", "alphabet", "n_layers", "num_heads", "against", "website", "meaning", "trait"]
+
+
 def test_words_that_bear_on_numbers():
     """Both readers of metadata have the same ones."""
     said = (ROOT / "tools/common/vectors_said.c").read_text()
-    first, second = (re.findall(r'"(\w*)"', said[said.index(f"{name}[] ="):].partition("};")[0]) for name in ("bearing", "neutral"))
-    assert set(first) == set(tensors.BEARING) and second == list(tensors.NEUTRAL)
-    assert set(first[:7]) == set(tensors._ONE) and set(first[7:10]) == set(tensors._ZERO)
+    for name in ("factors", "summands", "others", "neutral", "counts"):
+        assert tuple(re.findall(r'"([\w.]*)"', said[said.index(f"{name}[] ="):].partition("};")[0])) == getattr(tensors, name.upper()), name
+    for key, found in {"model_id": [], "layerIndex": ["layer", "index"], "HTTPHeaders": ["httpheaders"], "a_Scale2x": ["a", "scale", "x"], "ABcD": ["abc", "d"]}.items():
+        assert tensors._words(key) == (found or ["model", "id"]), key
+    assert [key for key in KEYS if tensors.bears(key, "3")] == KEYS[:8], [key for key in KEYS if tensors.bears(key, "3")]
 
 
 def test_without_python(tmp_path):
@@ -481,3 +489,67 @@ def test_a_module_beside_the_vector_is_not_imported(tmp_path):
     shutil.copy(FILES / "calm.gguf", tmp_path)
     assert packed(tmp_path, "calm.gguf")[1] == LAYERS[1].tolist()
     assert not (tmp_path / "imported").exists()
+
+
+# ------------------------------------------------------------------------- files of others, at random
+
+
+def taken(tmp_path, file):
+    """({layer, -1 for each: numbers} that the library would get of it at resid_post, None: it is refused; what is said)"""
+    (tmp_path / file.name).write_bytes(file.data)
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", "resid_post").replace("{count: 6}", "{count: 'arg[1].i32'}"))
+    (tmp_path / "e.json").write_text(json.dumps({"editspec": 1, "vectors": {"v": {"file": file.name} | file.vector}, "edits": [
+        {"name": "e", "site": "resid_post", "do": [{"add": "v"}]}]}))
+    done = subprocess.run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--edits", tmp_path / "e.json", "--out", tmp_path / "out", "--", "sh", "-c", 'cat "$DMI_EDITS"'],
+                          env=environment(DMI_LOG="none"), cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    said = done.stderr.decode()
+    if done.returncode == 2 and not done.stdout:
+        return None, said
+    n_tensors, _, n_numbers = struct.unpack_from("<IIQ", done.stdout, 8)
+    at = 24 + 24 * n_tensors
+    found = np.frombuffer(done.stdout, np.float32, n_numbers, at)
+    return {layer: found[first:first + n] for _, layer, first, n in struct.iter_unpack("<IiQQ", done.stdout[24:at])}, said
+
+
+def alike(found, wanted):
+    """In bits."""
+    return found is wanted is None or (found is not None and wanted is not None and found.keys() == wanted.keys() and
+                                       all(found[layer].tobytes() == np.asarray(x, np.float32).tobytes() for layer, x in wanted.items()))
+
+
+def test_files_of_others_at_random(check, seeds, tmp_path):
+    """None is taken for what it is not, and each that says what it is gives its numbers; a refusal is a line that names the file."""
+    clear = refused = 0
+    for seed in range(seeds(36, 160)):
+        file = foreign_files.one(seed)
+        found, said = taken(tmp_path, file)
+        check(alike(found, file.is_), f"seed {seed}: {file.name} {file.vector} {file.why or 'is clear'}", (found, file.is_, said))
+        check(found is not None or (f"{tmp_path}/{file.name}: " in said or 'the vector "v"' in said) and len(said) < 2000, f"seed {seed}: what is said", said)
+        clear, refused = clear + (file.is_ is not None), refused + (file.is_ is None)
+    check(min(clear, refused) > (clear + refused) / 5, "some are clear, some are not", (clear, refused))
+
+
+def test_autoencoders_at_random(check, seeds, tmp_path):
+    """A feature is what the autoencoder computes of the rows that it was trained on, or it is refused by name."""
+    yaml = pytest.importorskip("yaml")
+    good = 0
+    for seed in range(seeds(30, 120)):
+        some = random.Random(f"autoencoder {seed}")
+        config, weights, place, feature, is_, decoder = foreign_files.of_sae(some)
+        folder, out = tmp_path / f"sae-{seed}", tmp_path / f"{seed}.safetensors"
+        folder.mkdir()
+        (folder / "cfg.json").write_text(config)
+        (folder / "sae_weights.safetensors").write_bytes(weights)
+        try:
+            said = yaml.safe_load(vectors.convert(folder, out, features=(feature,)))
+        except VectorError as error:
+            check(place is None and str(error).startswith(f"{folder}: "), f"seed {seed}: refused", (str(error), config))
+            continue
+        (edit,), found, good = said["edits"], stored(out)[0], good + 1
+        (one,), rows = edit["do"], np.array([[some.gauss(0, 2) for _ in range(foreign_files.D)] for _ in range(20)])
+        check(place == (edit["site"], int(edit["layers"])), f"seed {seed}: its place", (place, edit, config))
+        before = rows @ found[f"feature-{feature}.encoder.{edit['layers']}"].astype(float) + one["bias"]
+        f, wanted = np.where(before > max(one["threshold"], 0), before, 0), is_(rows)
+        check(np.abs(f - wanted).max() <= 1e-4 * (1 + np.abs(wanted).max()) and (found[f"feature-{feature}.decoder.{edit['layers']}"] == decoder).all(),
+              f"seed {seed}: its values", (f - wanted, config))
+    check(good > seeds(30, 120) / 4, "some are taken", good)

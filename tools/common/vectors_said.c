@@ -9,15 +9,48 @@
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
-/* The first N_FACTORS leave numbers as they are where they say 1, the next N_SUMMANDS where they say 0. */
-enum { N_FACTORS = 7, N_SUMMANDS = 3 };
-static const char *const bearing[] = {
-    "scal",   "coef",   "alpha",     "strength",  "mult", "factor", "gain",      "shift",
-    "offset", "bias",   "layer",     "site",      "hook", "block",  "head",      "index",
-    "norm",   "center", "centre",    "centering", "mean", "avg",    "thresh",    "project",
-    "ablat",  "orthog", "operation", "mode",      "sign", "apply",  "transform", "interven",
-};
+/* Words of a key begin so; with a full stop at the end they are that word, or its plural. Factors leave numbers as they are where they say 1, summands where they say 0. */
+static const char *const factors[] = { "scal",     "rescal", "coef",   "alpha.", "strength",
+                                       "multipli", "mult.",  "factor", "gain." };
+static const char *const summands[] = { "shift", "offset", "bias" };
+static const char *const others[] = { "layer",   "site.",     "hook",    "block",     "head.",
+                                      "index",   "indices",   "norm",    "renorm",    "unnorm",
+                                      "denorm",  "center",    "centre",  "centering", "mean.",
+                                      "avg.",    "average",   "thresh",  "project",   "ablat",
+                                      "orthog",  "operat",    "mode.",   "sign.",     "apply",
+                                      "applied", "transform", "interven" };
 static const char *const neutral[] = { "", "none", "null", "false", "no", "off" };
+static const char *const counts[] = { "n", "num",
+                                      "number" }; /* a key that begins so counts something */
+
+/* Does the word of @n letters begin so, or is it that? */
+static bool fits(const char *word, size_t n, const char *stem)
+{
+    size_t k = strcspn(stem, ".");
+    if (n < k || strncasecmp(word, stem, k))
+        return false;
+    return !stem[k] || n == k || (n == k + 1 && tolower((unsigned char)word[k]) == 's');
+}
+
+static bool any_fits(const char *word, size_t n, const char *const *stems, size_t n_stems)
+{
+    for (size_t i = 0; i < n_stems; i++)
+        if (fits(word, n, stems[i]))
+            return true;
+    return false;
+}
+
+/* The next word of letters from @p on: an upper-case letter after a lower-case one begins another. Return: NULL: there is none. */
+static const char *next_word(const char *p, size_t *n)
+{
+    while (*p && !isalpha((unsigned char)*p))
+        p++;
+    *n = *p ? 1 : 0;
+    while (*n && isalpha((unsigned char)p[*n]) &&
+           !(islower((unsigned char)p[*n - 1]) && isupper((unsigned char)p[*n])))
+        ++*n;
+    return *p ? p : NULL;
+}
 
 static bool is_neutral_text(const char *value)
 {
@@ -29,14 +62,18 @@ static bool is_neutral_text(const char *value)
 
 bool said_bears(const char *key, const char *value)
 {
-    bool factor = false, summand = false, any = false;
-    for (size_t i = 0; i < N(bearing); i++)
-        if (strcasestr(key, bearing[i])) {
-            any = true;
-            factor = factor || i < N_FACTORS;
-            summand = summand || (i >= N_FACTORS && i < N_FACTORS + N_SUMMANDS);
-        }
-    if (!any || (value && is_neutral_text(value)))
+    bool factor = false, summand = false, other = false;
+    size_t n = 0;
+    const char *word = next_word(key, &n);
+    for (size_t i = 0; word && i < N(counts); i++)
+        if (n == strlen(counts[i]) && !strncasecmp(word, counts[i], n))
+            return false;
+    for (; word; word = next_word(word + n, &n)) {
+        factor = factor || any_fits(word, n, factors, N(factors));
+        summand = summand || any_fits(word, n, summands, N(summands));
+        other = other || any_fits(word, n, others, N(others));
+    }
+    if ((!factor && !summand && !other) || (value && is_neutral_text(value)))
         return false;
     char *end = NULL;
     double number = value ? strtod(value, &end) : 0;

@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 import pathlib
+import re
 import stat
 import struct
 import sys
@@ -36,22 +37,34 @@ def mapped(path: pathlib.Path) -> memoryview:
         os.close(file)
 
 
-# What a file says under such words bears on its numbers or on where they belong; tools/common/vectors.c has the same words.
-BEARING = ("layer", "site", "hook", "block", "head", "shift", "offset", "index", "scal", "coef", "alpha", "strength", "mult", "factor", "gain", "norm", "center",
-           "centre", "centering", "mean", "avg", "bias", "thresh", "project", "ablat", "orthog", "operation", "mode", "sign", "apply", "transform", "interven")
+# What a file says under such words bears on its numbers or on where they belong; tools/common/vectors_said.c has the same ones. Words of a key begin so; with a full
+# stop at the end they are that word, or its plural. Factors leave numbers as they are where they say 1, summands where they say 0.
+FACTORS = ("scal", "rescal", "coef", "alpha.", "strength", "multipli", "mult.", "factor", "gain.")
+SUMMANDS = ("shift", "offset", "bias")
+OTHERS = ("layer", "site.", "hook", "block", "head.", "index", "indices", "norm", "renorm", "unnorm", "denorm", "center", "centre", "centering", "mean.", "avg.",
+          "average", "thresh", "project", "ablat", "orthog", "operat", "mode.", "sign.", "apply", "applied", "transform", "interven")
 NEUTRAL = ("", "none", "null", "false", "no", "off")
-_ONE, _ZERO = ("scal", "coef", "alpha", "strength", "mult", "factor", "gain"), ("shift", "offset", "bias")
+COUNTS = ("n", "num", "number")
+
+
+def _words(key: str) -> list[str]:
+    """An upper-case letter after a lower-case one begins another word."""
+    return [word.lower() for part in re.findall(r"[A-Za-z]+", key) for word in re.findall(r"(?:^[A-Za-z]|[A-Z])(?:[a-z]|(?<![a-z])[A-Z])*", part)]
+
+
+def _any(words: list[str], stems: tuple[str, ...]) -> bool:
+    return any(word in (stem[:-1], stem[:-1] + "s") if stem.endswith(".") else word.startswith(stem) for word in words for stem in stems)
 
 
 def bears(key: str, value: Any) -> bool:
     """Could what @key says change numbers, or where they belong? @value: text, number or None, as the file has it; a list: None."""
-    words = [word for word in BEARING if word in key.lower()]
+    words = _words(key)
+    factor, summand = _any(words, FACTORS), _any(words, SUMMANDS)
     text = str(value).strip().lower()
-    if not words or (value is not None and text in NEUTRAL):
+    if not (factor or summand or _any(words, OTHERS)) or words[0] in COUNTS or (value is not None and text in NEUTRAL):
         return False
     try:
-        neutral = 1.0 if any(word in _ONE for word in words) else 0.0 if any(word in _ZERO for word in words) else math.nan
-        return float(text) != neutral
+        return float(text) != (1.0 if factor else 0.0 if summand else math.nan)
     except ValueError:
         return True
 
