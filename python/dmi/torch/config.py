@@ -10,7 +10,8 @@ LEFT_OUT = ("id2label", "label2id")  # of classifiers: as many names as there ar
 MOST_BYTES = 1 << 20
 
 
-_edited = weakref.WeakKeyDictionary()  # {model into which edits may write: its name}
+_edited = weakref.WeakKeyDictionary()  # {model into which edits may, or might, write: its name}
+_attached = weakref.WeakSet()  # those into which they may
 
 
 def names_of(model):
@@ -30,14 +31,20 @@ def may_edit(model):
     """Note that edits may write in @model: where several models are, what is said of edits names them."""
     name = name_of(model)
     others = [one for other, one in _edited.items() if other is not model]
+    _attached.add(model)
     _edited[model] = name if name not in others else f"{name} {len(others) + 1}"
     if len(_edited) > 1:
         dmi.describe("edited", ", ".join(_edited.values()))
 
 
+def may_not_edit(model):
+    """No edit writes in @model any more."""
+    _attached.discard(model)
+
+
 def edited():
     """Names of the models into which edits may write."""
-    return list(_edited.values())
+    return [name for model, name in _edited.items() if model in _attached]
 
 
 def describe(model, config=None, tokenizer=None):

@@ -545,6 +545,7 @@ def _unhook(module):
 
 def detach_from(model):
     """Take away what any attach() put on @model's modules; attention functions stay exchanged, and only pass on."""
+    config.may_not_edit(model)
     for module in model.modules():
         if taps.OWNER in module.__dict__:
             _unhook(module)
@@ -560,7 +561,7 @@ class Attached:
     """
 
     def __init__(self, plan, sink):
-        self.sites, self.missing, self._modules, self._taken = plan.sites(), plan.missing, [], []
+        self.sites, self.missing, self._modules, self._taken, self._model = plan.sites(), plan.missing, [], [], plan.model
         self.active = sink is not None or library.loaded()
         if self.active:
             self._install(plan, list(plan.modules.values()), sink or taps.to_library)
@@ -602,6 +603,7 @@ class Attached:
         """Take all taps away; the model is as it was. A graph that was compiled with them stays, and taps nothing."""
         for module in self._modules:
             _unhook(module)
+        config.may_not_edit(self._model)
         for at in self._taken:
             _exchange.give_back(at)
         self._modules, self._taken, self.active = [], [], False
