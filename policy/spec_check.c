@@ -127,6 +127,22 @@ void check_crowd(struct loader *l, const struct tree_node *list)
         check_pattern(l, list, &all->patterns[p], &work);
 }
 
+void check_counted_layers(struct loader *l, const struct tree_node *list)
+{
+    const struct spec *spec = l->spec;
+    for (uint32_t s = 0; s < spec->n_sites && !spec->n_kinds && !l->report.n_lines; s++) {
+        const struct spec_site *site = &spec->sites[s];
+        if (!site->layer || !(expr_uses(site->layer) & EXPR_USES_OCC))
+            continue;
+        loader_warn(l, entry_of(list, site),
+                    "found the site \"%s\" with a layer that is counted, and no \"forward\"; "
+                    "expected one, unless the engine says its steps, which begin forwards then: "
+                    "else all of the run is one, and layers go on beyond those of the model",
+                    site->about.name);
+        return;
+    }
+}
+
 void check_absent(struct loader *l, const struct tree_node *node, const struct spec_absent *absent)
 {
     const struct spec *spec = l->spec;

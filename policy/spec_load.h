@@ -229,6 +229,9 @@ const struct tree_node *entry_of(const struct tree_node *list, const struct spec
 /* No kernel that the patterns name may have more sites than a match holds. @list: of the sites. */
 void check_crowd(struct loader *l, const struct tree_node *list);
 
+/* Warns where layers are counted within a forward, and nothing says where one begins. @list: of the sites. */
+void check_counted_layers(struct loader *l, const struct tree_node *list);
+
 /* ---------------------------------------------- spec_alike.c: what sites of one name must agree in */
 
 /* Warns of those that mean values differently, and refuses those of which no reader can make a tensor. @list: of the sites. */

@@ -450,5 +450,6 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
     check_crowd(l, node);
     write_check(l, node);
     check_alike(l, node);
+    check_counted_layers(l, node);
     return true;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of include/dmi/dmi.h. */
+/* The functions of include/dmi/dmi.h, and the ways out of a process that skip atexit handlers. */
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/base/driver.h"
+#include "preload/capture/said.h"
 #include "preload/capture/shed.h"
 #include "preload/capture/step.h"
 #include "preload/context/context.h"
@@ -52,22 +53,10 @@ static struct run *enter_run(struct session_call *call)
 static bool is_known(const struct dmi_step *step, const char **why)
 {
     *why = "there is no struct dmi_step, or its size or version is not one that is known";
-    if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION)
+    if (!step || step->size < DMI_STEP_LEAST || step->version != DMI_STEP_VERSION)
         return false;
     *why = "the size of its spans is not one that is known";
     return !step->n_spans || step->span_size >= DMI_SPAN_LEAST;
-}
-
-/*
- * Records are of @step from now on or, where it is NULL, of none: nobody's rows are better than those of an earlier step.
- * Entered.
- */
-static void put_in_force(struct step *step)
-{
-    if (has_no_sites())
-        return;
-    step_set(step);
-    atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
 }
 
 /*
@@ -107,40 +96,47 @@ static int take_step(struct run *run, const struct dmi_step *step)
     uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
     int r = run_step(run, sequence, step);
     bool follows = r == 0 && !has_no_sites();
-    struct step *rows = follows ? shed_step(step_new(sequence, step)) : NULL;
+    struct step *rows = follows ? shed_step(step_new(sequence, step, said_is_over)) : NULL;
     if (r == 0)
         atomic_add_relaxed(&session.counters->steps, 1);
     if (follows && !rows)
         r = -ENOMEM;
-    put_in_force(rows);
+    if (r == 0)
+        r = said_begins(step, sequence, rows);
     if (r == 0)
         steps_engine_begins(step, sequence);
     return r;
 }
 
-static int note_step(struct run *run, const struct dmi_step *step)
+static int note_step(struct run *run, const struct dmi_step *given)
 {
     const char *why;
-    if (!is_known(step, &why)) {
+    if (!is_known(given, &why)) {
         run_refuse_step(run, why);
-        put_in_force(NULL);
         return DMI_STATUS_BAD_VERSION;
     }
-    if (step->n_rows > STEP_MAX_ROWS) {
+    const struct dmi_step step = dmi_step_read(given);
+    if (step.n_rows > STEP_MAX_ROWS) {
         run_refuse_step(run, "it has more than 16,777,216 rows");
-        put_in_force(NULL);
         return -EINVAL;
     }
     struct dmi_step copy = { .spans = NULL };
-    bool fits = step->n_spans <= DMI_MAX_SPANS && step->spans;
-    if (fits && leave_out_ids(run, step, &copy)) {
+    bool fits = step.n_spans <= DMI_MAX_SPANS && step.spans;
+    if (fits && leave_out_ids(run, &step, &copy)) {
         run_refuse_step(run, "no memory");
-        put_in_force(NULL);
         return -ENOMEM;
     }
-    int r = take_step(run, copy.spans ? &copy : step);
+    int r = take_step(run, copy.spans ? &copy : &step);
     free((void *)(uintptr_t)copy.spans);
     return r;
+}
+
+/* Steps that overlap another, until now. */
+static void note_overlaps(struct run *run)
+{
+    uint64_t number, other, n = said_overlaps(&number, &other);
+    if (n)
+        run_steps_overlap(run, n, number, other);
 }
 
 EXPORT int dmi_step_begin(const struct dmi_step *step)
@@ -150,8 +146,27 @@ EXPORT int dmi_step_begin(const struct dmi_step *step)
         return DMI_STATUS_OFF;
     struct run *run = enter_run(&call);
     int r = run ? note_step(run, step) : DMI_STATUS_OFF;
-    if (run && r)
-        steps_engine_ends();
+    if (run && r) /* nobody's rows are better than those of an earlier step */
+        steps_engine_ends(said_refused());
+    if (run)
+        note_overlaps(run);
+    session_leave(&call);
+    return r;
+}
+
+EXPORT int dmi_step_resume(uint64_t step, uint32_t part)
+{
+    struct session_call call;
+    if (is_off())
+        return DMI_STATUS_OFF;
+    struct run *run = enter_run(&call);
+    uint64_t sequence;
+    bool own;
+    int r = run ? said_resumes(step, part, &sequence, &own) : DMI_STATUS_OFF;
+    if (run && !r)
+        steps_engine_resumes(sequence, own);
+    else if (run)
+        steps_engine_ends(own);
     session_leave(&call);
     return r;
 }
@@ -161,12 +176,11 @@ EXPORT int dmi_step_end(void)
     struct session_call call;
     if (is_off())
         return DMI_STATUS_OFF;
-    if (!has_no_sites())
-        step_set(NULL);
+    bool own = said_ends();
     if (!session_does(SESSION_TRACE))
         return DMI_OK;
     if (session_enter_for(&call, SESSION_TRACE))
-        steps_engine_ends();
+        steps_engine_ends(own);
     session_leave(&call);
     return DMI_OK;
 }
@@ -320,4 +334,30 @@ EXPORT int dmi_range_fact(const char *key, int64_t value)
 EXPORT int dmi_range_end(void)
 {
     return range_status(range_ring_end(&said_ranges));
+}
+
+/*
+ * _exit() skips the atexit handlers, and with them the last flush. A child of vfork() that calls
+ * it shares our memory: lifecycle_finish() looks at the pid.
+ */
+typedef void exit_fn(int);
+
+static _Noreturn void leave(const char *name, int status)
+{
+    lifecycle_finish();
+    exit_fn *real = (exit_fn *)driver_real_dlsym(RTLD_NEXT, name);
+    for (;;) {
+        if (real)
+            real(status);
+    }
+}
+
+EXPORT _Noreturn void _exit(int status)
+{
+    leave("_exit", status);
+}
+
+EXPORT _Noreturn void _Exit(int status)
+{
+    leave("_Exit", status);
 }

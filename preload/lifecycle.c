@@ -10,6 +10,7 @@
 #include "preload/base/driver.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
+#include "preload/capture/said.h"
 #include "preload/capture/shed.h"
 #include "preload/capture/step.h"
 #include "preload/context/device.h"
@@ -113,6 +114,7 @@ static void in_child(void)
     context_reset();
     references_reset();
     step_reset();
+    said_reset();
     shed_reset();
     edits_reset();
     server_reset();
@@ -173,11 +175,9 @@ static bool follow(struct spec *spec)
 /* @spec: NULL where nothing of @what follows one. Under the session's lock. */
 static void arm(struct spec *spec, uint32_t what)
 {
-    static int registered, quick; /* survive in a child, as the handlers do */
+    static int registered; /* survives in a child, as the handler does */
     if (!registered && !pthread_atfork(NULL, NULL, in_child))
         registered = 1;
-    if (!quick && !at_quick_exit(lifecycle_finish))
-        quick = 1;
     lifecycle.exit_ns = exit_bound_ns();
     session.does = what;
     session.ring_bytes = session_env_size("DMI_RING_BYTES");
@@ -464,11 +464,20 @@ static bool wait_for_calls(uint64_t end_ns)
     return !__atomic_load_n(&session.active, __ATOMIC_SEQ_CST);
 }
 
+/* Those since the engine's last step. */
+static void note_overlaps(struct run *run)
+{
+    uint64_t number, other, n = said_overlaps(&number, &other);
+    if (n)
+        run_steps_overlap(run, n, number, other);
+}
+
 static void close_run(void)
 {
     struct run *run = session.run;
     if (session.spec)
         edits_finish();
+    note_overlaps(run);
     session.run = NULL;
     session.counters = NULL;
     session.live = NULL;

@@ -313,7 +313,9 @@ void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
 
 void parse_step_times(const struct table_view *v, uint32_t i, struct dmi_step_times *at)
 {
-    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
+    *at = (struct dmi_step_times){ .engine_step = DMI_NO_STEP };
+    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes,
+           v->entry_bytes < sizeof *at ? DMI_STEP_TIMES_LEAST : sizeof *at);
 }
 
 const char *parse_range(const struct table_view *v, uint32_t i, struct dmi_range_entry *at,

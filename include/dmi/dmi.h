@@ -35,12 +35,20 @@ enum dmi_phase {
     DMI_PHASE_DRAFT = 3,   /* speculative tokens that may be rejected: see dmi_accept() */
 };
 
-/* What the engine's prefix cache does. Where neither is said it is not known, and edits (docs/edits.md) write nothing. */
+/*
+ * What the engine's prefix cache does: where neither of the first two is said it is not known, and edits (docs/edits.md) write nothing. And which
+ * launches the step holds for.
+ */
 enum dmi_step_flags {
     DMI_STEP_CACHES_PREFIXES =
         1
         << 0, /* requests share cached rows of equal prefixes, unless tag `cache_salt` tells them apart */
     DMI_STEP_CACHES_NOTHING = 1 << 1, /* no row that one request computes is another's */
+    DMI_STEP_OF_THREAD =
+        1
+        << 2, /* it holds for launches of the calling thread alone: other threads have steps of their own */
+    DMI_STEP_PAUSES =
+        1 << 3, /* the next dmi_step_begin() does not end it: dmi_step_resume() goes on with it */
 };
 
 enum dmi_span_flags {
@@ -95,6 +103,8 @@ struct dmi_step {
     int32_t pp_rank, pp_size;     /* pipeline parallel */
     int32_t dp_rank, dp_size;     /* data parallel */
     int32_t ep_rank, ep_size;     /* expert parallel */
+    uint32_t part;     /* number of the micro-batch, where the engine divides a step; else 0 */
+    uint32_t reserved; /* 0 */
 };
 
 /**
@@ -102,7 +112,16 @@ struct dmi_step {
  * @step: copied before the call returns; spans need not cover all rows
  *
  * The step holds for every launch that follows in this process, from any thread, until the next call. It also starts a
- * forward if the HookSpec has `forward: {begin: step}`.
+ * forward if the HookSpec has `forward: {begin: step}`, or says of no forward how it begins.
+ *
+ * Where several threads say steps (two engines in a process, a thread for each micro-batch), DMI_STEP_OF_THREAD says that a step holds for
+ * the launches of its thread alone. Such a thread's launches are of its own steps or of none. It counts its own forwards and layers. Without the flag nothing
+ * says whose a launch is while steps of two threads overlap: a launch is then of the step said last if its thread said that step, and of no known
+ * step otherwise. Its rows belong to no request, its layer is not known where it is counted from launches, and edits of single requests miss it. The run
+ * counts such steps (problem `steps_overlap`). A thread that says steps launches for its own alone.
+ *
+ * One thread that computes two batches in turn says DMI_STEP_PAUSES with both steps: each begin then pauses the other, and
+ * dmi_step_resume() goes on with it. Each such step counts its own forward. At most 16 steps of a thread, and 16 others, are paused: beyond that the oldest ends.
  *
  * The run counts a step that is refused (`steps_refused`), and names the first one in its manifest and in the log. The
  * rows of the launches that follow then belong to no request. A span without a request id, or with one over 255 bytes,
@@ -115,7 +134,20 @@ struct dmi_step {
 int dmi_step_begin(const struct dmi_step *step);
 
 /**
- * dmi_step_end() - the rows of later launches belong to no request until the next dmi_step_begin()
+ * dmi_step_resume() - go on with a step that paused
+ * @step, @part: as in its struct dmi_step, which had DMI_STEP_PAUSES
+ *
+ * Launches that follow are of it, as after its dmi_step_begin(). What was under way pauses if it has DMI_STEP_PAUSES, and ends otherwise. A step with
+ * DMI_STEP_OF_THREAD is resumed by its thread.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no such step pauses: what follows is of no step).
+ */
+int dmi_step_resume(uint64_t step, uint32_t part);
+
+/**
+ * dmi_step_end() - the rows of later launches belong to no request until the next dmi_step_begin() or dmi_step_resume()
+ *
+ * It ends the step that holds for the calling thread's launches. Steps that pause stay.
  *
  * Thread: any. Return: 0 or DMI_STATUS_OFF.
  */

@@ -14,6 +14,17 @@
 /* What the oldest struct dmi_span had: every span of a step has these bytes. */
 #define DMI_SPAN_LEAST offsetof(struct dmi_span, cached_ids)
 
+/* The same of the oldest struct dmi_step. */
+#define DMI_STEP_LEAST offsetof(struct dmi_step, part)
+
+/* A copy of today's size; what an older struct lacks is 0. */
+static inline struct dmi_step dmi_step_read(const struct dmi_step *step)
+{
+    struct dmi_step copy = { 0 };
+    memcpy(&copy, step, step->size < sizeof copy ? step->size : sizeof copy);
+    return copy;
+}
+
 /* Span number @i of the step: the first DMI_SPAN_LEAST bytes of it are there, the rest as dmi_span_read() has it. */
 static inline const struct dmi_span *dmi_span_at(const struct dmi_step *step, uint32_t i)
 {

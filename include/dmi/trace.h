@@ -62,7 +62,10 @@ struct dmi_step_times {
     uint32_t allocations;    /* calls that allocate memory */
     uint32_t waits;          /* calls in which the host waits for the device */
     uint32_t wait_us;        /* microseconds in them */
+    uint64_t engine_step;    /* the engine's own number of it; DMI_NO_STEP: not known */
 };
+
+#define DMI_STEP_TIMES_LEAST 128u /* of writers before 2026-11-29: all up to engine_step */
 
 enum dmi_mark_kind {
     DMI_MARK_BEGUN = 1,  /* the trace begins; text: its tier */
@@ -152,7 +155,7 @@ struct dmi_trace_shape {
 static_assert(sizeof(struct dmi_trace_head) == 24, "on-disk layout");
 static_assert(sizeof(struct dmi_trace_shape) == 64, "on-disk layout");
 static_assert(sizeof(struct dmi_range_entry) == 48, "on-disk layout");
-static_assert(sizeof(struct dmi_step_times) == 128, "on-disk layout");
+static_assert(sizeof(struct dmi_step_times) == 136, "on-disk layout");
 static_assert(sizeof(struct dmi_mark) == 32, "on-disk layout");
 
 #endif

@@ -6,6 +6,7 @@
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
 #include "preload/context/lifetime.h"
+#include "preload/edit/requests.h"
 
 #include <string.h>
 
@@ -19,18 +20,20 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->reason = DROP_NONE;
     item->range = NULL;
     item->edits_due = false;
-    item->doubtful = c->sites[site].doubtful;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
+    item->doubt = c->forward->sites[site].doubt;
     item->state = ADMISSION_COUNTED;
-    item->forward = c->forward.sequence;
+    item->forward = c->forward->sequence;
     atomic_add_relaxed(&session_counters(site)->launches, 1);
 }
 
 void admission_begin(struct admission_launch *l)
 {
-    l->step = step_hold();
+    l->said = said_now(true);
+    l->step = l->said.rows;
     l->edits = l->step ? NULL : edits_hold();
+    l->edits_differ = l->said.overlaps && l->edits && !requests_all_have(l->edits);
     l->overload = session_overload();
     l->unslotted = UNSLOTTED_NONE;
     l->close_slot = RING_NO_CLOSE;
@@ -40,14 +43,19 @@ void admission_end(struct admission_launch *l)
 {
     version_release(l->edits);
     step_release(l->step);
-    l->step = NULL;
+    l->step = l->said.rows = NULL;
     l->edits = NULL;
 }
 
 /* What is chosen by the engine's words is not captured where it says nothing. */
 static bool says_step(const struct admission_launch *l, uint32_t site, const char *what)
 {
-    if (!l->step)
+    if (!l->step && l->said.overlaps)
+        session_problem(site, PROBLEM_NO_STEP,
+                        "its %s are chosen by what the engine says of its steps, and steps of two "
+                        "threads overlap: not captured",
+                        what);
+    else if (!l->step)
         session_problem(
             site, PROBLEM_NO_STEP,
             "its %s are chosen by what the engine says of its steps, and it has said nothing: not "
@@ -118,13 +126,15 @@ static bool is_in_doubt(const struct admission *item)
 {
     const struct spec_site *site = session_site(item->site);
     bool of_range = item->range && item->range->layer != VARIANT_LAYER_OF_SITE;
-    if (!item->doubtful || !spec_needs_occurrence(site, !of_range))
+    if (!item->doubt || !spec_needs_occurrence(site, !of_range))
         return false;
     session_problem(
         item->site, PROBLEM_UNSUPPORTED,
-        "its kernel ran before in the body of a conditional node, nobody knows how often: "
-        "which occurrence a launch is, nobody knows until the next forward begins: not "
-        "captured");
+        "%s: which occurrence a launch is, nobody knows until the next forward begins: not "
+        "captured",
+        item->doubt == CONTEXT_OVERLAPS
+            ? "steps of two threads overlap (DMI_STEP_OF_THREAD keeps them apart)"
+            : "its kernel ran before in the body of a conditional node, nobody knows how often");
     return true;
 }
 
@@ -297,7 +307,7 @@ static void take_back_occurrences(struct admission_launch *l)
             continue;
         if (context_use(item->context)) { /* it may be another one than the launch's */
             pthread_mutex_lock(&item->context->lock);
-            forward_take_back(item->context, item->site);
+            forward_take_back(item->context, &l->said, item->site);
             pthread_mutex_unlock(&item->context->lock);
             context_unuse(item->context);
         }

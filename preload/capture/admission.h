@@ -15,6 +15,7 @@
 #include "policy/select.h"
 #include "preload/base/stream.h"
 #include "preload/capture/operand.h"
+#include "preload/capture/said.h"
 #include "preload/capture/step.h"
 #include "preload/context/context.h"
 #include "preload/function/variants.h"
@@ -45,8 +46,8 @@ struct admission {
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
     const struct variant_site
-        *range;    /* what the range says that it was launched in, NULL: nothing */
-    bool doubtful; /* its occurrence is unknown */
+        *range;               /* what the range says that it was launched in, NULL: nothing */
+    enum context_doubt doubt; /* its occurrence is unknown */
     int32_t layer;
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
@@ -67,8 +68,11 @@ struct admission_launch {
     struct context *context;
     struct admission *items; /* borrowed */
     uint32_t n;
-    struct step *step;               /* in force, held until admission_end(); NULL: none */
-    struct edit_version *edits;      /* where there is no step: in force, held; NULL: none */
+    struct said said;           /* which step it is of, and whose occurrences it counts */
+    struct step *step;          /* that, held until admission_end(); NULL: none */
+    struct edit_version *edits; /* where there is no step: in force, held; NULL: none */
+    bool
+        edits_differ; /* the launch is of one of overlapping steps, and their requests have several versions */
     const struct overload *overload; /* in force when it began */
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t
@@ -93,7 +97,7 @@ struct admission_together {
  */
 void admission_count(struct context *context, uint32_t site, struct admission *item);
 
-/* The step in force is that of the launch, from here to admission_end(). */
+/* What the thread launches for is settled, from here to admission_end(). Before occurrences are counted. */
 void admission_begin(struct admission_launch *launch);
 
 /* Nothing of it changes any more. */

@@ -116,9 +116,17 @@ static enum dmi_edit_miss miss_of(int drop)
     }
 }
 
+/* Why no edit writes in the launch, whatever becomes of it. */
+static int miss_of_step(const struct admission_launch *l)
+{
+    return l->edits_differ ? (int)DMI_EDIT_MISS_NO_STEP : EDIT_NO_MISS;
+}
+
 /* Rows that were due are missed after all; only those that could have been written. */
 static void miss_rows(const struct admission_launch *l, const struct admission *item, int drop)
 {
+    if (l->edits_differ)
+        return;
     account(l, item, -1, EDIT_NO_MISS);
     account(l, item, 1, (int)miss_of(drop));
 }
@@ -138,12 +146,14 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
     places_saw(item->site, item->layer, view_shape(&item->operand->view));
     if (!rows || !rows->n_shares)
         return;
-    if (!account(l, item, 1, EDIT_NO_MISS))
+    if (!account(l, item, 1, miss_of_step(l)))
         return; /* no edit does anything in this layer */
     item->edits_due = true;
-    item->pick = (struct select_pick){ .n = n_written(rows, item->operand->view.dims[0]),
-                                       .rows = rows->words,
-                                       .n_list = rows->n_words };
+    item->pick =
+        (struct select_pick){ .n = l->edits_differ ? 0
+                                                   : n_written(rows, item->operand->view.dims[0]),
+                              .rows = rows->words,
+                              .n_list = rows->n_words };
     item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);
     if (drop == DROP_NONE && !l->context->edits.region)
         drop = DMI_DROP_UNSUPPORTED;
@@ -164,7 +174,8 @@ void admission_miss_edit(const struct admission_launch *l, struct admission *ite
 
 void admission_take_back_edit(const struct admission_launch *l, struct admission *item)
 {
-    int why = item->state == ADMISSION_DROPPED ? (int)miss_of(item->reason) : EDIT_NO_MISS;
+    bool dropped = item->state == ADMISSION_DROPPED && !l->edits_differ;
+    int why = dropped ? (int)miss_of(item->reason) : miss_of_step(l);
     if (item->state == ADMISSION_NONE)
         return; /* it was not counted: nothing else of it is set */
     if (item->edits_due && item->state != ADMISSION_LAUNCHED)

@@ -4,24 +4,75 @@
 #include "core/atomic.h"
 #include "preload/session/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-void forward_check(struct context *c)
+/* ------------------------------------------------------------------------- strands */
+
+static void check(const struct context_strand *at)
 {
     const struct spec *spec = session.spec;
-    if (!c->forward.begun)
+    if (!at->begun)
         return;
     for (uint32_t i = 0; i < spec->n_sites; i++) {
         const struct spec_site *s = &spec->sites[i];
-        uint32_t seen = c->sites[i].occurrence;
+        uint32_t seen = at->sites[i].occurrence;
         /* a pattern that never matched at all is reported as such, at the end */
-        if (s->about.expect < 0 || c->sites[i].doubtful ||
-            (s->kind >= 0 && s->kind != c->forward.kind) || seen == s->about.expect)
+        if (s->about.expect < 0 || at->sites[i].doubt || (s->kind >= 0 && s->kind != at->kind) ||
+            seen == s->about.expect)
             continue;
         session_problem(i, PROBLEM_COUNT, "matched %u launches in forward %llu, %lld are declared",
-                        seen, (unsigned long long)c->forward.sequence, (long long)s->about.expect);
+                        seen, (unsigned long long)at->sequence, (long long)s->about.expect);
     }
 }
+
+void forward_check(struct context *c)
+{
+    for (const struct context_strand *s = c->strands; s; s = s->next)
+        check(s);
+}
+
+/* Strands of threads and steps that are over go. */
+static void sweep(struct context *c)
+{
+    for (struct context_strand **at = &c->strands, *s; (s = *at);) {
+        if (said_strand_lives(s->strand)) {
+            at = &s->next;
+            continue;
+        }
+        check(s);
+        *at = s->next;
+        free(s);
+    }
+}
+
+static struct context_strand *find(const struct context *c, uint64_t strand)
+{
+    struct context_strand *s = c->strands;
+    while (s && s->strand != strand)
+        s = s->next;
+    return s;
+}
+
+void forward_follow(struct context *c, const struct said *said)
+{
+    struct context_strand *s = c->forward;
+    if (s->strand != said->strand)
+        s = find(c, said->strand);
+    if (!s && (s = context_strand_new(session.spec->n_sites))) {
+        sweep(c);
+        s->strand = said->strand;
+        s->next = c->strands;
+        c->strands = s;
+    }
+    bool lacks = !s; /* without memory its launches are counted with others' */
+    c->forward = s = s ? s : find(c, 0);
+    s->overlaps = said->overlaps || lacks;
+    if (!lacks && said->begins > s->steps)
+        s->steps = said->begins;
+}
+
+/* ------------------------------------------------------------------------- forwards */
 
 static __thread __attribute__((tls_model("initial-exec"))) bool begun_here;
 
@@ -32,18 +83,16 @@ bool forward_take_begun(void)
     return begun;
 }
 
-static void begin(struct context *c, int kind)
+static void begin(struct context_strand *at, int kind)
 {
     begun_here = true;
-    forward_check(c);
-    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        c->sites[i].occurrence = 0;
-        c->sites[i].doubtful = false;
-        memset(c->sites[i].tapped, 0, sizeof c->sites[i].tapped);
-    }
-    c->forward.begun = true;
-    c->forward.kind = kind;
-    c->forward.sequence = atomic_add_relaxed(&session.next_forward, 1);
+    check(at);
+    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+        at->sites[i] =
+            (struct context_counts){ .doubt = at->overlaps ? CONTEXT_OVERLAPS : CONTEXT_NO_DOUBT };
+    at->begun = true;
+    at->kind = kind;
+    at->sequence = atomic_add_relaxed(&session.next_forward, 1);
     atomic_add_relaxed(&session.counters->forwards, 1);
 }
 
@@ -56,57 +105,69 @@ static int step_kind(const struct spec *spec)
     return -1;
 }
 
+/* Has a step begun, which begins a forward where the spec says so, or nothing else? */
+static bool begins_by_step(struct context_strand *at, int *kind)
+{
+    bool stepped = at->step_forward != at->steps;
+    at->step_forward = at->steps;
+    *kind = step_kind(session.spec);
+    return stepped && (*kind >= 0 || !session.spec->n_kinds);
+}
+
 void forward_advance(struct context *c, int kind)
 {
-    uint64_t steps = atomic_load_acquire(&session.step_forward); /* of dmi_step_begin() */
-    if (c->forward.step_forward != steps) {
-        c->forward.step_forward = steps;
-        int by_step = step_kind(session.spec);
-        if (by_step >= 0)
-            begin(c, by_step);
-    }
+    struct context_strand *at = c->forward;
+    int by_step;
+    if (begins_by_step(at, &by_step))
+        begin(at, by_step);
     if (kind >= 0)
-        begin(c, kind);
-    else if (!c->forward.begun && !session.spec->n_kinds) {
-        begin(c, -1); /* a spec without boundaries: the whole run is one forward */
+        begin(at, kind);
+    else if (!at->begun && !session.spec->n_kinds) {
+        begin(at, -1); /* no boundaries, and no step yet: until one comes, all is one forward */
         begun_here = false;
     }
 }
 
 void forward_tap(struct context *c, uint32_t site, int32_t layer)
 {
-    uint64_t steps = c->forward.step_forward;
+    struct context_strand *at = c->forward;
     forward_advance(c, -1);
     if (session.spec->n_kinds || session.spec->has_kernels)
         return;
     uint32_t bit = (uint32_t)(layer + 1) % CONTEXT_TAP_LAYERS;
     uint64_t mask = 1ull << bit % 64;
-    if (c->forward.step_forward != steps || (c->sites[site].tapped[bit / 64] & mask))
-        begin(c, -1);
-    c->sites[site].tapped[bit / 64] |= mask;
+    if (at->sites[site].tapped[bit / 64] & mask)
+        begin(at, -1);
+    at->sites[site].tapped[bit / 64] |= mask;
 }
 
 bool forward_occurrence(struct context *c, uint32_t site, uint32_t *occurrence)
 {
     const struct spec_site *s = &session.spec->sites[site];
-    if (!c->forward.begun || (s->kind >= 0 && s->kind != c->forward.kind))
+    struct context_strand *at = c->forward;
+    if (!at->begun || (s->kind >= 0 && s->kind != at->kind))
         return false;
-    *occurrence = c->sites[site].occurrence++;
+    if (at->overlaps)
+        at->sites[site].doubt = CONTEXT_OVERLAPS;
+    *occurrence = at->sites[site].occurrence++;
     return true;
 }
 
-void forward_doubt(struct context *c, const struct spec_match *match)
+void forward_doubt(struct context *c, const struct said *said, const struct spec_match *match)
 {
     pthread_mutex_lock(&c->lock);
+    forward_follow(c, said);
+    struct context_counts *sites = c->forward->sites;
     for (uint32_t i = 0; i < match->n_sites; i++)
-        c->sites[match->sites[i]].doubtful = true;
+        sites[match->sites[i]].doubt = CONTEXT_UNCOUNTED;
     for (uint32_t i = 0; match->kind >= 0 && i < session.spec->n_sites; i++)
-        c->sites[i].doubtful = true;
+        sites[i].doubt = CONTEXT_UNCOUNTED;
     pthread_mutex_unlock(&c->lock);
 }
 
-void forward_take_back(struct context *c, uint32_t site)
+void forward_take_back(struct context *c, const struct said *said, uint32_t site)
 {
-    if (c->sites[site].occurrence)
-        c->sites[site].occurrence--;
+    forward_follow(c, said);
+    if (c->forward->sites[site].occurrence)
+        c->forward->sites[site].occurrence--;
 }

@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "policy/shedding.h"
+#include "preload/capture/said.h"
 #include "preload/context/context.h"
 #include "preload/session/session.h"
 
@@ -316,7 +317,7 @@ struct step *shed_step(struct step *step)
 /* Another launch of the step may have been here before. Under the lock. Return: whether @step is another one now. */
 static bool catch_up(struct step **step)
 {
-    struct step *now = step_hold();
+    struct step *now = said_now(true).rows;
     if (!now || now->all != (*step)->all || now == *step) {
         step_release(now);
         return false;
@@ -341,7 +342,7 @@ static bool cut(struct step **step, const struct shed_launch *launch)
     if (any) {
         note_verdicts(&r, *step);
         *step = less;
-        step_replace(less);
+        said_replace(less);
     }
     requests_deinit(&r);
     return any;

@@ -13,8 +13,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
-static struct step *in_force;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what was looked into */
 
 /* ------------------------------------------------------------------------- tags that were looked into */
 
@@ -102,7 +101,7 @@ static struct dmi_step *copy_said(const struct dmi_step *said)
     struct dmi_step *copy = calloc(1, sizeof *copy + said->n_spans * sizeof *spans);
     if (!copy)
         return NULL;
-    memcpy(copy, said, sizeof *copy);
+    *copy = *said;
     copy->spans = spans = (struct dmi_span *)(copy + 1);
     copy->size = sizeof *copy;
     copy->span_size = sizeof *spans;
@@ -151,7 +150,7 @@ static struct step *step_alloc(void)
     return step;
 }
 
-struct step *step_new(uint64_t sequence, const struct dmi_step *said)
+struct step *step_new(uint64_t sequence, const struct dmi_step *said, edits_is_over *is_over)
 {
     bool sheds = session_sheds();
     struct step *step = step_alloc();
@@ -161,7 +160,8 @@ struct step *step_new(uint64_t sequence, const struct dmi_step *said)
     step->number = said->step;
     step->all = step;
     step->said = sheds ? copy_said(said) : NULL;
-    if (choose_all(step, said, NULL) || (sheds && !step->said) || edits_step(said, &step->edits)) {
+    if (choose_all(step, said, NULL) || (sheds && !step->said) ||
+        edits_step(said, sequence, is_over, &step->edits)) {
         step_free(step);
         return NULL;
     }
@@ -195,41 +195,8 @@ void step_release(struct step *step)
         step_free(step);
 }
 
-void step_set(struct step *step)
-{
-    pthread_mutex_lock(&lock);
-    struct step *before = in_force;
-    in_force = step;
-    pthread_mutex_unlock(&lock);
-    step_release(before);
-}
-
-void step_replace(struct step *next)
-{
-    struct step *before = NULL;
-    pthread_mutex_lock(&lock);
-    if (in_force && in_force->all == next->all) {
-        before = in_force;
-        in_force = next;
-        atomic_add_relaxed(&next->refs, 1);
-    }
-    pthread_mutex_unlock(&lock);
-    step_release(before);
-}
-
-struct step *step_hold(void)
-{
-    pthread_mutex_lock(&lock);
-    struct step *step = in_force;
-    if (step)
-        atomic_add_relaxed(&step->refs, 1);
-    pthread_mutex_unlock(&lock);
-    return step;
-}
-
 void step_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
-    in_force = NULL; /* the parent's: its launches are not ours */
 }

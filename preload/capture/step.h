@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The step in force: which rows of a launch belong to whom, and which of them each choice of the spec keeps. Worked out
- * once, when the engine says so, not at each launch. A step is immutable, and lives until nobody holds it.
+ * A step that the engine said: which rows of a launch belong to whom, and which of them each choice of the spec keeps. Worked out
+ * once, when the engine says so, not at each launch (said.h: which step that is of). A step is immutable, and lives until nobody holds it.
  */
 #ifndef PRELOAD_CAPTURE_STEP_H
 #define PRELOAD_CAPTURE_STEP_H
@@ -29,8 +29,8 @@ struct step {
     struct select_rows rows[]; /* per entry of spec->selects */
 };
 
-/* From the engine's words, which must have been checked. Thread: any that entered. Return: NULL without memory. */
-struct step *step_new(uint64_t sequence, const struct dmi_step *said);
+/* From the engine's words, which must have been checked. @is_over: as edits_step() has it. Thread: any that entered. Return: NULL without memory. */
+struct step *step_new(uint64_t sequence, const struct dmi_step *said, edits_is_over *is_over);
 
 /**
  * step_without() - the same step with the rows of some of its requests alone
@@ -39,15 +39,6 @@ struct step *step_new(uint64_t sequence, const struct dmi_step *said);
  * Thread: as step_new(). Return: NULL without memory: @step is as it was.
  */
 struct step *step_without(struct step *step, const bool *keeps);
-
-/* @next, of step_without(), is in force too, if the step that it comes from still is. Thread: any. */
-void step_replace(struct step *next);
-
-/* @step, taken over, is in force for launches that follow; NULL: none is. Thread: any. */
-void step_set(struct step *step);
-
-/* The step in force, to be given back; NULL: none. Thread: any. */
-struct step *step_hold(void);
 
 /* Accepts NULL. */
 void step_release(struct step *step);

@@ -108,14 +108,27 @@ static bool transit(struct context *c, enum context_state from, enum context_sta
     return moved;
 }
 
+struct context_strand *context_strand_new(uint32_t n_sites)
+{
+    struct context_strand *s = calloc(1, sizeof *s + n_sites * sizeof s->sites[0]);
+    if (s)
+        s->kind = -1;
+    return s;
+}
+
 /* Under the owner's lock. Return: false without memory. */
 static bool begin(struct context *c, CUcontext handle)
 {
-    struct context_site *sites = calloc(session.spec->n_sites + 1, sizeof *sites);
-    if (!sites)
+    uint32_t n = session.spec->n_sites;
+    struct context_site *sites = calloc(n + 1, sizeof *sites);
+    struct context_strand *strand = context_strand_new(n);
+    if (!sites || !strand) {
+        free(sites);
+        free(strand);
         return false;
+    }
     memset(&c->device, 0, sizeof *c - offsetof(struct context, device));
-    c->forward = (struct context_forward){ .kind = -1 };
+    c->forward = c->strands = strand;
     c->sites = sites;
     atomic_store_relaxed(&c->handle, handle);
     move(c, CONTEXT_COUNTING);

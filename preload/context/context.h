@@ -61,20 +61,36 @@ struct memory_ranges {
     struct memory_range plus;          /* the tensor that is added to it */
 };
 
-/* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
+/* Of a site of the spec; under the lock, by eager/launch.c. */
 struct context_site {
-    uint32_t occurrence; /* of the next matching launch in this forward */
-    bool doubtful;       /* launches that the library could not count came before it */
-    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];    /* bit 1 + layer: the forward has had that tap */
     struct memory_ranges ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
 };
 
-/* The forward under way; under the lock, by capture/forward.c. */
-struct context_forward {
+/* Why nobody knows which occurrence comes next. */
+enum context_doubt {
+    CONTEXT_NO_DOUBT = 0,
+    CONTEXT_UNCOUNTED = 1, /* launches that the library could not count came before it */
+    CONTEXT_OVERLAPS = 2,  /* so did launches of a thread whose steps overlap another's */
+};
+
+/* A site in the forward under way. */
+struct context_counts {
+    uint32_t occurrence; /* of the next matching launch in this forward */
+    enum context_doubt doubt;
+    uint64_t tapped[CONTEXT_TAP_LAYERS / 64]; /* bit 1 + layer: the forward has had that tap */
+};
+
+/* The forward under way of launches that follow one another (capture/said.h); under the lock, by capture/forward.c. */
+struct context_strand {
+    struct context_strand *next;
+    uint64_t strand; /* as struct said has it */
+    uint64_t steps;  /* that began in it, as far as launches say */
+    bool overlaps;   /* the launch that is counted is one of overlapping steps */
     bool begun;
     int kind; /* index in spec->kinds; -1: none */
     uint64_t sequence;
-    uint64_t step_forward; /* session.step_forward when it began */
+    uint64_t step_forward;         /* steps when it began */
+    struct context_counts sites[]; /* per site of the spec */
 };
 
 #define CONTEXT_KERNELS 16 /* of actions */
@@ -143,8 +159,9 @@ struct context {
         drained_bytes; /* of records that left the ring; atomic, the drain's. The ring's own counts skip what stays empty */
     struct row_lists row_lists; /* that slots use */
     struct unslotted unslotted;
-    struct context_forward forward;
-    struct context_site *sites; /* per site of the spec */
+    struct context_strand *forward; /* that of the launch that is counted */
+    struct context_strand *strands; /* all; the process's is the last */
+    struct context_site *sites;     /* per site of the spec */
 
     /* fixed once created */
     CUmodule module;
@@ -233,6 +250,9 @@ struct context *context_find(CUcontext handle);
 
 /* The same, and where there is none a new one, COUNTING. NULL: too many, or no memory. Makes no call. Thread: any. */
 struct context *context_claim(CUcontext handle);
+
+/* One in which nothing has begun. Return: NULL without memory; free() it. Thread: any. */
+struct context_strand *context_strand_new(uint32_t n_sites);
 
 /* Why no record can be reserved here: a drop reason, or DROP_NONE. Thread: any. */
 int context_refusal(const struct context *context);

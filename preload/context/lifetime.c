@@ -238,6 +238,11 @@ static void dismantle(void)
         device_forget(c);
         free(c->sites);
         c->sites = NULL;
+        for (struct context_strand *s; (s = c->strands);) {
+            c->strands = s->next;
+            free(s);
+        }
+        c->forward = NULL;
         context_freed(c);
     }
 }

@@ -37,6 +37,7 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
     const struct func *func = job->func;
     struct context *c = job->launch.context;
     pthread_mutex_lock(&c->lock);
+    forward_follow(c, &job->launch.said);
     if (!l->tap || func->match.kind >= 0)
         forward_advance(c, func->match.kind);
     for (uint32_t i = 0; i < func->match.n_sites; i++) {
@@ -161,8 +162,8 @@ static void drop_homeless(const struct eager_launch *l, const struct func *func)
 static void admit(const struct eager_launch *l, struct eager_job *job)
 {
     struct eager_ranges ranges;
-    count_occurrences(l, job, &ranges);
     admission_begin(&job->launch);
+    count_occurrences(l, job, &ranges);
     find_operands(l, job, &ranges);
     job->in_pieces = pieces_set_aside(&job->launch);
     uint32_t n = admission_reserve(&job->launch);

@@ -291,13 +291,13 @@ bool edits_have_ranks(void)
     return atomic_load_relaxed(&ranks);
 }
 
-/* Requests whose last step was said ahead of it have ended when the next one begins. */
-static void note_last(const struct dmi_step *said)
+/* Requests whose last step was said ahead of it have ended when the next one of its thread begins. */
+static void note_last(const struct dmi_step *said, uint64_t sequence)
 {
     for (uint32_t i = 0; i < said->n_spans; i++) {
         const struct dmi_span *span = dmi_span_at(said, i);
         if (span->flags & DMI_SPAN_LAST && !(span->flags & DMI_SPAN_PADDING))
-            requests_last(span->request_id);
+            requests_last(span->request_id, sequence);
     }
 }
 
@@ -340,7 +340,8 @@ static void say_generated(const struct edit_rows *rows)
     }
 }
 
-int edits_step(const struct dmi_step *said, struct edit_step *out)
+int edits_step(const struct dmi_step *said, uint64_t sequence, edits_is_over *is_over,
+               struct edit_step *out)
 {
     *out = (struct edit_step){ .n_held = 0 };
     if (said->tp_size > 1 || said->pp_size > 1 || said->ep_size > 1)
@@ -352,7 +353,7 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
     said_ranks = edit_ranks_of(said);
     ranks_known = true;
     pthread_mutex_unlock(&lock);
-    requests_end_last(edits_request_end);
+    requests_end_last(is_over, said, edits_request_end);
     struct asking a = { .said = said, .step = out, .now = now };
     keep(&a, now);
     find_all_donors(&a);
@@ -371,7 +372,7 @@ int edits_step(const struct dmi_step *said, struct edit_step *out)
         say_unknown_cache(&out->rows, said->flags);
         say_generated(&out->rows);
     }
-    note_last(said);
+    note_last(said, sequence);
     return r;
 }
 

@@ -36,8 +36,12 @@ void edits_start(void);
 /* The version in force, held; NULL: there is none. */
 struct edit_version *edits_hold(void);
 
+/* Is the step of @sequence over once @next has begun? */
+typedef bool edits_is_over(const void *next, uint64_t sequence);
+
 /* Return: 0 or -ENOMEM: then nothing is done in this step. @out: edits_step_deinit(). */
-int edits_step(const struct dmi_step *said, struct edit_step *out);
+int edits_step(const struct dmi_step *said, uint64_t sequence, edits_is_over *is_over,
+               struct edit_step *out);
 
 /* Accepts what was zeroed. */
 void edits_step_deinit(struct edit_step *step);

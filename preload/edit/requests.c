@@ -20,6 +20,7 @@ struct request {
     uint64_t hash;
     bool last;                      /* its last step has begun: it is one of last_ones */
     struct request *before, *after; /* among them */
+    uint64_t sequence;              /* of that step */
     char id[];
 };
 
@@ -88,12 +89,13 @@ struct edit_version *requests_forget(const char *id)
     return v;
 }
 
-void requests_last(const char *id)
+void requests_last(const char *id, uint64_t sequence)
 {
     pthread_mutex_lock(&lock);
     struct request *r = *find(id, XXH3_64bits(id, strlen(id)));
     if (r && !r->last) {
         r->last = true;
+        r->sequence = sequence;
         r->after = last_ones;
         if (r->after)
             r->after->before = r;
@@ -102,18 +104,22 @@ void requests_last(const char *id)
     pthread_mutex_unlock(&lock);
 }
 
-/* Some request whose last step has begun. Return: NULL: there is none; else free() it. */
-static char *take_last(void)
+/* Some request whose last step is over. Return: NULL: there is none; else free() it. */
+static char *take_last(bool (*is_over)(const void *arg, uint64_t sequence), const void *arg)
 {
     pthread_mutex_lock(&lock);
-    char *id = last_ones ? strdup(last_ones->id) : NULL;
+    const struct request *r = last_ones;
+    while (r && !is_over(arg, r->sequence))
+        r = r->after;
+    char *id = r ? strdup(r->id) : NULL;
     pthread_mutex_unlock(&lock);
     return id;
 }
 
-void requests_end_last(void (*end)(const char *id))
+void requests_end_last(bool (*is_over)(const void *arg, uint64_t sequence), const void *arg,
+                       void (*end)(const char *id))
 {
-    for (char *id; (id = take_last());) {
+    for (char *id; (id = take_last(is_over, arg));) {
         end(id);
         free(id);
     }
@@ -128,6 +134,17 @@ bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t sit
             any = wants(r->version, site);
     pthread_mutex_unlock(&lock);
     return any;
+}
+
+bool requests_all_have(const struct edit_version *version)
+{
+    bool all = true;
+    pthread_mutex_lock(&lock);
+    for (uint32_t h = 0; h < N_HEADS && all; h++)
+        for (struct request *r = heads[h]; r && all; r = r->next)
+            all = r->version == version;
+    pthread_mutex_unlock(&lock);
+    return all;
 }
 
 bool requests_have_salt(const char *tags, uint64_t salt)

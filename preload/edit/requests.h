@@ -14,11 +14,15 @@ struct edit_version *requests_version(const char *id, struct edit_version *now);
 /* The request is forgotten. Return: its version, to be given back; NULL: it had none. */
 struct edit_version *requests_forget(const char *id);
 
-/* The step under way is the request's last one. */
-void requests_last(const char *id);
+/* Its last step is that of @sequence, which has begun. */
+void requests_last(const char *id, uint64_t sequence);
 
-/* Calls @end for each of those, and forgets that they were. */
-void requests_end_last(void (*end)(const char *id));
+/* Calls @end for each of those whose step is over, and forgets that they were. */
+void requests_end_last(bool (*is_over)(const void *arg, uint64_t sequence), const void *arg,
+                       void (*end)(const char *id));
+
+/* Have all requests this version, as far as they have any? */
+bool requests_all_have(const struct edit_version *version);
 
 /* Does some request have a version of @wants? For edits_reach_site(). */
 bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t site), uint32_t site);

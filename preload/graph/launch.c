@@ -94,7 +94,8 @@ static struct context *kernel_context(const struct graph_kernel *kernel)
     return atomic_load_relaxed(&kernel->context);
 }
 
-static void count_elsewhere(struct exec *x, const struct graph_kernel *kernel, int *begun)
+static void count_elsewhere(struct exec *x, const struct said *said,
+                            const struct graph_kernel *kernel, int *begun)
 {
     struct context *c = kernel_context(kernel);
     if (!c || !context_use(c)) {
@@ -102,17 +103,19 @@ static void count_elsewhere(struct exec *x, const struct graph_kernel *kernel, i
         return;
     }
     pthread_mutex_lock(&c->lock);
+    forward_follow(c, said);
     count_kernel(x, kernel, c, begun);
     pthread_mutex_unlock(&c->lock);
     context_unuse(c);
 }
 
 /* Occurrences in the order of the graph's sites; kernels of other contexts count theirs. */
-static void count_occurrences(struct exec *x, struct context *c)
+static void count_occurrences(struct exec *x, const struct said *said, struct context *c)
 {
     bool others = false;
     int begun = ranges_take_kind();
     pthread_mutex_lock(&c->lock);
+    forward_follow(c, said);
     if (begun >= 0)
         forward_advance(c, begun);
     for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
@@ -125,7 +128,7 @@ static void count_occurrences(struct exec *x, struct context *c)
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; others && i < x->plan.n_kernels; i++)
         if (kernel_context(&x->plan.kernels[i]) != c)
-            count_elsewhere(x, &x->plan.kernels[i], &begun);
+            count_elsewhere(x, said, &x->plan.kernels[i], &begun);
 }
 
 static void expect_records(struct exec *x, const struct admission_launch *l)
@@ -214,13 +217,13 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    count_occurrences(x, c);
     admission_begin(&job->launch);
+    count_occurrences(x, &job->launch.said, c);
     job->by_event = !admit(x, &job->launch) && ticket_is_read(x);
 }
 
 /* The driver does not say how often they ran: which occurrence comes next is in doubt. */
-static void count_bodies(const struct graph_plan *plan)
+static void count_bodies(const struct graph_plan *plan, const struct said *said)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const struct graph_kernel *kernel = &plan->kernels[i];
@@ -231,7 +234,7 @@ static void count_bodies(const struct graph_plan *plan)
             atomic_add_relaxed(&session_counters(match->sites[s])->uncounted, 1);
         struct context *c = kernel_context(kernel);
         if (c && context_use(c)) {
-            forward_doubt(c, match);
+            forward_doubt(c, said, match);
             context_unuse(c);
         }
     }
@@ -270,7 +273,7 @@ static void launched(struct exec *x, struct graph_job *job)
     if (job->counted)
         admission_launched(&job->launch);
     if (job->counted && x->plan.has_bodies)
-        count_bodies(&x->plan);
+        count_bodies(&x->plan, &job->launch.said);
 }
 
 void graph_after(struct exec *x, struct graph_job *job, CUresult result)

@@ -51,7 +51,6 @@ struct session {
     uint64_t next_launch;  /* launch number; any thread */
     uint64_t next_forward; /* any thread */
     uint64_t next_step;    /* any thread */
-    uint64_t step_forward; /* counts the steps that may begin a forward */
     uint64_t
         memory_epoch; /* rises when memory changes in which tensors may have been found; any thread */
     uint32_t does; /* enum session_work: what it was armed for. Written before @armed, and stays */

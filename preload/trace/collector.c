@@ -23,6 +23,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -142,6 +143,9 @@ static void take(struct trace_step *step)
     struct dmi_step_times *at = &step->at;
     summary_add(&c->summary, at);
     activity_step(step->deal, at->number);
+    for (size_t i = 0; i < step->n_deals; i++)
+        activity_step(step->deals[i], at->number);
+    free(step->deals);
     at->begin_ns = trace_clock_real(&c->clock, at->begin_ns);
     at->end_ns = trace_clock_real(&c->clock, at->end_ns);
     at->launch_ns = trace_clock_real(&c->clock, at->launch_ns);

@@ -252,7 +252,7 @@ static void see_layer(struct place *p, const struct admission *item, const struc
     int32_t layer;
     if (p->state == LAYER_KNOWN && p->occurrence == item->occurrence)
         return;
-    bool known = !item->doubtful && admission_layer(item, operand, &layer) &&
+    bool known = !item->doubt && admission_layer(item, operand, &layer) &&
                  (p->state == LAYER_UNSEEN || p->layer == layer);
     p->occurrence = item->occurrence;
     if (known && p->state == LAYER_UNSEEN)

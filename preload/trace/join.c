@@ -196,7 +196,9 @@ static void look_up_number(const struct join *j, struct group *g)
 {
     size_t i;
     SEARCH(i, j->n_numbers, j->numbers[i].deal < g->run.deal);
-    if (!g->run.in_step)
+    if (g->run.unsure)
+        over(g, DMI_RAN_UNKNOWN, j->round);
+    else if (!g->run.in_step)
         over(g, DMI_RAN_OUTSIDE, j->round);
     else if (i < j->n_numbers && j->numbers[i].deal == g->run.deal)
         over(g, j->numbers[i].step, j->round);

@@ -31,6 +31,7 @@ struct join_run {
     uint32_t lead;            /* kernels of DMI's before the first of these */
     uint64_t begin_ns;        /* CLOCK_REALTIME: no later than just before its first launch */
     bool in_step;             /* join_step() says its number */
+    bool unsure;              /* of which step it is nobody knows */
     bool idle; /* the stream was waited for before, and nothing launched in it since */
     bool
         shared; /* other threads have steps of their own in the same stream: their order is not known */

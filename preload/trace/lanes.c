@@ -29,15 +29,17 @@ struct lane {
     uint64_t lead_ns; /* since then */
 
     /* the run under way */
-    uint64_t deal;                   /* 0: none; atomic. The collector may set it to 0 */
-    uint32_t kernels, graphs;        /* relaxed */
-    uint64_t graph_ids;              /* as in struct join_run; relaxed */
-    const void *last;                /* function, or &a_graph; relaxed */
-    uint64_t first;                  /* as in struct join_run */
-    uint32_t run_lead;               /* its lead */
-    uint64_t begin_ns;               /* of CLOCK_MONOTONIC */
-    uint64_t functions;              /* lanes.functions when it began */
-    bool in_step, own, shared, idle; /* as in struct join_run */
+    uint64_t deal;                      /* 0: none; atomic. The collector may set it to 0 */
+    uint32_t kernels, graphs;           /* relaxed */
+    uint64_t graph_ids;                 /* as in struct join_run; relaxed */
+    const void *last;                   /* function, or &a_graph; relaxed */
+    uint64_t first;                     /* as in struct join_run */
+    uint32_t run_lead;                  /* its lead */
+    uint64_t begin_ns;                  /* of CLOCK_MONOTONIC */
+    uint64_t functions;                 /* lanes.functions when it began */
+    bool in_step, unsure, shared, idle; /* as in struct join_run */
+    bool own;                           /* its thread has steps of its own, */
+    bool strand;                        /* and they are the engine's */
     uint32_t
         seen; /* launches when the collector saw first that it is over, and one; 0: it did not */
 };
@@ -134,6 +136,7 @@ static void close_run(struct lane *l, uint64_t last)
                             .lead = l->run_lead,
                             .begin_ns = l->begin_ns,
                             .in_step = l->in_step,
+                            .unsure = l->unsure,
                             .idle = l->idle,
                             .shared = l->shared };
     atomic_store_relaxed(&l->deal, (uint64_t)0);
@@ -153,13 +156,19 @@ static bool is_of(const struct lane *l, uint32_t context, uint32_t id)
     return l->thread && l->context == context && l->id == id;
 }
 
-/* Another thread with steps of its own launches in the stream: nothing says in which order. Under the lock. */
+/* Do both threads launch for steps that differ, as far as anybody knows? */
+static bool differ(const struct lane *a, const struct lane *b)
+{
+    return (a->own && b->own) || a->unsure || b->unsure;
+}
+
+/* Another thread launches in the stream for another step: nothing says in which order. Under the lock. */
 static void mark_shared(struct lane *l)
 {
-    for (uint32_t i = 0; l->own && i < lanes.top; i++) {
+    for (uint32_t i = 0; i < lanes.top; i++) {
         struct lane *other = &lanes.all[i];
         if (is_of(other, l->context, l->id) && other->thread != l->thread && other->deal &&
-            other->own && other->known)
+            differ(l, other) && other->known)
             other->shared = l->shared = true;
     }
 }
@@ -221,7 +230,9 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
     l->lead = 0;
     l->functions = atomic_load_relaxed(&lanes.functions);
     l->in_step = t->in_step;
-    l->own = t->step != NULL;
+    l->unsure = t->unsure;
+    l->own = t->apart;
+    l->strand = t->strand;
     l->shared = false;
     l->idle = l->drained && is_alone(l);
     l->seen = 0;
@@ -381,7 +392,8 @@ void lanes_leave(struct trace_thread *t)
 /* Nothing is launched for the run any more: its thread, or the engine, is at another step. */
 static bool is_over(const struct lane *l, uint64_t engine_deal)
 {
-    return l->deal < engine_deal || (l->own && l->deal != atomic_load_relaxed(&l->thread->deal));
+    bool moved = l->own && l->deal != atomic_load_relaxed(&l->thread->deal);
+    return moved || (!l->strand && l->deal < engine_deal);
 }
 
 /* A launch may be under way for a step that has just ended: the run is taken when it has not changed for a round. */

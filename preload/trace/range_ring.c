@@ -3,7 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/trace/steps.h"
+#include "preload/capture/said.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -122,7 +122,7 @@ int range_ring_begin(const void *owner, enum dmi_range_source source, const char
     struct range_entry *e = &r->open[r->depth];
     n = n < RANGE_BYTES - 1 ? n : RANGE_BYTES - 1;
     e->owner = owner;
-    e->step = steps_said();
+    e->step = said_sequence();
     e->thread = r->thread;
     e->depth = (uint16_t)r->depth++;
     e->source = (uint8_t)source;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps that begin at NVTX ranges, where the user named some. */
+/* Steps that begin and end with NVTX ranges, where the user named some. */
 #ifndef PRELOAD_TRACE_RANGE_STEPS_H
 #define PRELOAD_TRACE_RANGE_STEPS_H
 

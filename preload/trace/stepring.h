@@ -12,12 +12,14 @@
 #include <dmi/trace.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define STEPRING_STEPS 1024u
 #define STEP_MAX_ENDS  4u /* threads whose last launches are looked at */
 
 struct events_of;
+struct trace_thread;
 
 struct trace_step {
     struct dmi_step_times at; /* host times are of CLOCK_MONOTONIC until the collector has it */
@@ -27,8 +29,15 @@ struct trace_step {
     uint32_t n_ends;
 
     /* of steps.c, under that lock; @at: the counts */
-    uint64_t gate;      /* trace_gate while it ran */
-    uint64_t deal;      /* by which launches are dealt to it (join.h) */
+    uint64_t gate;   /* trace_gate while it ran */
+    uint64_t deal;   /* by which launches are dealt to it (join.h), */
+    uint64_t *deals; /* and those of before it paused; the collector frees them */
+    size_t n_deals, room_deals;
+    const struct trace_thread *of; /* whose own it is; NULL: the engine's, for all threads */
+    bool pauses;               /* another one of its thread, or of the engine, does not end it */
+    struct trace_step *paused; /* that paused before it did */
+    uint64_t range;            /* its number among those of ranges; 0: it is none */
+    const struct trace_thread *end_of[STEP_MAX_ENDS];
     bool begun;         /* some launch is its first */
     bool timed;         /* the event before that launch is recorded, or was refused */
     uint32_t recording; /* threads that record an event of it */

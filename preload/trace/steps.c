@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/trace/steps.h"
+#include "preload/trace/steps_private.h"
 
 #include "core/clock.h"
+#include "core/grow.h"
+#include "preload/capture/said.h"
 #include "preload/trace/batch.h"
 #include "preload/trace/events.h"
-#include "preload/trace/lanes.h"
 #include "preload/trace/named.h"
 
 #include <dmi/format.h>
@@ -17,28 +18,7 @@
 uint64_t trace_gate;
 __thread __attribute__((tls_model("initial-exec"))) struct trace_thread *trace_self;
 
-static struct {
-    pthread_mutex_t lock; /* all below, and what threads.h says */
-    struct trace_thread threads[TRACE_THREADS];
-    uint32_t top;              /* places that were ever in use; atomic */
-    struct trace_step *engine; /* the engine's step, NULL: none is under way */
-    uint32_t source;           /* the best that came; atomic */
-    uint32_t captures;         /* streams that are being captured */
-    uint64_t deals;            /* the last deal (struct trace_thread) that was drawn */
-    uint64_t deal;             /* the gate's; atomic */
-    uint64_t said; /* one more than the sequence of the engine's step; 0: none; atomic */
-} steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-/* What is to be recorded of a step, once the lock is released. */
-struct ending {
-    struct trace_step *step; /* NULL: nothing */
-    struct {
-        struct stream stream;
-        uint32_t i; /* place in its ends */
-        bool own;   /* the stream is of the calling thread */
-    } at[STEP_MAX_ENDS];
-    uint32_t n;
-};
+struct steps steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------------- threads */
 
@@ -54,8 +34,7 @@ static void make_key(void)
     have_key = !pthread_key_create(&thread_key, thread_ends);
 }
 
-/* The calling thread's place, NULL: all are taken. */
-static struct trace_thread *self(void)
+struct trace_thread *steps_self(void)
 {
     struct trace_thread *t = trace_self;
     if (t)
@@ -76,7 +55,7 @@ static struct trace_thread *self(void)
     return t;
 }
 
-static struct trace_counts counts_of(const struct trace_thread *t)
+struct trace_counts steps_counts(const struct trace_thread *t)
 {
     return (struct trace_counts){ .launches = atomic_load_relaxed(&t->now.launches),
                                   .graphs = atomic_load_relaxed(&t->now.graphs),
@@ -88,18 +67,12 @@ static struct trace_counts counts_of(const struct trace_thread *t)
                                   .wait_ns = atomic_load_relaxed(&t->now.wait_ns) };
 }
 
-/* The gate without its bits. */
-static uint64_t plain_gate(void)
-{
-    return atomic_load_relaxed(&trace_gate) & ~TRACE_GATE_BITS;
-}
-
 /* ------------------------------------------------------------------------- what a step is of */
 
 /* Adds what the thread did since its base. Under the lock. Return: whether it launched anything. */
 static bool add_counts(struct trace_step *step, const struct trace_thread *t)
 {
-    struct trace_counts now = counts_of(t);
+    struct trace_counts now = steps_counts(t);
     uint64_t launches = now.launches - t->base.launches, graphs = now.graphs - t->base.graphs;
     step->at.launches += (uint32_t)launches;
     step->at.graph_launches += (uint32_t)graphs;
@@ -112,21 +85,21 @@ static bool add_counts(struct trace_step *step, const struct trace_thread *t)
     return launches || graphs;
 }
 
-/* How many launches the thread has made. */
-static uint64_t made(const struct trace_thread *t)
+/* Where the thread's event stands in the step, which it may have launched for before. */
+static uint32_t place_of_end(const struct trace_step *step, const struct trace_thread *t)
 {
-    return atomic_load_relaxed(&t->now.launches) + atomic_load_relaxed(&t->now.graphs);
+    for (uint32_t i = 0; i < step->n_ends; i++)
+        if (step->end_of[i] == t)
+            return i + 1;
+    return 0;
 }
 
-/*
- * An event after what the thread launched last is to be recorded, unless there is one. @unended: it is not, as the driver must not be called.
- * Under the lock.
- */
-static void add_end(struct ending *e, struct trace_thread *t, bool unended)
+void steps_add_end(struct ending *e, struct trace_thread *t, bool unended)
 {
     struct trace_step *step = e->step;
-    if (t->end && t->recorded == made(t))
+    if (t->end && t->recorded == steps_made(t))
         return;
+    t->end = t->end ? t->end : place_of_end(step, t);
     if (unended) {
         step->end_flags |= DMI_STEP_ELSEWHERE;
         return;
@@ -139,17 +112,18 @@ static void add_end(struct ending *e, struct trace_thread *t, bool unended)
         step->end_flags |= DMI_STEP_ELSEWHERE;
         return;
     }
-    if (!t->end)
+    if (!t->end) {
+        step->end_of[step->n_ends] = t;
         t->end = ++step->n_ends;
-    t->recorded = made(t);
+    }
+    t->recorded = steps_made(t);
     e->at[e->n].i = t->end - 1;
     e->at[e->n].own = t == trace_self;
     e->at[e->n++].stream =
         (struct stream){ atomic_load_relaxed(&t->last), atomic_load_relaxed(&t->last_per_thread) };
 }
 
-/* Not under the lock. */
-static void record(struct ending *e)
+void steps_record(struct ending *e)
 {
     for (uint32_t i = 0; i < e->n; i++)
         events_end(e->step, e->at[i].i, e->at[i].stream, e->at[i].own);
@@ -163,8 +137,7 @@ static void put(struct trace_step *step)
     stepring_put(step);
 }
 
-/* The calling thread has recorded what it had to, of the step. Not under the lock. */
-static void recorded(struct trace_step *step)
+void steps_recorded(struct trace_step *step)
 {
     pthread_mutex_lock(&steps.lock);
     step->timed = true;
@@ -176,8 +149,7 @@ static void recorded(struct trace_step *step)
 
 /* ------------------------------------------------------------------------- the end of a step */
 
-/* The step ended at @now_ns: nothing is added to it any more. The last thread that records puts it. Under the lock. */
-static void take(struct ending *e, uint64_t now_ns, uint32_t flags)
+void steps_take(struct ending *e, uint64_t now_ns, uint32_t flags)
 {
     struct trace_step *step = e->step;
     step->end_ns = now_ns;
@@ -188,83 +160,183 @@ static void take(struct ending *e, uint64_t now_ns, uint32_t flags)
     if (step->end_flags >= DMI_STEP_NO_LAUNCH)
         e->n = 0;
     step->over = true;
-    step->recording++; /* the calling thread, until finish() */
+    step->recording++; /* the calling thread, until steps_finish() */
 }
 
-/* The engine's step is over. Under the lock. */
-static void take_engine(struct ending *e, uint64_t now_ns, uint32_t flags)
+void steps_collect(struct ending *e, bool unended)
 {
     e->step = steps.engine;
     steps.engine = NULL;
     for (uint32_t i = 0; e->step && i < steps.top; i++) {
         struct trace_thread *t = &steps.threads[i];
         if (t->used && t->base_gate == e->step->gate && add_counts(e->step, t))
-            add_end(e, t, flags & DMI_STEP_UNENDED);
+            steps_add_end(e, t, unended);
     }
+}
+
+void steps_collect_own(struct ending *e, struct trace_thread *t, bool unended)
+{
+    e->step = t->step;
+    t->step = NULL;
+    if (e->step && add_counts(e->step, t))
+        steps_add_end(e, t, unended);
+}
+
+/* The engine's step is over. Under the lock. */
+static void take_engine(struct ending *e, uint64_t now_ns, uint32_t flags)
+{
+    steps_collect(e, flags & DMI_STEP_UNENDED);
     if (e->step)
-        take(e, now_ns, flags);
+        steps_take(e, now_ns, flags);
 }
 
 /* So is that of the thread. Under the lock. */
 static void take_own(struct ending *e, struct trace_thread *t, uint64_t now_ns, uint32_t flags)
 {
-    e->step = t->step;
-    t->step = NULL;
-    if (!e->step)
-        return;
-    if (add_counts(e->step, t))
-        add_end(e, t, flags & DMI_STEP_UNENDED);
-    take(e, now_ns, flags);
+    steps_collect_own(e, t, flags & DMI_STEP_UNENDED);
+    if (e->step)
+        steps_take(e, now_ns, flags);
 }
 
-/* What was taken is recorded. Not under the lock. */
-static void finish(struct ending *e)
+void steps_put_aside(struct ending *e, uint64_t now_ns)
+{
+    struct trace_step *step = e->step;
+    if (!step)
+        return;
+    if (!step->pauses) {
+        steps_take(e, now_ns, 0);
+        return;
+    }
+    if (step->begun && !step->timed) { /* as steps_take() has it */
+        step->end_flags |= DMI_STEP_ELSEWHERE;
+        e->n = 0;
+    }
+    step->recording += e->n != 0;
+    e->pauses = true;
+    step->paused = steps.paused;
+    steps.paused = step;
+}
+
+void steps_unpause(struct trace_step *step)
+{
+    struct trace_step **at = &steps.paused;
+    while (*at && *at != step)
+        at = &(*at)->paused;
+    if (*at)
+        *at = step->paused;
+    step->paused = NULL;
+}
+
+void steps_finish(struct ending *e)
 {
     if (!e->step)
         return;
-    record(e);
-    recorded(e->step);
+    steps_record(e);
+    if (!e->pauses || e->n)
+        steps_recorded(e->step);
+}
+
+/* Does it go on no more? */
+typedef bool ends_fn(const struct trace_step *step, const void *arg);
+
+/* Steps that paused, and of which @ends says so, are over. Not under the lock. */
+static void end_paused(ends_fn *ends, const void *arg, uint32_t flags)
+{
+    struct ending e;
+    do {
+        e = (struct ending){ 0 };
+        pthread_mutex_lock(&steps.lock);
+        e.step = steps.paused;
+        while (e.step && !ends(e.step, arg))
+            e.step = e.step->paused;
+        if (e.step) {
+            steps_unpause(e.step);
+            steps_take(&e, clock_mono_ns(), flags);
+        }
+        pthread_mutex_unlock(&steps.lock);
+        steps_finish(&e);
+    } while (e.step);
+}
+
+static bool is_any(const struct trace_step *step, const void *arg)
+{
+    (void)step;
+    (void)arg;
+    return true;
+}
+
+static bool is_named(const struct trace_step *step, const void *arg)
+{
+    (void)arg;
+    return step->at.source != DMI_STEP_ENGINE;
+}
+
+static bool is_of_thread(const struct trace_step *step, const void *arg)
+{
+    return step->of == arg;
+}
+
+/* The engine has paused too many, or begun another of its number. */
+static bool is_forgotten(const struct trace_step *step, const void *arg)
+{
+    (void)arg;
+    return step->at.source == DMI_STEP_ENGINE && said_is_gone(step->at.step);
+}
+
+void steps_end_forgotten(void)
+{
+    end_paused(is_forgotten, NULL, DMI_STEP_UNENDED);
 }
 
 /* ------------------------------------------------------------------------- launches */
 
-/* The step's first launch comes next. */
-static void first_launch(struct trace_step *step, struct stream stream)
+void steps_first_launch(struct trace_step *step, struct stream stream)
 {
     step->at.launch_ns = clock_mono_ns();
     events_begin(step, stream);
-    recorded(step);
+    steps_recorded(step);
 }
 
-/* What the thread does from here on belongs to the step of @gate. Under the lock. */
+/* What the thread does from here on belongs to the step of @gate, if to any. Under the lock. */
 static void rebase(struct trace_thread *t, uint64_t gate)
 {
     if (t->base_gate == gate || t->step)
         return;
-    t->base = counts_of(t);
-    t->base_gate = gate;
+    t->base = steps_counts(t);
+    t->base_gate = t->apart || t->unsure ? 0 : gate;
     t->end = 0;
+}
+
+void steps_follow(struct trace_thread *t)
+{
+    if (steps_source() != DMI_STEP_ENGINE) {
+        t->unsure = t->lost;
+    } else if (!t->step) {
+        struct said now = said_now(false);
+        t->apart = t->strand = now.own;
+        t->unsure = now.overlaps || (now.own ? t->lost : steps.lost);
+    }
+    rebase(t, steps_plain_gate());
 }
 
 /* What the thread launches from here on is for @step, NULL: for none. Under the lock. */
 static void launches_for(struct trace_thread *t, const struct trace_step *step)
 {
-    bool own = t->step != NULL;
-    atomic_store_relaxed(&t->deal, own ? step->deal : steps.deal);
+    bool alone = t->apart || t->unsure;
+    uint64_t deal = t->step ? t->step->deal : alone ? ++steps.deals : steps.deal;
+    atomic_store_relaxed(&t->deal, deal);
     t->in_step = step != NULL;
     if (atomic_load_relaxed(&trace_by_stream))
         t->entered_ns = clock_mono_ns();
 }
 
 /* The thread sees the gate of a step for the first time. Return: the step, if this launch is its first; NULL: it is not. */
-static struct trace_step *see_gate(struct trace_thread *t, uint64_t gate)
+static struct trace_step *see_gate(struct trace_thread *t)
 {
-    struct trace_step *step = NULL;
     pthread_mutex_lock(&steps.lock);
-    gate = plain_gate(); /* no older one than the deal */
-    rebase(t, gate);
-    t->gate = gate;
-    step = t->step ? t->step : steps.engine;
+    steps_follow(t);
+    t->gate = steps_plain_gate(); /* no older one than the deal */
+    struct trace_step *step = t->step ? t->step : t->apart || t->unsure ? NULL : steps.engine;
     launches_for(t, step);
     if (step && step->begun)
         step = NULL;
@@ -278,9 +350,9 @@ static struct trace_step *see_gate(struct trace_thread *t, uint64_t gate)
 
 static struct trace_thread *enter(const void *function, struct stream stream)
 {
-    uint64_t gate =
-        atomic_load_acquire(&trace_gate); /* of steps_start(), next_gate() and set_captures() */
-    struct trace_thread *t = gate ? self() : NULL;
+    uint64_t gate = atomic_load_acquire(
+        &trace_gate); /* of steps_start(), steps_next_gate() and steps_set_captures() */
+    struct trace_thread *t = gate ? steps_self() : NULL;
     if (!t || ((gate & TRACE_GATE_CAPTURES) && stream_is_capturing(stream)))
         return NULL;
     if ((gate & TRACE_GATE_KERNELS) && function && named_kernel(function))
@@ -288,9 +360,9 @@ static struct trace_thread *enter(const void *function, struct stream stream)
     else if (!function && named_graph())
         steps_begins(DMI_STEP_NAMED_GRAPH, stream);
     gate &= ~TRACE_GATE_BITS;
-    struct trace_step *step = t->gate == gate ? NULL : see_gate(t, gate);
+    struct trace_step *step = t->gate == gate ? NULL : see_gate(t);
     if (step)
-        first_launch(step, stream);
+        steps_first_launch(step, stream);
     return t;
 }
 
@@ -302,10 +374,9 @@ struct trace_thread *steps_enter(const void *function, struct stream stream)
     return t;
 }
 
-/* ------------------------------------------------------------------------- the engine's steps */
+/* ------------------------------------------------------------------------- one step after another */
 
-/* Under the lock: launches from here on see another gate. Acquired by enter(). */
-static void next_gate(void)
+void steps_next_gate(void)
 {
     uint64_t gate = atomic_load_relaxed(&trace_gate);
     if (gate)
@@ -313,7 +384,7 @@ static void next_gate(void)
     atomic_store_relaxed(&steps.deal, ++steps.deals);
 }
 
-static struct trace_step *new_step(enum dmi_step_source source, uint64_t sequence, uint64_t now_ns)
+struct trace_step *steps_new(enum dmi_step_source source, uint64_t sequence, uint64_t now_ns)
 {
     struct trace_step *step = stepring_take();
     if (!step) {
@@ -321,115 +392,48 @@ static struct trace_step *new_step(enum dmi_step_source source, uint64_t sequenc
         return NULL;
     }
     step->at.step = sequence;
+    step->at.engine_step = DMI_NO_STEP;
     step->at.begin_ns = now_ns;
     step->at.thread = own_tid ? own_tid : (own_tid = (uint32_t)gettid());
     step->at.source = source;
+    if (source == DMI_STEP_NAMED_RANGE)
+        step->range = atomic_add_relaxed(&steps.ranges, 1) + 1;
     return step;
 }
 
-/* Steps that threads have of their own end where the engine says steps. */
-static void end_own_steps(void)
+void steps_put_own(struct trace_thread *t, struct trace_step *step, bool begun)
 {
-    for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++) {
-        struct ending e = { 0 };
-        pthread_mutex_lock(&steps.lock);
-        take_own(&e, &steps.threads[i], clock_mono_ns(), DMI_STEP_UNENDED);
-        pthread_mutex_unlock(&steps.lock);
-        finish(&e);
-    }
-}
-
-void steps_engine_begins(const struct dmi_step *said, uint64_t sequence)
-{
-    struct ending e = { 0 };
-    if (!atomic_load_relaxed(&trace_gate))
-        return;
-    uint64_t now = clock_mono_ns();
-    if (atomic_load_relaxed(&steps.source) != DMI_STEP_ENGINE) {
-        atomic_store_relaxed(&steps.source, DMI_STEP_ENGINE);
-        end_own_steps();
-    }
-    struct trace_step *step = new_step(DMI_STEP_ENGINE, sequence, now);
-    if (step)
-        batch_describe(&step->at, said);
-    pthread_mutex_lock(&steps.lock);
-    take_engine(&e, now, 0);
-    next_gate();
-    if (step) {
-        step->gate = plain_gate();
-        step->deal = steps.deal;
-    }
-    steps.engine = step;
-    atomic_store_relaxed(&steps.said, sequence + 1);
-    pthread_mutex_unlock(&steps.lock);
-    finish(&e);
-}
-
-void steps_engine_ends(void)
-{
-    struct ending e = { 0 };
-    if (!atomic_load_relaxed(&trace_gate))
-        return;
-    pthread_mutex_lock(&steps.lock);
-    take_engine(&e, clock_mono_ns(), 0);
-    atomic_store_relaxed(&steps.said, (uint64_t)0);
-    next_gate();
-    pthread_mutex_unlock(&steps.lock);
-    finish(&e);
-}
-
-/* ------------------------------------------------------------------------- a thread's own steps */
-
-/* Is @source the best that came? */
-static bool is_in_force(enum dmi_step_source source)
-{
-    uint32_t best = atomic_load_relaxed(&steps.source);
-    while (best < source && !atomic_cas_acq_rel(&steps.source, &best, source))
-        ;
-    return best <= source;
-}
-
-/* @begun: a launch follows at once. */
-static struct trace_step *begin_own(struct trace_thread *t, enum dmi_step_source source, bool begun)
-{
-    uint64_t now = clock_mono_ns();
-    struct ending e = { 0 };
-    struct trace_step *step = new_step(source, DMI_NO_STEP, now);
-    pthread_mutex_lock(&steps.lock);
-    take_own(&e, t, now, 0);
-    steps.deals++;
-    if (step)
-        step->deal = steps.deals;
-    else
-        atomic_store_relaxed(&steps.deal, steps.deals); /* the step is lost */
-    t->base = counts_of(t);
+    t->step = step;
+    t->apart = true;
+    t->base = steps_counts(t);
     t->base_gate = 0;
     t->end = 0;
-    t->gate = begun ? plain_gate() : 0;
-    t->step = step;
+    t->gate = begun ? steps_plain_gate() : 0;
+    t->unsure = t->lost;
     launches_for(t, step);
-    if (step) {
-        step->begun = begun;
-        step->recording = begun;
+}
+
+void steps_draw_deal(struct trace_step *step)
+{
+    uint64_t deal = step->of ? ++steps.deals : steps.deal;
+    bool more = step->deal && atomic_load_relaxed(&trace_by_stream);
+    if (more && !GROW(step->deals, step->n_deals, step->room_deals))
+        step->deals[step->n_deals++] = step->deal;
+    step->deal = deal;
+}
+
+void steps_end_own(bool all)
+{
+    for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++) {
+        struct trace_thread *t = &steps.threads[i];
+        struct ending e = { 0 };
+        pthread_mutex_lock(&steps.lock);
+        if (t->step && (all || is_named(t->step, NULL)))
+            take_own(&e, t, clock_mono_ns(), DMI_STEP_UNENDED);
+        pthread_mutex_unlock(&steps.lock);
+        steps_finish(&e);
     }
-    pthread_mutex_unlock(&steps.lock);
-    finish(&e);
-    return step;
-}
-
-void steps_begins(enum dmi_step_source source, struct stream stream)
-{
-    struct trace_thread *t = trace_self;
-    struct trace_step *step = t && is_in_force(source) ? begin_own(t, source, true) : NULL;
-    if (step)
-        first_launch(step, stream);
-}
-
-void steps_begins_soon(enum dmi_step_source source)
-{
-    struct trace_thread *t = atomic_load_relaxed(&trace_gate) ? self() : NULL;
-    if (t && is_in_force(source))
-        begin_own(t, source, false);
+    end_paused(all ? is_any : is_named, NULL, DMI_STEP_UNENDED);
 }
 
 /* The driver is not called here: of what the thread launched last no end is known. */
@@ -442,15 +446,13 @@ static void thread_ends(void *arg)
     take_own(&e, t, clock_mono_ns(), DMI_STEP_UNENDED);
     if (steps.engine && t->base_gate == steps.engine->gate && add_counts(steps.engine, t))
         steps.engine->end_flags |= DMI_STEP_ELSEWHERE;
+    pthread_mutex_unlock(&steps.lock);
+    steps_finish(&e);
+    end_paused(is_of_thread, t, DMI_STEP_UNENDED);
+    pthread_mutex_lock(&steps.lock);
     t->used = false;
     pthread_mutex_unlock(&steps.lock);
     trace_self = NULL;
-    finish(&e);
-}
-
-uint64_t steps_said(void)
-{
-    return atomic_load_relaxed(&steps.said) - 1; /* DMI_NO_STEP is the highest number */
 }
 
 uint64_t steps_deal(void)
@@ -463,9 +465,9 @@ uint32_t steps_source(void)
     return atomic_load_relaxed(&steps.source);
 }
 
-/* ------------------------------------------------------------------------- what happens beside */
+/* ------------------------------------------------------------------------- start and stop */
 
-static void set_captures(void)
+void steps_set_captures(void)
 {
     uint64_t gate = atomic_load_relaxed(&trace_gate);
     uint64_t bit = steps.captures ? TRACE_GATE_CAPTURES : 0;
@@ -473,105 +475,12 @@ static void set_captures(void)
         atomic_store_release(&trace_gate, (gate & ~TRACE_GATE_CAPTURES) | bit); /* to enter() */
 }
 
-void steps_capture_begins(void)
-{
-    pthread_mutex_lock(&steps.lock);
-    steps.captures++;
-    set_captures();
-    pthread_mutex_unlock(&steps.lock);
-}
-
-void steps_capture_ends(void)
-{
-    pthread_mutex_lock(&steps.lock);
-    steps.captures -= steps.captures != 0;
-    set_captures();
-    pthread_mutex_unlock(&steps.lock);
-}
-
-void steps_stream_ends(CUstream stream)
-{
-    for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++)
-        if (!stream || atomic_load_relaxed(&steps.threads[i].last) == stream)
-            atomic_store_relaxed(&steps.threads[i].last_gone, true);
-    lanes_stream_ends(stream);
-    events_stream_ends(stream);
-}
-
-/* The calling thread's place, with the base of the step under way. Return: NULL: it has none. */
-static struct trace_thread *based_self(void)
-{
-    struct trace_thread *t = self();
-    if (!t)
-        return NULL;
-    pthread_mutex_lock(&steps.lock);
-    rebase(t, plain_gate());
-    pthread_mutex_unlock(&steps.lock);
-    return t;
-}
-
-void steps_stalled(bool loads, uint64_t ns)
-{
-    struct trace_thread *t = based_self();
-    if (!t)
-        return;
-    uint64_t *calls = loads ? &t->now.loads : &t->now.allocations;
-    atomic_store_relaxed(calls, *calls + 1);
-    atomic_store_relaxed(&t->now.stall_ns, t->now.stall_ns + ns);
-}
-
-/* The step that the thread launches for; NULL: none. Under the lock. */
-static struct trace_step *step_of(const struct trace_thread *t)
-{
-    bool of_engine = steps.engine && t->base_gate == steps.engine->gate;
-    return t->step ? t->step : of_engine ? steps.engine : NULL;
-}
-
-void steps_look(void)
-{
-    struct trace_thread *t = trace_self;
-    struct ending e = { 0 };
-    if (!t || (t->end && t->recorded == made(t)))
-        return;
-    int saved = errno;
-    pthread_mutex_lock(&steps.lock);
-    e.step = step_of(t);
-    if (e.step && e.step->timed && !atomic_load_relaxed(&t->last_gone))
-        add_end(&e, t, false);
-    if (e.n)
-        e.step->recording++;
-    pthread_mutex_unlock(&steps.lock);
-    if (e.n) {
-        record(&e);
-        recorded(e.step);
-    }
-    errno = saved;
-}
-
-void steps_waited(uint64_t ns)
-{
-    struct trace_thread *t = based_self();
-    if (!t)
-        return;
-    atomic_store_relaxed(&t->now.waits, t->now.waits + 1);
-    atomic_store_relaxed(&t->now.wait_ns, t->now.wait_ns + ns);
-}
-
-void steps_own(uint32_t n)
-{
-    struct trace_thread *t = n ? trace_self : NULL;
-    if (t)
-        atomic_store_relaxed(&t->now.own, t->now.own + n);
-}
-
-/* ------------------------------------------------------------------------- start and stop */
-
 void steps_start(bool kernels)
 {
     pthread_mutex_lock(&steps.lock);
     atomic_store_release(&trace_gate, 1 | (kernels ? TRACE_GATE_KERNELS : 0)); /* to enter() */
     steps.deals = steps.deal = 1;
-    set_captures();
+    steps_set_captures();
     pthread_mutex_unlock(&steps.lock);
 }
 
@@ -582,8 +491,8 @@ void steps_stop(void)
     atomic_store_release(&trace_gate, (uint64_t)0);
     take_engine(&e, clock_mono_ns(), DMI_STEP_UNENDED);
     pthread_mutex_unlock(&steps.lock);
-    finish(&e);
-    end_own_steps();
+    steps_finish(&e);
+    steps_end_own(true);
 }
 
 void steps_reset(void)
@@ -591,8 +500,9 @@ void steps_reset(void)
     steps.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (uint32_t i = 0; i < TRACE_THREADS; i++)
         steps.threads[i] = (struct trace_thread){ 0 };
-    steps.engine = NULL;
-    steps.said = steps.deals = steps.deal = 0;
+    steps.engine = steps.paused = NULL;
+    steps.deals = steps.deal = 0;
+    steps.lost = false;
     steps.source = steps.captures = 0;
     trace_gate = 0;
     trace_self = NULL;

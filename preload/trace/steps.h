@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where steps begin and end. What the engine says (dmi_step_begin()) counts for all threads; without it each thread has steps of its own,
- * which begin at a forward of the HookSpec or at what the user named, and end where the next one begins. The best source that came so far is
+ * Where steps begin and end. What the engine says (dmi_step_begin()) counts for all threads, or for the one that says it; without it each thread has steps
+ * of its own, which begin at a forward of the HookSpec or at what the user named, and end where the next one begins, or with their range. The best source that came so far is
  * the one in force. A lock of its own, never held across a call of the driver: once a step and thread, not at a launch.
  */
 #ifndef PRELOAD_TRACE_STEPS_H
@@ -24,17 +24,20 @@ void steps_stop(void);
 
 /* The engine begins a step, noted as @sequence. Thread: the one that says it. */
 void steps_engine_begins(const struct dmi_step *said, uint64_t sequence);
+/* It goes on with one, of the calling thread or of all. */
+void steps_engine_resumes(uint64_t sequence, bool is_own);
 /* It ends the step, if there is one. */
-void steps_engine_ends(void);
+void steps_engine_ends(bool is_own);
 
 /* The calling thread begins a step at the launch in @stream that it is about to make. */
 void steps_begins(enum dmi_step_source source, struct stream stream);
 
-/* The same at the thread's next launch: at a range. */
-void steps_begins_soon(enum dmi_step_source source);
-
-/* The sequence of the engine's step that is under way; DMI_NO_STEP: none is. Takes no lock. Thread: any. */
-uint64_t steps_said(void);
+/*
+ * The same at its next launch, at a range: until another one begins, which it goes on after, or the range ends. Return: for steps_range_ends(), which any
+ * thread may call; 0: it begins none.
+ */
+uint64_t steps_range_begins(void);
+void steps_range_ends(uint64_t range);
 
 /* The deal (threads.h) of what the engine's threads launch for now; 0: it says no steps. Thread: any. */
 uint64_t steps_deal(void);

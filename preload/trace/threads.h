@@ -36,6 +36,10 @@ struct trace_thread {
     uint64_t
         deal; /* what it launches for: a step, or what lies between two; they rise. Written by it, relaxed */
     bool in_step; /* it is a step */
+    bool apart;   /* it has, or had, steps of its own: what lies between them is its own, too */
+    bool strand;  /* they are the engine's */
+    bool unsure;  /* of which step its launches are is not known */
+    bool lost;    /* its step had no room */
     uint64_t
         entered_ns; /* of CLOCK_MONOTONIC, with trace_by_stream: no later than its first launch for that */
     struct lane *lanes, *lane; /* of lanes.c: all of the thread's, and that of its last launch */

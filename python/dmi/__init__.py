@@ -64,6 +64,7 @@ _SPAN = struct.Struct("@PPqIIIIIIP")
 
 
 _CACHES = {None: 0, True: 1 << 0, False: 1 << 1}  # enum dmi_step_flags
+_OF_THREAD, _PAUSES = 1 << 2, 1 << 3
 
 
 class _Step(ctypes.Structure):
@@ -71,7 +72,8 @@ class _Step(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
                 ("n_rows", ctypes.c_uint32), ("n_spans", ctypes.c_uint32), ("span_size", ctypes.c_uint32),
                 ("flags", ctypes.c_uint32), ("spans", ctypes.c_void_p), ("tags", ctypes.c_char_p),
-                *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
+                *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")],
+                ("part", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
 
 
 def _function(name, *types, library=ctypes.CDLL):
@@ -82,6 +84,7 @@ def _function(name, *types, library=ctypes.CDLL):
 
 
 _begin = _function("dmi_step_begin", ctypes.POINTER(_Step))
+_resume = _function("dmi_step_resume", ctypes.c_uint64, ctypes.c_uint32)
 _end = _function("dmi_step_end")
 _accept = _function("dmi_accept", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32)
 _request_end = _function("dmi_request_end", ctypes.c_char_p, ctypes.c_uint32)
@@ -158,7 +161,7 @@ def _ids(span):
     return memory, memory.buffer_info()[0]
 
 
-def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=None):
+def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=None, of_thread=False, pauses=False, part=0):
     """Say whose tokens the rows of the coming forward are: dmi_step_begin().
 
     step   the engine's own step number
@@ -166,6 +169,9 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=
     n_rows rows of the batch, padding included; if not given, up to the last row of the spans
     ranks  (rank, size) of tensor, pipeline, data and expert parallelism
     caches do requests share cached rows of equal prefixes, unless their tag `cache_salt` tells them apart? None: not said (docs/edits.md)
+    of_thread  it holds for what the calling thread launches alone, as other threads say steps of their own
+    pauses     the next step_begin() pauses it, and step_resume() goes on with it: two batches in turn
+    part       number of the micro-batch, where the engine divides a step
     Returns OK, OFF, BAD_VERSION or -errno.
     """
     if _begin is None:
@@ -181,9 +187,14 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=
         return -errno.EINVAL
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
-    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, _CACHES[caches], ctypes.addressof(entries),
-                  None if tags is None else tags.encode(), *[n for pair in ranks for n in pair])
+    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, _CACHES[caches] | (_OF_THREAD if of_thread else 0) | (_PAUSES if pauses else 0),
+                  ctypes.addressof(entries), None if tags is None else tags.encode(), *[n for pair in ranks for n in pair], part)
     return _begin(ctypes.byref(given))
+
+
+def step_resume(step, part=0):
+    """Go on with a step that paused, by its number and part: dmi_step_resume(). Returns OK, OFF or -errno."""
+    return OFF if _resume is None else _resume(step, part)
 
 
 def step_end():

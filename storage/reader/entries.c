@@ -137,7 +137,7 @@ int reader_take_step_times(struct reader_chunk *c, uint64_t n_meta, uint8_t *byt
 {
     _cleanup_(freep) uint8_t *owned = bytes;
     struct table_view v;
-    parse_table(bytes, n_meta, sizeof(struct dmi_step_times), &v, wrong);
+    parse_table(bytes, n_meta, DMI_STEP_TIMES_LEAST, &v, wrong);
     if (*wrong)
         return 0;
     struct dmi_step_times *all = calloc(v.n + 1u, sizeof *all);

@@ -24,6 +24,7 @@ struct draft {
 
 struct outcomes_step {
     uint64_t number; /* the engine's own */
+    bool several;    /* others have it too: of other threads, or parts of the step */
     uint64_t sequence;
     size_t n_bytes; /* of this allocation */
     uint32_t n;
@@ -78,7 +79,7 @@ static void forget_number(struct outcomes *o, uint64_t number)
 {
     for (uint32_t i = o->n_steps; i; i--) {
         struct outcomes_step **s = at(o, i - 1);
-        if (!*s || (*s)->number != number)
+        if (!*s || (*s)->number != number || (*s)->several)
             continue;
         o->n_bytes -= (*s)->n_bytes;
         free(*s);
@@ -124,13 +125,16 @@ int outcomes_step(struct outcomes *o, uint64_t sequence, const struct dmi_step *
         }
     if (sequence >= o->next_sequence)
         o->next_sequence = sequence + 1;
-    forget_number(o, step->step);
+    bool several = step->part || step->flags & DMI_STEP_OF_THREAD;
+    if (!several)
+        forget_number(o, step->step);
     if (!n)
         return 0;
     struct outcomes_step *s = collect(step, n, n_text);
     if (!s)
         return -ENOMEM;
     s->sequence = sequence;
+    s->several = several;
     while (o->n_steps &&
            (o->n_steps == OUTCOMES_MAX_STEPS || o->n_bytes + s->n_bytes > OUTCOMES_MAX_BYTES))
         forget_oldest(o);
@@ -189,14 +193,22 @@ static struct draft *find_drafts(struct outcomes_step *s, const char *id, size_t
     return &s->drafts[low];
 }
 
-static struct outcomes_step *find_step(struct outcomes *o, uint64_t number)
+/* The latest step of that number with drafts of the request; without them, the latest. */
+static struct outcomes_step *find_step(struct outcomes *o, uint64_t number, const char *id,
+                                       size_t n_id)
 {
+    struct outcomes_step *found = NULL;
+    uint32_t n;
     for (uint32_t i = o->n_steps; i; i--) {
         struct outcomes_step *s = *at(o, i - 1);
-        if (s && s->number == number)
+        if (!s || s->number != number)
+            continue;
+        find_drafts(s, id, n_id, &n);
+        if (n)
             return s;
+        found = found ? found : s;
     }
-    return NULL;
+    return found;
 }
 
 int outcomes_accept(struct outcomes *o, const char *id, uint64_t number, uint32_t n_accepted,
@@ -207,7 +219,7 @@ int outcomes_accept(struct outcomes *o, const char *id, uint64_t number, uint32_
     int r = check_id(id, &n_id, why);
     if (r)
         return r;
-    struct outcomes_step *s = find_step(o, number);
+    struct outcomes_step *s = find_step(o, number, id, n_id);
     if (!s)
         return refuse(why, -ENOENT, "no step of that number has draft rows, or it is long past");
     struct draft *drafts = find_drafts(s, id, n_id, &n);

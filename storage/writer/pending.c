@@ -90,8 +90,10 @@ static int add_step(struct pending *p, uint64_t sequence, const struct dmi_step 
         *why = "no memory";
         r = -ENOMEM;
     }
-    *last = p->last_number;
-    if (!r)
+    /* threads, and batches in turn, count each for themselves */
+    bool alone = step->flags & (DMI_STEP_OF_THREAD | DMI_STEP_PAUSES);
+    *last = alone ? 0 : p->last_number;
+    if (!r && !alone)
         p->last_number = step->step;
     return r;
 }

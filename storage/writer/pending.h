@@ -11,7 +11,14 @@
 #include <pthread.h>
 
 /* What may be refused. */
-enum pending_kind { PENDING_STEP, PENDING_SPAN, PENDING_OUTCOME, PENDING_TAP, PENDING_KINDS };
+enum pending_kind {
+    PENDING_STEP,
+    PENDING_SPAN,
+    PENDING_OUTCOME,
+    PENDING_TAP,
+    PENDING_OVERLAP, /* taken, and named */
+    PENDING_KINDS,
+};
 
 struct pending_refusals {
     uint64_t n;

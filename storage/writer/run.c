@@ -111,6 +111,8 @@ static void note_refused(struct run *run)
                          refused[PENDING_OUTCOME].n);
     manifest_set_problem(&run->manifest, "taps_refused", refused[PENDING_TAP].first,
                          refused[PENDING_TAP].n);
+    manifest_set_problem(&run->manifest, "steps_overlap", refused[PENDING_OVERLAP].first,
+                         refused[PENDING_OVERLAP].n);
     manifest_set_problem(&run->manifest, "steps_went_back", back.first, back.n);
 }
 
@@ -373,6 +375,16 @@ void run_refuse_id(struct run *run, uint64_t step, const char *why)
 {
     pending_refuse(&run->pending, PENDING_SPAN,
                    "rows of step %" PRIu64 " of the engine belong to no request: %s", step, why);
+}
+
+void run_steps_overlap(struct run *run, uint64_t n, uint64_t number, uint64_t other)
+{
+    while (n--)
+        pending_refuse(&run->pending, PENDING_OVERLAP,
+                       "steps %" PRIu64 " and %" PRIu64
+                       " of the engine, of two threads, overlap: launches meanwhile may be of no "
+                       "known step (DMI_STEP_OF_THREAD says whose they are)",
+                       number, other);
 }
 
 void run_refuse_tap(struct run *run, const char *why)

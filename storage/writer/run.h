@@ -73,6 +73,12 @@ void run_refuse_step(struct run *run, const char *why);
 /* A span of a step whose request id cannot be: its rows belong to no request. Counted and named likewise. */
 void run_refuse_id(struct run *run, uint64_t step, const char *why);
 
+/*
+ * @n steps more overlap another thread's, and nothing says whose a launch is: steps @number and @other were the first. The manifest counts them,
+ * and the log names the first.
+ */
+void run_steps_overlap(struct run *run, uint64_t n, uint64_t number, uint64_t other);
+
 /* A tap that nobody can say the site of: the manifest has how many there were, and why the first was refused. */
 void run_refuse_tap(struct run *run, const char *why);
 

@@ -68,7 +68,7 @@ def test_steps_of_an_engine_without_a_spec(bench):
     bench.check(len(times) == 3, "three steps", result.stderr)
     bench.check([t["launches"] for t in times] == [4, 8, 0], "launches, without those outside of steps and those refused", times)
     bench.check([t["flags"] for t in times] == [DEVICE, DEVICE | GAP, NO_LAUNCH], "device times and gaps", times)
-    bench.check([(t["step"], run.steps[t["step"]].step, t["number"]) for t in times] == [(0, 7, 0), (1, 8, 1), (2, 9, 2)], "which steps", times)
+    bench.check([(t["step"], run.steps[t["step"]].step, t["engine_step"], t["number"]) for t in times] == [(0, 7, 7, 0), (1, 8, 8, 1), (2, 9, 9, 2)], "which steps", times)
     bench.check([(t["rows"], t["requests"], t["prefill"], t["decode"], t["context"]) for t in times] ==
                 [(4, 2, 3, 1, 10 * i + 9) for i in (7, 8, 9)], "what the batch was", times)
     bench.check(all(t["begin_ns"] <= t["launch_ns"] <= t["end_ns"] for t in times[:2]), "host times in order", times)
@@ -289,7 +289,7 @@ def test_dmi_run_traces(tmp_path):
     group, = json.loads(said)["groups"]
     assert (group["phase"], group["rows"], group["steps"], group["launches"]) == ("mixed", 4, 1, 4.0)
     each = subprocess.run([DMI_TRACE, "steps", "--each", tmp_path / "out"], text=True, capture_output=True, check=True).stdout
-    assert each.splitlines()[-1].split()[:4] == ["0", "0", "mixed", "4"]
+    assert each.splitlines()[-1].split()[:4] == ["0", "1", "mixed", "4"]
     for words, told in ((["--trace=fast"], "--trace=fast: expected steps, kernels or full"), (["--trace", "--edits", "x"], "no HookSpec"),
                         (["--trace", "--check"], "no HookSpec")):
         done = subprocess.run([DMI_RUN, *words, "--", "true"], env=env, text=True, capture_output=True, check=False)

@@ -863,13 +863,15 @@ static const struct {
     { GOOD "  requests: 'a-*'\n" LOW TYPED("k", "f16") "  requests: 'b-*'\n" HIGH,
       { "10:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
     { GOOD "  layer: occ\n" TYPED("k", "f16") "  layer: 1000 + occ\n",
-      { "9:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+      { "3:3: warning: found the site \"q\" with a layer that is counted, and no \"forward\"",
+        "9:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+    { "hookspec: 1\nforward: [{kind: a, begin: step}]\nsites:\n" SITE "  layer: occ\n", { NULL } },
     /* no tensor of both */
     { HEAD "- {tap: q, layers: 0-4, scale: 2}\n- {tap: q, layers: '5-9', scale: 4}\n", { NULL } },
     { GOOD "  layer: 0\n" TYPED("k", "f16") "  scale: 7\n", { NULL } },
     { GOOD "  occurrences: {expect: 4}\n  layer: 2 * occ\n" TYPED(
           "k", "f16") "  occurrences: {expect: 4}\n  layer: 2 * occ + 1\n  scale: 7\n",
-      { NULL } },
+      { "with a layer that is counted" } },
     { GOOD "  layer: 0\n" TYPED("k", "f16") "  layer: 1\n  row: none\n", { NULL } },
     { GOOD "- name: p\n  kernel: k\n" REST "  scale: 4\n", { NULL } },
     { HEAD WIDE("k", "64", "  shard: {dim: 1, of: tp}\n") WIDE("k2", "128", "  shard: {sum: tp}\n"),

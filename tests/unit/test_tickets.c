@@ -6,6 +6,7 @@
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
+#include "preload/capture/said.h"
 #include "preload/capture/step.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
@@ -92,7 +93,7 @@ static bool is_padding(uint64_t step, uint64_t row)
 }
 
 /* Any thread of the engine's may say one at any time. */
-static void say_step(uint64_t sequence)
+static void say_step(uint64_t sequence, uint32_t flags)
 {
     struct dmi_span spans[BATCH];
     uint32_t n = 0;
@@ -108,10 +109,11 @@ static void say_step(uint64_t sequence)
                              .n_rows = BATCH,
                              .n_spans = n,
                              .span_size = sizeof spans[0],
+                             .flags = flags,
                              .spans = spans };
-    struct step *rows = step_new(sequence, &step);
+    struct step *rows = step_new(sequence, &step, said_is_over);
     ck_assert(rows);
-    step_set(rows);
+    ck_assert_int_eq(said_begins(&step, sequence, rows), 0);
 }
 
 /* Is the @i-th row of the record one that its step keeps, after the one before? */
@@ -458,9 +460,12 @@ static void *host_main(void *arg)
         if (any(&h->seed, 10))
             switch_a_site(h);
         if (any(&h->seed, 6))
-            say_step(atomic_add_relaxed(&session.next_step, 1));
+            say_step(atomic_add_relaxed(&session.next_step, 1),
+                     any(&h->seed, 3)   ? 0
+                     : any(&h->seed, 2) ? DMI_STEP_OF_THREAD
+                                        : DMI_STEP_OF_THREAD | DMI_STEP_PAUSES);
         if (any(&h->seed, 30))
-            step_set(NULL);
+            said_ends();
         if (any(&h->seed, 3))
             launch_kernel(h);
         else
@@ -515,7 +520,7 @@ void device_deinit(struct context *c)
 
 void device_forget(struct context *c)
 {
-    step_set(NULL);
+    said_ends(); /* the threads that said others have ended */
     free(c->row_lists.map);
     row_lists_deinit(&c->row_lists);
     free(c->ring.desc);

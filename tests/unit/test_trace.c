@@ -2,6 +2,7 @@
 /* Steps and their times over a driver of the test's own: what is counted, which events are recorded where, and what is said where none can be. */
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
+#include "preload/capture/said.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/function/functions.h"
@@ -172,6 +173,7 @@ static void set_up(void)
                                     .cuEventElapsedTime = event_elapsed };
     stepring_reset();
     steps_reset();
+    said_reset();
     lanes_reset();
     events_reset();
     steps_start(false);
@@ -281,12 +283,12 @@ START_TEST(a_step_has_its_launches_and_the_time_between_its_events)
     steps_own(3);
     steps_stalled(true, 50);
     steps_stalled(false, 8);
-    steps_engine_ends();
+    steps_engine_ends(false);
     device.now_us += 500;
     launch(1, CUDA_SUCCESS); /* after: of no step */
     step_begins(6);
     launch(1, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     struct dmi_step_times a = collect(), b = collect();
     ck_assert_uint_eq(a.launches, 2);
     ck_assert_uint_eq(a.graph_launches, 1);
@@ -343,13 +345,13 @@ START_TEST(nothing_is_recorded_or_counted_on_a_capturing_stream)
     launch(1, CUDA_SUCCESS);
     launch_graph(1, 3);
     launch(2, CUDA_SUCCESS); /* another stream runs */
-    steps_engine_ends();
+    steps_engine_ends(false);
     device.capturing[1] = false;
     steps_capture_ends();
     step_begins(1);
     launch(1, CUDA_SUCCESS);
     device.capturing[1] = true; /* by a way past the library */
-    steps_engine_ends();
+    steps_engine_ends(false);
     struct dmi_step_times a = collect(), b = collect();
     ck_assert_uint_eq(device.n_captured, 0);
     ck_assert_uint_eq(a.launches, 1);
@@ -372,7 +374,7 @@ START_TEST(where_no_device_time_is_known_the_step_says_why)
     launch(4, CUDA_SUCCESS); /* in another context */
     step_begins(3);
     launch(1, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     events_context_ends();
     events_context_ended();
     step_begins(4);
@@ -396,7 +398,7 @@ START_TEST(the_driver_is_asked_for_the_context_of_a_stream_once)
     for (uint64_t i = 0; i < 9; i++) {
         step_begins(i);
         launch(1, CUDA_SUCCESS);
-        steps_engine_ends();
+        steps_engine_ends(false);
         ck_assert_uint_eq(collect().flags & DMI_STEP_HAS_DEVICE, DMI_STEP_HAS_DEVICE);
     }
     ck_assert_uint_eq(device.n_asked, 2);
@@ -409,7 +411,7 @@ START_TEST(a_stream_whose_handle_comes_back_may_be_of_another_context)
     for (uint64_t i = 0; i < 2; i++) {
         step_begins(i);
         launch(1, CUDA_SUCCESS);
-        steps_engine_ends();
+        steps_engine_ends(false);
         struct dmi_step_times at = collect();
         ck_assert_uint_eq(at.device, i);
         ck_assert_uint_eq(at.flags, DMI_STEP_HAS_DEVICE);
@@ -427,7 +429,7 @@ START_TEST(no_gap_is_told_over_a_step_whose_end_is_not_known)
         launch(1, CUDA_SUCCESS);
         if (i == 1)
             steps_stream_ends(STREAM(1).handle);
-        steps_engine_ends();
+        steps_engine_ends(false);
     }
     collect();
     ck_assert_uint_eq(collect().flags, DMI_STEP_STREAM_GONE);
@@ -442,7 +444,7 @@ START_TEST(each_call_of_the_driver_may_fail)
     for (uint64_t i = 0; i < 3; i++) {
         step_begins(i);
         launch(1, CUDA_SUCCESS);
-        steps_engine_ends();
+        steps_engine_ends(false);
     }
     uint32_t n_refused = 0;
     for (uint64_t i = 0; i < 3; i++) {
@@ -462,7 +464,7 @@ START_TEST(a_step_that_the_device_is_not_done_with_waits)
 {
     step_begins(0);
     launch(1, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     device.busy = true;
     ck_assert(!events_settle(stepring_oldest()));
     device.busy = false;
@@ -485,7 +487,7 @@ START_TEST(what_the_user_names_begins_steps_until_the_engine_says_some)
     launch(2, CUDA_SUCCESS);
     step_begins(9);
     launch(2, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     static const uint32_t launches[] = { 1, 2, 1, 2, 1 };
     static const uint16_t sources[] = { 2, 2, 2, 4, 5 };
     for (size_t i = 0; i < 5; i++) {
@@ -505,11 +507,12 @@ START_TEST(a_graph_or_a_range_begins_a_step)
     launch(1, CUDA_SUCCESS);
     launch_graph(1, 0);
     graphs_are_steps = false;
-    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    uint64_t range = steps_range_begins();
     device.now_us += 1000;
     launch(1, CUDA_SUCCESS);
     launch(1, CUDA_SUCCESS);
-    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    steps_range_ends(range);
+    launch(1, CUDA_SUCCESS);
     struct dmi_step_times a = collect(), b = collect(), c = collect();
     ck_assert_uint_eq(a.graph_launches, 1);
     ck_assert_uint_eq(a.launches, 1);
@@ -593,7 +596,7 @@ static void step_ends_after_a_launch_of_another_thread(void)
     pthread_barrier_init(&ended, NULL, 2);
     pthread_create(&thread, NULL, launch_once, NULL);
     pthread_barrier_wait(&launched);
-    steps_engine_ends();
+    steps_engine_ends(false);
     pthread_barrier_wait(&ended);
     pthread_join(thread, NULL);
 }
@@ -609,7 +612,7 @@ START_TEST(a_step_that_ends_before_its_first_event_is_recorded_has_no_time)
     ck_assert_uint_eq(at.flags, DMI_STEP_ELSEWHERE);
     step_begins(1);
     launch(1, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     at = collect();
     ck_assert(at.flags & DMI_STEP_HAS_DEVICE);
     ck_assert(!(at.flags & DMI_STEP_HAS_GAP));
@@ -620,7 +623,7 @@ END_TEST
 START_TEST(a_step_names_the_thread_that_said_it_also_in_a_child)
 {
     step_begins(0);
-    steps_engine_ends();
+    steps_engine_ends(false);
     ck_assert_uint_eq(collect().thread, (uint32_t)gettid());
     pid_t child = fork();
     if (!child) {
@@ -628,7 +631,7 @@ START_TEST(a_step_names_the_thread_that_said_it_also_in_a_child)
         steps_reset();
         steps_start(false);
         step_begins(1);
-        steps_engine_ends();
+        steps_engine_ends(false);
         _exit(collect().thread == (uint32_t)gettid() ? 0 : 1);
     }
     int status;
@@ -643,7 +646,7 @@ START_TEST(a_thread_that_ends_leaves_its_launches)
     step_begins(0);
     pthread_create(&thread, NULL, launch_many, NULL);
     pthread_join(thread, NULL);
-    steps_engine_ends();
+    steps_engine_ends(false);
     struct dmi_step_times at = collect();
     ck_assert_uint_eq(at.launches, LAUNCHES);
     ck_assert_uint_eq(at.flags, DMI_STEP_ELSEWHERE);
@@ -656,7 +659,7 @@ START_TEST(a_full_ring_loses_steps_and_counts_them)
         step_begins(i);
         launch(1, CUDA_SUCCESS);
     }
-    steps_engine_ends();
+    steps_engine_ends(false);
     ck_assert_uint_eq(stepring_lost(), 10);
     ck_assert_uint_eq(stepring_ended(), STEPRING_STEPS + 10);
     for (uint64_t i = 0; i < STEPRING_STEPS; i++) {
@@ -665,7 +668,7 @@ START_TEST(a_full_ring_loses_steps_and_counts_them)
     }
     ck_assert_ptr_null(stepring_oldest());
     step_begins(7777);
-    steps_engine_ends();
+    steps_engine_ends(false);
     ck_assert_uint_eq(collect().number, STEPRING_STEPS);
 }
 END_TEST
@@ -842,7 +845,7 @@ START_TEST(launches_are_counted_by_stream_and_step)
     launch_graph(2, 0);
     launch(1, CUDA_SUCCESS);
     launch(UNKNOWN_STREAM, CUDA_SUCCESS);
-    steps_engine_ends();
+    steps_engine_ends(false);
     launch(1, CUDA_SUCCESS);
     take_runs(false);
     ck_assert_uint_eq(lanes_open(1, 2), deal); /* a launch for it may be under way */
@@ -889,10 +892,169 @@ START_TEST(a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since)
 }
 END_TEST
 
+START_TEST(a_range_within_another_pauses_its_step)
+{
+    lanes_use(true);
+    uint64_t outer = steps_range_begins();
+    launch(1, CUDA_SUCCESS);
+    uint64_t inner = steps_range_begins();
+    launch(1, CUDA_SUCCESS);
+    launch(1, CUDA_SUCCESS);
+    steps_range_ends(inner);
+    steps_range_ends(inner);
+    launch(1, CUDA_SUCCESS);
+    steps_range_ends(outer);
+    launch(1, CUDA_SUCCESS);
+    struct dmi_step_times a = collect(), b = collect();
+    ck_assert_uint_eq(a.launches, 2);
+    ck_assert_uint_eq(a.device_ns, 20000);
+    ck_assert_uint_eq(b.launches, 2);
+    ck_assert_uint_eq(b.device_ns, 40000);
+    ck_assert_uint_eq((a.flags | b.flags) & DMI_STEP_SEVERAL, 0);
+    ck_assert_ptr_null(stepring_oldest());
+    take_runs(true);
+    ck_assert_uint_eq(n_runs, 4);
+    for (size_t i = 0; i < n_runs; i++)
+        ck_assert(runs[i].in_step == (i < 3) && !runs[i].unsure &&
+                  (!i || runs[i].deal > runs[i - 1].deal));
+}
+END_TEST
+
+/* The engine says a step, as dmi_step_begin() does. */
+static void say(uint64_t sequence, uint32_t flags)
+{
+    const struct dmi_step said = {
+        .size = sizeof said, .version = DMI_STEP_VERSION, .step = sequence, .flags = flags
+    };
+    ck_assert_int_eq(said_begins(&said, sequence, NULL), 0);
+    steps_engine_begins(&said, sequence);
+}
+
+static void resume(uint64_t number)
+{
+    uint64_t sequence;
+    bool own;
+    ck_assert_int_eq(said_resumes(number, 0, &sequence, &own), 0);
+    steps_engine_resumes(sequence, own);
+}
+
+/* Two batches in turn, of the thread and of the process. */
+START_TEST(a_step_that_pauses_goes_on)
+{
+    uint32_t flags = DMI_STEP_PAUSES | (_i ? DMI_STEP_OF_THREAD : 0);
+    lanes_use(true);
+    for (uint64_t i = 0; i < 2; i++) {
+        say(i, flags);
+        launch(1, CUDA_SUCCESS);
+    }
+    for (uint64_t i = 0; i < 6; i++) {
+        resume(i % 2);
+        launch(1 + i % 2, CUDA_SUCCESS);
+    }
+    for (uint64_t i = 0; i < 2; i++) {
+        resume(i);
+        steps_engine_ends(said_ends());
+    }
+    launch(1, CUDA_SUCCESS);
+    for (uint64_t i = 0; i < 2; i++) {
+        ck_assert_uint_eq(stepring_oldest()->n_deals, 4);
+        free(stepring_oldest()->deals);
+        struct dmi_step_times at = collect();
+        ck_assert_uint_eq(at.step, i);
+        ck_assert_uint_eq(at.launches, 4);
+        ck_assert_uint_eq(at.device_ns, 70000);
+    }
+    ck_assert_ptr_null(stepring_oldest());
+    take_runs(true);
+    ck_assert_uint_eq(n_runs, 9);
+    uint64_t number, other;
+    ck_assert_uint_eq(said_overlaps(&number, &other), 0);
+}
+END_TEST
+
+START_TEST(of_too_many_steps_that_pause_the_first_ends)
+{
+    for (uint64_t i = 0; i < 18; i++)
+        say(i, DMI_STEP_PAUSES);
+    ck_assert_uint_eq(collect().step, 0);
+    ck_assert_ptr_null(stepring_oldest());
+    steps_stop();
+    for (uint64_t i = 1; i < 18; i++)
+        ck_assert_uint_ne(collect().flags & DMI_STEP_UNENDED, 0);
+}
+END_TEST
+
+static pthread_barrier_t turn;
+
+/* Each launches for its own step while the other's is under way. */
+static void *launch_beside(void *arg)
+{
+    uint64_t who = (uint64_t)(uintptr_t)arg & 1;
+    uint32_t flags = (uint64_t)(uintptr_t)arg & 2 ? DMI_STEP_OF_THREAD : 0;
+    for (uint64_t i = 0; i < 8; i++) {
+        for (uint64_t who_now = 0; who_now < 2; who_now++) {
+            if (who_now == who && i % 4 == 0)
+                say(2 * i + who, flags);
+            else if (who_now == who && i % 4 == 3)
+                steps_engine_ends(said_ends());
+            else if (who_now == who)
+                launch(1 + (unsigned)who, CUDA_SUCCESS);
+            pthread_barrier_wait(&turn);
+        }
+    }
+    return NULL;
+}
+
+static void two_threads(uintptr_t flags)
+{
+    pthread_t threads[2];
+    lanes_use(true);
+    pthread_barrier_init(&turn, NULL, 2);
+    for (uintptr_t i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, launch_beside, (void *)(i | flags));
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    take_runs(true);
+}
+
+START_TEST(steps_of_threads_are_told_apart)
+{
+    uint64_t number, other;
+    two_threads(2);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_eq(collect().launches, 2);
+    ck_assert_uint_eq(n_runs, 4);
+    for (size_t i = 0; i < n_runs; i++)
+        ck_assert(runs[i].in_step && !runs[i].unsure && !runs[i].shared && runs[i].kernels == 2);
+    ck_assert_uint_eq(said_overlaps(&number, &other), 0);
+}
+END_TEST
+
+/* Without the flag what the first one launches after the second one's step began is of no known step. */
+START_TEST(steps_of_threads_that_overlap_are_counted)
+{
+    uint64_t number, other;
+    two_threads(0);
+    size_t n_unsure = 0, n_known = 0;
+    for (size_t i = 0; i < n_runs; i++) {
+        n_unsure += runs[i].unsure;
+        n_known += runs[i].in_step;
+        ck_assert(!runs[i].unsure || runs[i].stream == 1);
+        ck_assert(!runs[i].in_step || runs[i].stream == 2);
+    }
+    ck_assert_uint_eq(n_unsure, 2);
+    ck_assert_uint_eq(n_known, 2);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_eq(collect().launches, i % 2 ? 2 : 0);
+    ck_assert_uint_eq(said_overlaps(&number, &other), 4);
+    ck_assert(number == 0 && other == 1);
+}
+END_TEST
+
 static void *launch_in_steps_of_its_own(void *arg)
 {
     (void)arg;
-    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    steps_range_begins();
     launch(1, CUDA_SUCCESS);
     return NULL;
 }
@@ -901,7 +1063,7 @@ START_TEST(streams_of_several_threads_with_steps_of_their_own_are_named)
 {
     pthread_t thread;
     lanes_use(true);
-    steps_begins_soon(DMI_STEP_NAMED_RANGE);
+    steps_range_begins();
     launch(1, CUDA_SUCCESS);
     launch(2, CUDA_SUCCESS);
     pthread_create(&thread, NULL, launch_in_steps_of_its_own, NULL);
@@ -961,6 +1123,11 @@ int main(void)
     tcase_add_test(tc, a_step_that_the_device_is_not_done_with_waits);
     tcase_add_test(tc, what_the_user_names_begins_steps_until_the_engine_says_some);
     tcase_add_test(tc, a_graph_or_a_range_begins_a_step);
+    tcase_add_test(tc, a_range_within_another_pauses_its_step);
+    tcase_add_loop_test(tc, a_step_that_pauses_goes_on, 0, 2);
+    tcase_add_test(tc, of_too_many_steps_that_pause_the_first_ends);
+    tcase_add_test(tc, steps_of_threads_are_told_apart);
+    tcase_add_test(tc, steps_of_threads_that_overlap_are_counted);
     tcase_add_test(tc, threads_launch_while_steps_begin_and_end);
     tcase_add_test(tc, a_step_that_ends_before_its_first_event_is_recorded_has_no_time);
     tcase_add_test(tc, a_step_names_the_thread_that_said_it_also_in_a_child);

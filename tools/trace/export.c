@@ -54,7 +54,7 @@ static void facts_of(const struct dmi_step_times *at, struct perfetto_fact facts
 {
     const struct perfetto_fact all[N_FACTS] = {
         { "number", (int64_t)at->number, NULL },
-        { "step", at->step == DMI_NO_STEP ? -1 : (int64_t)at->step, NULL },
+        { "step", at->engine_step == DMI_NO_STEP ? -1 : (int64_t)at->engine_step, NULL },
         { "requests", at->requests, NULL },
         { "prefill tokens", at->prefill, NULL },
         { "decode tokens", at->decode, NULL },

@@ -84,7 +84,9 @@ static void show_step(struct asked *a, const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
     char step[48] = "", device[64];
-    if (at->step != DMI_NO_STEP)
+    if (at->engine_step != DMI_NO_STEP)
+        snprintf(step, sizeof step, ", step %" PRIu64 " of the engine", at->engine_step);
+    else if (at->step != DMI_NO_STEP) /* of a run before 2026-11-29 */
         snprintf(step, sizeof step, ", sequence %" PRIu64, at->step);
     if (reason)
         snprintf(device, sizeof device, "%s", reason);

@@ -173,15 +173,20 @@ static json_t *known(bool is, json_int_t value)
     return is ? json_integer(value) : json_null();
 }
 
+static json_t *u64_or_null(uint64_t step)
+{
+    return step == DMI_NO_STEP ? json_null() : value_u64(step);
+}
+
 /* What a line has. */
 static json_t *short_row(const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
     return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "number",
-        value_u64(at->number), "step", at->step == DMI_NO_STEP ? json_null() : value_u64(at->step),
-        "phase", phase_words[phase_of(at)], "rows", value_u64(at->rows), "device_ns",
-        known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns), "host_ns",
+        "{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "number",
+        value_u64(at->number), "step", u64_or_null(at->engine_step), "sequence",
+        u64_or_null(at->step), "phase", phase_words[phase_of(at)], "rows", value_u64(at->rows),
+        "device_ns", known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns), "host_ns",
         json_integer((json_int_t)(at->end_ns - at->begin_ns)), "gap_ns",
         known(at->flags & DMI_STEP_HAS_GAP, at->gap_ns), "launches", value_u64(at->launches),
         "graph_launches", value_u64(at->graph_launches), "own", value_u64(at->own), "begin_ns",
