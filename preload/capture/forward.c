@@ -4,6 +4,8 @@
 #include "core/atomic.h"
 #include "preload/session/session.h"
 
+#include <dmi/format.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +69,7 @@ void forward_follow(struct context *c, const struct said *said)
     }
     bool lacks = !s; /* without memory its launches are counted with others' */
     c->forward = s = s ? s : find(c, 0);
+    s->in_step = said->sequence != DMI_NO_STEP;
     s->overlaps = said->overlaps || lacks;
     if (!lacks && said->begins > s->steps)
         s->steps = said->begins;
@@ -136,7 +139,13 @@ void forward_tap(struct context *c, uint32_t site, int32_t layer)
         return;
     uint32_t bit = (uint32_t)(layer + 1) % CONTEXT_TAP_LAYERS;
     uint64_t mask = 1ull << bit % 64;
-    if (at->sites[site].tapped[bit / 64] & mask)
+    bool again = at->sites[site].tapped[bit / 64] & mask;
+    if (again && at->in_step)
+        session_problem(site, PROBLEM_PASSES,
+                        "layer %d ran more than once in a step: each pass is a record, tensors of "
+                        "requests hold the last one, and edits write in each",
+                        (int)layer);
+    if (again)
         begin(at, -1);
     at->sites[site].tapped[bit / 64] |= mask;
 }

@@ -85,7 +85,8 @@ struct context_strand {
     struct context_strand *next;
     uint64_t strand; /* as struct said has it */
     uint64_t steps;  /* that began in it, as far as launches say */
-    bool overlaps;   /* the launch that is counted is one of overlapping steps */
+    bool in_step;    /* the launch that is counted is of a step that is known, */
+    bool overlaps;   /* or of one that overlaps another */
     bool begun;
     int kind; /* index in spec->kinds; -1: none */
     uint64_t sequence;

@@ -221,6 +221,7 @@ enum problem {
     PROBLEM_PRESSURE,  /* switched off, as it would have to be dropped each time */
     PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
     PROBLEM_UNCOUNTED, /* some of its launches cannot be counted */
+    PROBLEM_PASSES,    /* a layer of it ran more than once in a step */
 };
 
 /**
