@@ -158,10 +158,16 @@ def test_ranges_of_threads(bench):
     off = bench.run(script, spec(site("block")))
     bench.check({line.split()[1] for line in off.stdout.splitlines() if line.startswith("range")} == {"1"}, "without a trace they are OFF", off.stdout)
     many = [*START, "repeat 40", "range deep", "endrepeat", "repeat 40", "rangeend", "endrepeat", "repeat 5000", "range r", "rangeend", "endrepeat"]
-    run = traced(bench.run(many, None, DMI_TRACE="steps"))
+    result = bench.run(many, None, DMI_TRACE="steps")
+    run = traced(result)
     lost = sum(value for _, value, kind, _ in run.marks if kind == 6)
     bench.check(len(run.ranges) + lost == 5040 and lost >= 8 and max(r[4] for r in run.ranges) == 31, "what is too deep or too fast is lost, and counted",
                 (len(run.ranges), lost))
+    looks = [[int(at) for at in text.split(":")] for _, _, kind, text in run.marks if kind == 6]
+    bench.check(all(begin < end for begin, end in looks) and all(a[1] <= b[0] for a, b in zip(looks, looks[1:])), "marks say between which looks", looks)
+    bench.check(f"trace: {lost} ranges of threads were lost" in result.stderr, "the log says it at the end", result.stderr)
+    said = complete(bench, "lost ranges", result)
+    bench.check(said["ranges_lost"] == lost and said["ranges_stored"] == len(run.ranges) and not said["complete"], "dmi-trace check", said)
 
 
 def test_ranges_that_began_before(bench):
