@@ -33,9 +33,9 @@ static inline uint64_t clock_real_ns(void)
     return clock_ns(CLOCK_REALTIME);
 }
 
-/* Another clock and CLOCK_MONOTONIC, read together. */
+/* Another clock and CLOCK_MONOTONIC, read together: the second within @error_ns of when the first was read. */
 struct clock_pair {
-    uint64_t other, mono_ns;
+    uint64_t other, mono_ns, error_ns;
 };
 #define CLOCK_READINGS 8
 #define CLOCK_FEW_NS   2000u /* a reading that takes no longer is good enough */
@@ -49,7 +49,7 @@ static inline struct clock_pair clock_pair(uint64_t (*other)(void))
         uint64_t before = clock_mono_ns(), value = other(), took_ns = clock_mono_ns() - before;
         if (took_ns < least_ns) {
             least_ns = took_ns;
-            best = (struct clock_pair){ value, before + took_ns / 2 };
+            best = (struct clock_pair){ value, before + took_ns / 2, took_ns / 2 + 1 };
         }
     }
     return best;

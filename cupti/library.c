@@ -66,6 +66,7 @@ static const char *find_functions(void *handle, library_lookup *lookup, struct l
         { &l->set_attribute, "cuptiActivitySetAttribute", true },
         { &l->get_exec_id, "cuptiGetGraphExecId", true },
         { &l->get_node_id, "cuptiGetGraphNodeId", true },
+        { &l->get_timestamp, "cuptiGetTimestamp", true },
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = lookup(handle, functions[i].name);

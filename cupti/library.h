@@ -40,6 +40,7 @@ struct library {
     int (*set_attribute)(int attribute, size_t *n_bytes, void *value);
     int (*get_exec_id)(void *exec, uint32_t *id);
     int (*get_node_id)(void *node, uint64_t *id);
+    int (*get_timestamp)(uint64_t *ns);
 
     char path[256]; /* where it was found */
     bool brought;   /* the process did not have it */

@@ -206,6 +206,28 @@ static void leave(void)
     atomic_store_release(&tracer.busy, 0); /* to wait_for_call() */
 }
 
+/* 0: CUPTI does not say it. */
+static uint64_t timestamp(void)
+{
+    uint64_t ns = 0;
+    return tracer.library.get_timestamp(&ns) == LIBRARY_OK ? ns : 0;
+}
+
+bool tracer_clock(struct clock_pair *now)
+{
+    *now = (struct clock_pair){ 0 };
+    if (!tracer.library.get_timestamp || !enter())
+        return false;
+    *now = clock_pair(timestamp);
+    leave();
+    return now->other != 0;
+}
+
+bool tracer_says_clock(void)
+{
+    return tracer.library.get_timestamp != NULL;
+}
+
 int tracer_flush(bool forced)
 {
     if (!enter())

@@ -7,6 +7,7 @@
 #ifndef CUPTI_TRACER_H
 #define CUPTI_TRACER_H
 
+#include "core/clock.h"
 #include "core/err.h"
 #include "cupti/library.h"
 #include "cupti/records.h"
@@ -59,6 +60,15 @@ bool tracer_graph_id(void *exec, uint32_t *id);
 
 /* The same of a node of a graph: records of what it ran hold it, as struct records_event says. */
 bool tracer_node_id(void *node, uint64_t *id);
+
+/**
+ * tracer_clock() - CUPTI's clock and CLOCK_MONOTONIC, read together
+ * Records have times of that clock, as far as CUPTI keeps to it. Thread: one of ours. Return: false: CUPTI does not say it.
+ */
+bool tracer_clock(struct clock_pair *now);
+
+/* Can it say it? */
+bool tracer_says_clock(void);
 
 /* CUPTI gives back buffers with records that are complete, or @forced: all. Blocks. Thread: one of ours. Return: CUPTI's result. */
 int tracer_flush(bool forced);

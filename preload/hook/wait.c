@@ -3,25 +3,26 @@
 #include "preload/hook/wrapper.h"
 #include "preload/trace/lanes.h"
 
-/* @idle: is called when the wait has succeeded, and says what is idle now. */
+/* @idle: is called when the wait has succeeded, and says what has been idle since @now_ns. */
 #define WAITS_FOR_DEVICE(name, declare, pass, idle)                                                \
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         uint64_t begin_ns = wait_begins();                                                         \
         CUresult r = real pass;                                                                    \
-        wait_ends(begin_ns);                                                                       \
-        if (begin_ns && r == CUDA_SUCCESS)                                                         \
+        uint64_t now_ns = wait_ends(begin_ns);                                                     \
+        if (now_ns && r == CUDA_SUCCESS)                                                           \
             idle;                                                                                  \
         return r;                                                                                  \
     }
 #define NOTHING ((void)0) /* that is known: a part of what was launched is over */
-WAITS_FOR_DEVICE(cuCtxSynchronize, (void), (), lanes_context_idle(NULL))
-WAITS_FOR_DEVICE(cuCtxSynchronize_v2, (CUcontext context), (context), lanes_context_idle(context))
+WAITS_FOR_DEVICE(cuCtxSynchronize, (void), (), lanes_context_idle(NULL, now_ns))
+WAITS_FOR_DEVICE(cuCtxSynchronize_v2, (CUcontext context), (context),
+                 lanes_context_idle(context, now_ns))
 WAITS_FOR_DEVICE(cuStreamSynchronize, (CUstream stream), (stream),
-                 lanes_stream_idle((struct stream){ stream, false }))
+                 lanes_stream_idle((struct stream){ stream, false }, now_ns))
 WAITS_FOR_DEVICE(cuStreamSynchronize_ptsz, (CUstream stream), (stream),
-                 lanes_stream_idle((struct stream){ stream, true }))
+                 lanes_stream_idle((struct stream){ stream, true }, now_ns))
 WAITS_FOR_DEVICE(cuEventSynchronize, (CUevent event), (event), NOTHING)
 WAITS_FOR_DEVICE(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), NOTHING)
 WAITS_FOR_DEVICE(cuMemcpy_ptds, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n),

@@ -13,6 +13,7 @@
 #include "preload/trace/join.h"
 #include "preload/trace/keep.h"
 #include "preload/trace/lanes.h"
+#include "preload/trace/moments.h"
 #include "preload/trace/ran_chunks.h"
 #include "preload/trace/recent.h"
 #include "preload/trace/steps.h"
@@ -56,6 +57,7 @@ static struct activity {
     uint64_t flush_ns;
     bool second;              /* it is over, and what is of no step was not summed since */
     uint64_t no_memory;       /* records that were never dealt */
+    bool told_strange;        /* and that records do not keep to it */
     struct other_clock other; /* by which records have their times since another user had CUPTI */
     bool lent;                /* it had */
     uint64_t n_other_times;   /* records whose times cannot be */
@@ -168,17 +170,17 @@ static void say_start(activity_mark *mark)
 
 /* ------------------------------------------------------------------------- what comes */
 
-static uint64_t real_of(uint64_t ticks)
+static uint64_t real_of(uint64_t mono_ns)
 {
-    return trace_clock_real(&activity.clock, other_clock_mono(&activity.other, ticks));
+    return trace_clock_real(trace_clock_ahead(&activity.clock, mono_ns), mono_ns);
 }
 
 /* Times of a record that comes after another user had CUPTI, which may have left it a clock of its own. Return: false: they are none of these minutes. */
 static bool find_times(struct records_event *e)
 {
     if (tracer_runs() && other_clock_knows(&activity.other)) {
-        e->begin_ns = real_of(e->begin_ns);
-        e->end_ns = real_of(e->end_ns);
+        e->begin_ns = real_of(other_clock_mono(&activity.other, e->begin_ns));
+        e->end_ns = real_of(other_clock_mono(&activity.other, e->end_ns));
     }
     int64_t ago_ns = (int64_t)(clock_real_ns() - e->end_ns);
     return e->begin_ns <= e->end_ns && ago_ns > -MOST_AGO_NS && ago_ns < MOST_AGO_NS;
@@ -196,9 +198,12 @@ static void take_event(void *ctx, const struct records_event *event)
 
 static void take_run(const struct join_run *run)
 {
-    struct join_run real = *run;
-    real.begin_ns = trace_clock_real(&activity.clock, run->begin_ns);
-    activity.n_doubts += !join_add_run(activity.join, &real);
+    activity.n_doubts += !join_add_run(activity.join, run);
+}
+
+static void take_lost(uint32_t context, uint32_t stream)
+{
+    activity.n_doubts += !join_doubt_stream(activity.join, context, stream);
 }
 
 void activity_step(uint64_t deal, uint64_t number)
@@ -298,17 +303,31 @@ static void take_dealt(const struct records_event *event, uint64_t step)
         recent_add(&activity.recent, event, step - DMI_RAN_FIRST);
 }
 
+/* Once. */
+static void tell_strange(void)
+{
+    if (activity.told_strange || !join_clocks_differ(activity.join))
+        return;
+    activity.told_strange = true;
+    log_line("trace: by CUPTI's clock records ran while their stream was idle: their steps are "
+             "known by counts of launches alone");
+}
+
 static void deal(bool last, activity_mark *mark)
 {
-    static const struct join_calls calls = { .open = lanes_open,
-                                             .is_exec = graphs_had,
-                                             .take = take_dealt };
+    static const struct join_calls calls = {
+        .open = lanes_open, .is_exec = graphs_had, .place = moments_place, .take = take_dealt
+    };
     lanes_take(last, steps_deal(), take_run);
     tracer_take(take_event, NULL);
     struct tracer_counts counts = tracer_counts();
+    lanes_take_lost(take_lost);
+    join_uncounted(activity.join, lanes_unknown() + lanes_crowded());
     look_for_doubts(&counts);
     look_for_nonsense(&counts, mark);
-    join_deal(activity.join, &calls, last);
+    moments_look(&activity.clock, activity.other.read);
+    join_deal(activity.join, &calls, clock_mono_ns(), last);
+    tell_strange();
     graphs_sweep();
 }
 
@@ -419,12 +438,32 @@ static void say_kept_back(int error, activity_mark *mark)
     mark_alone(why, mark);
 }
 
+/* What is known to be lost. */
+static const char *why_unplaced(void)
+{
+    struct tracer_counts c = tracer_counts();
+    if (c.dropped)
+        return "CUPTI dropped records";
+    if (activity.lent)
+        return "CUPTI was lent to another user of it";
+    if (c.walk.n_no_time + c.walk.n_unread + activity.n_other_times)
+        return "CUPTI's records had no times that are known";
+    return "their records did not come, or do not fit";
+}
+
 static void say_account(const struct join *join)
 {
     if (join_unplaced(join))
-        log_line("trace: no records fit %llu launches: CUPTI lost some, or another user of it took "
-                 "them; what they ran is of no known step",
-                 (unsigned long long)join_unplaced(join));
+        log_line("trace: what %llu launches ran is of no known step: %s",
+                 (unsigned long long)join_unplaced(join), why_unplaced());
+    if (join_too_many(join))
+        log_line("trace: %llu records are of no known step: more of them waited in a stream for "
+                 "their step's end than there is room for",
+                 (unsigned long long)join_too_many(join));
+    if (lanes_crowded())
+        log_line("trace: what %llu launches ran is of no known step: their threads launch in more "
+                 "than 1,024 streams at a time",
+                 (unsigned long long)lanes_crowded());
     if (join_misnamed(join))
         log_line("trace: what %llu launches ran is of no known step: by the ids of graphs the "
                  "records are of others",
@@ -513,6 +552,7 @@ void activity_reset(void)
     /* what the parent's collector had stays in its memory, unread */
     activity = (struct activity){ .records.type = DMI_CHUNK_TRACE, .summed.type = DMI_CHUNK_SUMS };
     keep_reset();
+    moments_reset();
     lanes_reset();
     lend_reset();
     tracer_reset();

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/clock.h"
 
+#include <string.h>
+
 int64_t trace_clock_pair(struct trace_clock *c, uint64_t mono_ns, uint64_t real_ns)
 {
-    int64_t ahead = (int64_t)(real_ns - mono_ns), by = c->taken ? ahead - c->ahead_ns : 0;
-    c->ahead_ns = ahead;
-    c->taken = 1;
-    return by > TRACE_CLOCK_JUMP_NS || by < -TRACE_CLOCK_JUMP_NS ? by : 0;
+    int64_t ahead = (int64_t)(real_ns - mono_ns), by = c->n ? ahead - c->parts[0].ahead_ns : 0;
+    if (c->n && by <= TRACE_CLOCK_JUMP_NS && by >= -TRACE_CLOCK_JUMP_NS) {
+        c->parts[0].ahead_ns = ahead;
+        return 0;
+    }
+    c->n += c->n < TRACE_CLOCK_SET;
+    memmove(&c->parts[1], &c->parts[0], (c->n - 1) * sizeof *c->parts);
+    c->parts[0] = (struct trace_clock_part){ mono_ns, ahead };
+    return by;
 }
 
-uint64_t trace_clock_real(const struct trace_clock *c, uint64_t mono_ns)
+int64_t trace_clock_ahead(const struct trace_clock *c, uint64_t mono_ns)
 {
-    return mono_ns ? mono_ns + (uint64_t)c->ahead_ns : 0;
+    uint32_t i = 0;
+    while (i + 1 < c->n && mono_ns < c->parts[i].from_ns)
+        i++;
+    return c->parts[i].ahead_ns;
 }

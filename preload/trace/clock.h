@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From CLOCK_MONOTONIC, by which a step is timed, to CLOCK_REALTIME, as files have it: by pairs of both clocks, taken every
- * second or so. Pure; the caller's lock.
+ * From CLOCK_MONOTONIC, by which a step is timed, to CLOCK_REALTIME, as files have it: by pairs of both clocks, taken in each round of the
+ * collector. Where the clock was set, what began before lies by the clock as it was, and what began later by the new one. Pure; the caller's lock.
  */
 #ifndef PRELOAD_TRACE_CLOCK_H
 #define PRELOAD_TRACE_CLOCK_H
@@ -9,11 +9,15 @@
 #include <stdint.h>
 
 #define TRACE_CLOCK_JUMP_NS 1000000 /* slower changes are the system's corrections */
+#define TRACE_CLOCK_SET     16u     /* times that the clock was set that are remembered */
 
 /* Accepts being zeroed: then no pair was taken. */
 struct trace_clock {
-    int64_t ahead_ns; /* real less monotonic, as of the last pair */
-    int taken;
+    struct trace_clock_part {
+        uint64_t from_ns;     /* monotonic: the first pair after the clock was set */
+        int64_t ahead_ns;     /* real less monotonic, as of the last pair of this part */
+    } parts[TRACE_CLOCK_SET]; /* the last one first */
+    uint32_t n;
 };
 
 /**
@@ -22,7 +26,13 @@ struct trace_clock {
  */
 int64_t trace_clock_pair(struct trace_clock *clock, uint64_t mono_ns, uint64_t real_ns);
 
-/* The real time of a monotonic one, by the last pair; 0 stays 0. */
-uint64_t trace_clock_real(const struct trace_clock *clock, uint64_t mono_ns);
+/* By how much the real clock was ahead at a monotonic time. */
+int64_t trace_clock_ahead(const struct trace_clock *clock, uint64_t mono_ns);
+
+/* @mono_ns in the real time of a clock that is ahead by @ahead_ns: all times of one thing go by one such number. 0 stays 0. */
+static inline uint64_t trace_clock_real(int64_t ahead_ns, uint64_t mono_ns)
+{
+    return mono_ns ? mono_ns + (uint64_t)ahead_ns : 0;
+}
 
 #endif

@@ -28,8 +28,7 @@
 #include <time.h>
 
 #define ROUND_NS    20000000u   /* between looks at the ring */
-#define CLOCK_NS    1000000000u /* between pairs of both clocks, */
-#define WRITE_NS    1000000000u /* and between chunks, */
+#define WRITE_NS    1000000000u /* between chunks, */
 #define MOST_BYTES  65536u      /* unless there is that much */
 #define CATCH_UP_NS 100000000u
 #define GRACE_NS    2000000000u /* for the disk, after the deadline of the device */
@@ -44,7 +43,7 @@ static struct collector {
     bool runs;
     uint64_t stop_ns; /* atomic; 0: on and on. Else until when the device is waited for */
     struct trace_clock clock;
-    uint64_t clock_ns, write_ns;          /* when that was done last */
+    uint64_t write_ns;                    /* when chunks were written last */
     struct text times;                    /* struct dmi_step_times each */
     struct text ranges, words;            /* struct dmi_range_entry, and their strings */
     struct text marks, texts;             /* struct dmi_mark, and their strings */
@@ -92,14 +91,10 @@ static void note_marks(void)
     c->looked_ns = looked_ns;
 }
 
-static void look_at_clocks(uint64_t now)
+static void look_at_clocks(void)
 {
-    struct collector *c = &collector;
-    if (c->clock_ns && now - c->clock_ns < CLOCK_NS)
-        return;
-    c->clock_ns = now;
     struct clock_pair real = clock_pair(clock_real_ns);
-    int64_t by = trace_clock_pair(&c->clock, real.mono_ns, real.other);
+    int64_t by = trace_clock_pair(&collector.clock, real.mono_ns, real.other);
     if (by)
         mark(DMI_MARK_CLOCK_SET, by, "");
 }
@@ -146,9 +141,10 @@ static void take(struct trace_step *step)
     for (size_t i = 0; i < step->n_deals; i++)
         activity_step(step->deals[i], at->number);
     free(step->deals);
-    at->begin_ns = trace_clock_real(&c->clock, at->begin_ns);
-    at->end_ns = trace_clock_real(&c->clock, at->end_ns);
-    at->launch_ns = trace_clock_real(&c->clock, at->launch_ns);
+    int64_t ahead_ns = trace_clock_ahead(&c->clock, at->begin_ns);
+    at->begin_ns = trace_clock_real(ahead_ns, at->begin_ns);
+    at->end_ns = trace_clock_real(ahead_ns, at->end_ns);
+    at->launch_ns = trace_clock_real(ahead_ns, at->launch_ns);
     text_add(&c->times, (const char *)at, sizeof *at);
 }
 
@@ -216,8 +212,9 @@ static void add_facts(struct dmi_range_entry *at, const struct range_entry *e)
 static void take_range(const struct range_entry *e)
 {
     struct collector *c = &collector;
-    struct dmi_range_entry at = { .begin_ns = trace_clock_real(&c->clock, e->begin_ns),
-                                  .end_ns = trace_clock_real(&c->clock, e->end_ns),
+    int64_t ahead_ns = trace_clock_ahead(&c->clock, e->begin_ns);
+    struct dmi_range_entry at = { .begin_ns = trace_clock_real(ahead_ns, e->begin_ns),
+                                  .end_ns = trace_clock_real(ahead_ns, e->end_ns),
                                   .step = e->step,
                                   .thread = e->thread,
                                   .depth = e->depth,
@@ -260,7 +257,7 @@ void collector_catch_up(void)
 static bool round_of(uint64_t now)
 {
     uint64_t stop = atomic_load_acquire(&collector.stop_ns); /* of collector_stop() */
-    look_at_clocks(now);
+    look_at_clocks();
     bool empty = collect(stop && now >= stop);
     gauge_steps(&collector.summary, stepring_lost() + collector.refused);
     range_ring_take(take_range);

@@ -1,266 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/trace/join.h"
+#include "preload/trace/join_parts.h"
 
-#include "core/grow.h"
 #include "core/sorted.h"
 #include "cupti/layouts.h"
-#include "storage/codec/hash.h"
 
 #include <dmi/trace.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WAIT_ROUNDS  40u        /* that a run waits for records that have not come */
-#define DOUBT_ROUNDS 10u        /* that records beside those that were lost may come later */
-#define MOST_ITEMS   (1u << 18) /* records of a stream that wait; beyond, no step is known */
-#define CLOCKS_NS    1000000u   /* by which both clocks may differ */
-#define NAMES        16384u     /* places; a power of two */
-#define MOST_OTHERS  16u        /* times that ids of graphs do not fit, where they never did */
-
-/* A record. */
-struct item {
-    struct records_event event;
-    uint64_t name;  /* as in struct join_run, of a launch that is counted; 0 of others */
-    uint64_t round; /* in which it came */
-};
-
-/* All runs of one deal in one stream: one launch at least. */
-struct group {
-    struct join_run run;
-    bool over;      /* its number is known, or there is none */
-    bool misnamed;  /* but for the ids of graphs, records fit it */
-    uint64_t step;  /* as a record's */
-    uint64_t round; /* in which it was over */
-};
-
-struct stream {
-    uint32_t context, stream;
-    struct item *items;
-    size_t n_items, items_room;
-    bool unsorted;        /* items are in no order */
-    struct group *groups; /* by deal */
-    size_t n_groups, groups_room;
-    uint64_t last_step; /* of the record that was handed on last */
-    bool unsure;        /* it lost count: records are missing, or there are more than launches */
-    uint64_t doubt;     /* the round in which some were lost last */
-    bool shared;
-};
-
-struct number {
-    uint64_t deal, step;
-};
-
-struct join {
-    struct stream *streams;
-    size_t n_streams, streams_room;
-    struct number *numbers; /* of steps that have ended, by deal; those that no run waits for go */
-    size_t n_numbers, numbers_room;
-    uint64_t round;
-    uint64_t unplaced;              /* launches of groups that found no place */
-    uint64_t misnamed;              /* launches of those that found others' graphs there */
-    bool ids_differ;                /* records name graphs by ids that are none of execs */
-    bool ids_fit;                   /* some did */
-    uint32_t n_others;              /* groups that others' graphs were at, before */
-    const struct join_calls *calls; /* during join_deal() */
-    char *names[NAMES];
-    size_t n_names;
-    uint64_t unnamed; /* records whose name found no place there */
-};
-
-/* ------------------------------------------------------------------------- what comes */
-
-struct join *join_new(void)
-{
-    struct join *j = calloc(1, sizeof *j);
-    if (j)
-        j->round = 1;
-    return j;
-}
-
-void join_free(struct join *j)
-{
-    for (size_t i = 0; j && i < j->n_streams; i++) {
-        free(j->streams[i].items);
-        free(j->streams[i].groups);
-    }
-    for (size_t i = 0; j && i < NAMES; i++)
-        free(j->names[i]);
-    if (j) {
-        free(j->streams);
-        free(j->numbers);
-    }
-    free(j);
-}
-
-uint64_t join_name(const char *name)
-{
-    return hash_bytes(name, strlen(name)) | 1; /* neither JOIN_NO_NAME nor JOIN_GRAPH */
-}
-
-/* The stream, new where it was not there. NULL: no memory. */
-static struct stream *stream_of(struct join *j, uint32_t context, uint32_t stream)
-{
-    for (size_t i = 0; i < j->n_streams; i++)
-        if (j->streams[i].stream == stream && j->streams[i].context == context)
-            return &j->streams[i];
-    if (GROW(j->streams, j->n_streams, j->streams_room))
-        return NULL;
-    j->streams[j->n_streams] = (struct stream){ .context = context, .stream = stream };
-    return &j->streams[j->n_streams++];
-}
-
-/* A copy that stays. NULL: no memory, or too many names. */
-static const char *keep_name(struct join *j, const char *name, uint64_t hash)
-{
-    size_t i = hash >> 1;
-    for (;; i++) {
-        char **place = &j->names[i % NAMES];
-        if (*place && !strcmp(*place, name))
-            return *place;
-        if (*place)
-            continue;
-        if (2 * j->n_names >= NAMES || !(*place = strdup(name)))
-            return NULL;
-        j->n_names++;
-        return *place;
-    }
-}
-
-static struct item item_of(struct join *j, const struct records_event *event)
-{
-    struct item item = { .event = *event, .round = j->round };
-    bool kernel = event->kind == LAYOUTS_KERNEL;
-    uint64_t name = kernel && event->name ? join_name(event->name) : JOIN_NO_NAME;
-    if (name) {
-        item.event.name = keep_name(j, event->name, name);
-        j->unnamed += !item.event.name;
-    }
-    if (event->graph)
-        item.name = JOIN_GRAPH;
-    else if (kernel && !records_is_own(event->name)) /* DMI's own are not counted */
-        item.name = name ? name : 1;                 /* it counts, and fits no name */
-    return item;
-}
-
-static int by_correlation(const void *pa, const void *pb)
-{
-    const struct item *a = pa, *b = pb;
-    int32_t ahead = (int32_t)(a->event.correlation - b->event.correlation); /* ids may begin anew */
-    if (ahead)
-        return ahead < 0 ? -1 : 1;
-    ORDER(a, b, event.begin_ns);
-    return 0;
-}
-
-bool join_add(struct join *j, const struct records_event *event)
-{
-    struct stream *s = stream_of(j, event->context, event->stream);
-    if (!s || GROW(s->items, s->n_items, s->items_room))
-        return false;
-    struct item *item = &s->items[s->n_items++];
-    *item = item_of(j, event);
-    s->unsorted |= item > s->items && by_correlation(item - 1, item) > 0;
-    return true;
-}
-
-static struct group *group_at(struct stream *s, uint64_t deal, size_t *place)
-{
-    size_t i;
-    SEARCH(i, s->n_groups, s->groups[i].run.deal < deal);
-    *place = i;
-    return i < s->n_groups && s->groups[i].run.deal == deal ? &s->groups[i] : NULL;
-}
-
-/* More of the same deal: by another thread. Which of them launched first and last is not known. */
-static void add_to_group(struct group *g, const struct join_run *run)
-{
-    g->run.kernels += run->kernels;
-    g->run.graphs += run->graphs;
-    g->run.first = g->run.last = JOIN_NO_NAME;
-    g->run.graph_ids = 0;
-    g->run.lead = 0;
-    g->run.begin_ns = run->begin_ns < g->run.begin_ns ? run->begin_ns : g->run.begin_ns;
-    g->run.shared |= run->shared;
-}
-
-static void over(struct group *g, uint64_t step, uint64_t round)
-{
-    g->over = true;
-    g->step = step;
-    g->round = round;
-}
-
-/* Its step may have ended before. */
-static void look_up_number(const struct join *j, struct group *g)
-{
-    size_t i;
-    SEARCH(i, j->n_numbers, j->numbers[i].deal < g->run.deal);
-    if (g->run.unsure)
-        over(g, DMI_RAN_UNKNOWN, j->round);
-    else if (!g->run.in_step)
-        over(g, DMI_RAN_OUTSIDE, j->round);
-    else if (i < j->n_numbers && j->numbers[i].deal == g->run.deal)
-        over(g, j->numbers[i].step, j->round);
-}
-
-bool join_add_run(struct join *j, const struct join_run *run)
-{
-    size_t place;
-    if (!run->kernels && !run->graphs) /* closed between its beginning and its first launch */
-        return true;
-    struct stream *s = stream_of(j, run->context, run->stream);
-    if (!s)
-        return false;
-    s->shared |= run->shared;
-    struct group *g = group_at(s, run->deal, &place);
-    if (g) {
-        add_to_group(g, run);
-        return true;
-    }
-    if (GROW(s->groups, s->n_groups, s->groups_room))
-        return false;
-    g = &s->groups[place];
-    memmove(g + 1, g, (s->n_groups++ - place) * sizeof *g);
-    *g = (struct group){ .run = *run };
-    look_up_number(j, g);
-    return true;
-}
-
-bool join_step(struct join *j, uint64_t deal, uint64_t number)
-{
-    size_t i, place;
-    if (GROW(j->numbers, j->n_numbers, j->numbers_room))
-        return false;
-    SEARCH(i, j->n_numbers, j->numbers[i].deal < deal);
-    memmove(&j->numbers[i + 1], &j->numbers[i], (j->n_numbers++ - i) * sizeof *j->numbers);
-    j->numbers[i] = (struct number){ deal, DMI_RAN_FIRST + number };
-    for (i = 0; i < j->n_streams; i++) {
-        struct group *g = group_at(&j->streams[i], deal, &place);
-        if (g && !g->over)
-            over(g, DMI_RAN_FIRST + number, j->round);
-    }
-    return true;
-}
-
-void join_doubt(struct join *j)
-{
-    for (size_t i = 0; i < j->n_streams; i++) {
-        j->streams[i].unsure = true;
-        j->streams[i].doubt = j->round;
-    }
-}
+#define DOUBT_ROUNDS 10u /* that records beside those that were lost may come later */
+#define MORE_PAUSES                                                                                \
+    2u /* after what is proved: by them records could have said that clocks differ */
+#define GONE_ROUNDS 200u /* after which nothing is kept of a stream in which nothing runs */
+#define MOST_ITEMS                                                                                 \
+    (1u << 18) /* records of a stream that wait; of more the first are of no known step */
+#define MOST_WAITS                                                                                 \
+    3u /* of a stream that lost count: what lies between two that are so far apart is looked at together */
+#define MOST_OTHERS 16u /* times that ids of graphs do not fit, where they never did */
 
 /* ------------------------------------------------------------------------- launches, from records */
 
-/* All that one launch ran. */
-struct unit {
-    size_t begin, end; /* of the items */
-    uint64_t name;
-};
-
-/* The first launch that is counted, from item @at on. */
-static bool next_unit(const struct stream *s, size_t at, struct unit *u)
+bool next_unit(const struct stream *s, size_t at, struct unit *u)
 {
     while (at < s->n_items && !s->items[at].name)
         at++;
@@ -271,11 +32,6 @@ static bool next_unit(const struct stream *s, size_t at, struct unit *u)
            s->items[u->end].event.correlation == s->items[at].event.correlation)
         u->end++;
     return true;
-}
-
-static uint32_t launches_of(const struct group *g)
-{
-    return g->run.kernels + g->run.graphs;
 }
 
 static bool fits_name(uint64_t wanted, uint64_t name)
@@ -305,8 +61,7 @@ static bool fits_graphs(struct join *j, const struct stream *s, size_t from, siz
     return j->ids_differ;
 }
 
-/* Are the launches from item @from on those of the group? *@end: the item after them. */
-static bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, size_t *end)
+bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, size_t *end)
 {
     struct unit u = { .end = from };
     uint32_t kernels = 0, graphs = 0, n = launches_of(g);
@@ -317,8 +72,7 @@ static bool fits(struct join *j, const struct stream *s, size_t from, struct gro
         *(u.name == JOIN_GRAPH ? &graphs : &kernels) += 1;
         if (u.name == JOIN_GRAPH)
             ids = join_graph(ids, s->items[u.begin].event.graph);
-        if (!i && (!fits_name(g->run.first, u.name) ||
-                   s->items[u.begin].event.begin_ns + CLOCKS_NS < g->run.begin_ns))
+        if (!i && !fits_name(g->run.first, u.name))
             return false;
         if (i == n - 1 && !fits_name(g->run.last, u.name))
             return false;
@@ -345,9 +99,13 @@ static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t s
 {
     if (!n)
         return;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (s->items[i].name)
+            s->prev = s->items[i].at;
         j->calls->take(&s->items[i].event, step);
+    }
     s->n_items -= n;
+    s->n_placed -= n;
     memmove(s->items, s->items + n, s->n_items * sizeof *s->items);
     s->last_step = step;
 }
@@ -368,34 +126,13 @@ static void hand_on_uncounted(const struct join *j, struct stream *s, bool all)
     hand_on(j, s, n, s->unsure ? DMI_RAN_UNKNOWN : s->last_step);
 }
 
-/* The next group after the first one before which the stream was waited for; their number: there is none. */
-static size_t next_idle(const struct stream *s)
+/* The next group after group @i before which the stream was waited for; their number: there is none. */
+static size_t next_idle(const struct stream *s, size_t i)
 {
-    size_t i = 1;
-    while (i < s->n_groups && !s->groups[i].run.idle)
-        i++;
-    return i;
-}
-
-/*
- * A stream that lost count: steps are alike, so places must be proved. Before the first launch of the first group, and before that of group @m, at @until,
- * the stream had been waited for. So what began between the two is of the groups before @m, and nothing else is. Return: whether it fits.
- */
-static bool is_proved(struct join *j, const struct stream *s, size_t m, uint64_t until,
-                      size_t *from)
-{
-    struct unit u = { 0 };
-    size_t end;
     do
-        if (!next_unit(s, u.end, &u))
-            return false;
-    while (s->items[u.begin].event.begin_ns < s->groups[0].run.begin_ns);
-    *from = end = u.begin;
-    for (size_t i = 0; i < m; i++)
-        if (!fits(j, s, end, &s->groups[i], &end))
-            return false;
-    return s->items[end - 1].event.begin_ns < until &&
-           (!next_unit(s, end, &u) || s->items[u.begin].event.begin_ns >= until);
+        i++;
+    while (i < s->n_groups && !s->groups[i].run.idle_ns);
+    return i;
 }
 
 /* Kernels of DMI's right before item @end, up to @most, but none before item @first. */
@@ -408,25 +145,31 @@ static uint32_t own_before(const struct stream *s, size_t first, size_t end, uin
     return n;
 }
 
+/* Did the item begin before @until? UINT64_MAX: of course. */
+static bool is_before(const struct item *item, uint64_t until)
+{
+    return until == UINT64_MAX || item->at.begin_ns + item->at.error_ns < until;
+}
+
 /*
  * Copies and kernels of DMI's from item @at on that go with the launch before them: what began before @until. Of kernels of DMI's right before
- * another launch its run says whose they are. Return: the item after those that go.
+ * another launch its run says whose they are; @lead: that before @until has such. Return: the item after those that go.
  */
-static size_t after_copies(const struct stream *s, size_t at, uint64_t until)
+static size_t after_copies(const struct stream *s, size_t at, uint64_t until, bool lead)
 {
     size_t first = at;
-    while (at < s->n_items && !s->items[at].name && s->items[at].event.begin_ns < until)
+    while (at < s->n_items && !s->items[at].name && is_before(&s->items[at], until))
         at++;
     bool launch = at < s->n_items && s->items[at].name && until == UINT64_MAX;
-    return launch ? at - own_before(s, first, at, UINT32_MAX) : at;
+    return launch || lead ? at - own_before(s, first, at, UINT32_MAX) : at;
 }
 
 /*
  * The group's launches, up to item @end, and what goes with them. @sure: no record was lost, so of kernels of DMI's before them as many are of the
- * group as it says.
+ * group as it says. @lead_follows: as after_copies() has it.
  */
 static void deal_one(const struct join *j, struct stream *s, const struct group *g, size_t end,
-                     uint64_t until, bool sure)
+                     uint64_t until, bool lead_follows, bool sure)
 {
     uint64_t step = g->over ? g->step : DMI_RAN_UNKNOWN;
     size_t n = uncounted(s, UINT64_MAX);
@@ -435,7 +178,7 @@ static void deal_one(const struct join *j, struct stream *s, const struct group 
     if (!sure)
         hand_on(j, s, lead, DMI_RAN_UNKNOWN);
     end -= sure ? n - lead : n;
-    hand_on(j, s, after_copies(s, end, until), step);
+    hand_on(j, s, after_copies(s, end, until, lead_follows), step);
 }
 
 static void drop_groups(struct stream *s, size_t n)
@@ -444,26 +187,52 @@ static void drop_groups(struct stream *s, size_t n)
     memmove(s->groups, s->groups + n, s->n_groups * sizeof *s->groups);
 }
 
+/* Group @m may end what is proved: records after it do not say that clocks differ, or none come. */
+static bool is_held(const struct join *j, const struct stream *s, size_t m, bool last)
+{
+    uint32_t n = 0;
+    if (last || m == s->n_groups)
+        return last;
+    for (size_t i = m; i < s->n_groups && n <= MORE_PAUSES; i++)
+        n += s->groups[i].judged;
+    return s->groups[m].over && (n > MORE_PAUSES || j->round - s->groups[m].round > JOIN_ROUNDS);
+}
+
+/* Groups before which items are proved to be, from *@from on. Return: 0: there are none. */
+static size_t find_proof(struct join *j, const struct stream *s, bool last, size_t *from)
+{
+    size_t m = 0;
+    for (uint32_t i = 0; i < MOST_WAITS && m < s->n_groups && proof_may_be(j); i++) {
+        m = next_idle(s, m);
+        if (is_held(j, s, m, last) && proof_find(j, s, m, from))
+            return m;
+    }
+    return 0;
+}
+
 /* Deals the first group, and those up to the next one that begins in an idle stream. Return: false: it has to wait. */
 static bool deal_proved(struct join *j, struct stream *s, bool last)
 {
-    size_t m = next_idle(s), from, end;
-    uint64_t until = m < s->n_groups ? s->groups[m].run.begin_ns : UINT64_MAX;
-    bool idle = s->groups[0].run.idle;
-    if (idle && m == s->n_groups && !last)
+    bool idle = s->groups[0].run.idle_ns;
+    if (idle && !is_held(j, s, next_idle(s, 0), last))
         return false;
-    if (!idle || !is_proved(j, s, m, until, &from)) {
+    size_t from, end, m = idle ? find_proof(j, s, last, &from) : 0;
+    if (!m) {
         const struct group *g = &s->groups[0];
         *(g->misnamed ? &j->misnamed : &j->unplaced) += launches_of(g);
+        s->missing += launches_of(g);
         drop_groups(s, 1);
         return true;
     }
+    uint64_t until = m < s->n_groups ? s->groups[m].run.begin_ns : UINT64_MAX;
+    bool lead = m < s->n_groups && s->groups[m].run.lead;
     s->unsure = s->items[from].round <= s->doubt + DOUBT_ROUNDS;
+    s->missing = 0;
     hand_on(j, s, from, DMI_RAN_UNKNOWN);
     for (size_t i = 0; i < m; i++) {
         struct group *g = &s->groups[i];
         if (fits(j, s, 0, g, &end))
-            deal_one(j, s, g, end, i + 1 < m ? UINT64_MAX : until, false);
+            deal_one(j, s, g, end, i + 1 < m ? UINT64_MAX : until, lead && i + 1 == m, false);
     }
     drop_groups(s, m);
     return true;
@@ -473,9 +242,9 @@ static bool deal_proved(struct join *j, struct stream *s, bool last)
 static bool deal_next(struct join *j, struct stream *s, struct group *g)
 {
     size_t end;
-    if (!fits(j, s, 0, g, &end))
+    if (!fits(j, s, 0, g, &end) || !proof_agrees(j, s, end))
         return false;
-    deal_one(j, s, g, end, UINT64_MAX, true);
+    deal_one(j, s, g, end, UINT64_MAX, false, true);
     return true;
 }
 
@@ -487,7 +256,7 @@ static bool is_ready(const struct join *j, const struct stream *s, const struct 
 {
     uint32_t n = launches_of(g);
     return g->over && j->calls->open(s->context, s->stream) > g->run.deal &&
-           (j->round - g->round > WAIT_ROUNDS || launches_there(s, j->round, n + 1) > n);
+           (j->round - g->round > JOIN_ROUNDS || launches_there(s, j->round, n + 1) > n);
 }
 
 /* Deals the first group. Return: false: it has to wait. */
@@ -495,66 +264,122 @@ static bool deal_group(struct join *j, struct stream *s, bool last)
 {
     if (!last && !is_ready(j, s, &s->groups[0]))
         return false;
-    s->unsure = s->unsure || !deal_next(j, s, &s->groups[0]);
+    if (!s->unsure && !deal_next(j, s, &s->groups[0])) {
+        s->unsure = true;
+        s->missing = 0;
+    }
     if (s->unsure)
         return deal_proved(j, s, last);
     drop_groups(s, 1);
     return true;
 }
 
+/* When what came since the last round ran. */
+static void place(struct join *j, struct stream *s)
+{
+    for (; s->n_placed < s->n_items; s->n_placed++) {
+        struct item *item = &s->items[s->n_placed];
+        item->at = j->calls->place(&item->event);
+        proof_look_ahead(j, &item->at);
+    }
+    if (s->unsorted)
+        SORT(s->items, s->n_items, join_order);
+    s->unsorted = false;
+}
+
+/* Launches whose records are gone are none of the first groups' any more; what is left of such a group has no first name. */
+static void forget_gone(struct stream *s)
+{
+    while (s->n_groups && (s->gone_kernels || s->gone_graphs)) {
+        struct join_run *run = &s->groups[0].run;
+        uint32_t kernels =
+            run->kernels < s->gone_kernels ? run->kernels : (uint32_t)s->gone_kernels;
+        uint32_t graphs = run->graphs < s->gone_graphs ? run->graphs : (uint32_t)s->gone_graphs;
+        s->gone_kernels -= kernels;
+        s->gone_graphs -= graphs;
+        run->kernels -= kernels;
+        run->graphs -= graphs;
+        run->first = JOIN_NO_NAME;
+        run->graph_ids = 0;
+        run->lead = 0;
+        run->idle_ns = 0;
+        if (run->kernels + run->graphs)
+            return;
+        drop_groups(s, 1);
+    }
+}
+
+/* More wait than there is room for: the first half is of no known step, and its launches are counted. */
+static void let_go(struct join *j, struct stream *s)
+{
+    struct unit u = { 0 };
+    size_t end = 0;
+    if (s->n_items <= MOST_ITEMS)
+        return;
+    while (u.end < s->n_items / 2 && next_unit(s, u.end, &u)) {
+        *(u.name == JOIN_GRAPH ? &s->gone_graphs : &s->gone_kernels) += 1;
+        end = u.end;
+    }
+    end = end ? end : s->n_items; /* copies alone */
+    j->too_many += end;
+    hand_on(j, s, end, DMI_RAN_UNKNOWN);
+}
+
+/* A stream that lost count has it again when nothing is missing any more, as nothing ran for a while. */
+static void look_for_quiet(struct join *j, struct stream *s)
+{
+    bool quiet = !s->n_items && !s->n_groups && j->calls->open(s->context, s->stream) == UINT64_MAX;
+    s->quiet = quiet ? s->quiet + 1 : 0;
+    if (s->quiet < JOIN_ROUNDS)
+        return;
+    s->unsure = false;
+    s->gone_kernels = s->gone_graphs = 0;
+}
+
+/* Records that no launch waits for, where count is lost. */
+static void hand_on_rest(struct join *j, struct stream *s)
+{
+    size_t n = 0;
+    if (!s->unsure || s->n_groups || j->calls->open(s->context, s->stream) != UINT64_MAX)
+        return;
+    while (n < s->n_items && j->round - s->items[n].round > JOIN_ROUNDS)
+        n++;
+    hand_on(j, s, n, DMI_RAN_UNKNOWN);
+}
+
 static void deal_stream(struct join *j, struct stream *s, bool last)
 {
-    if (s->unsorted)
-        SORT(s->items, s->n_items, by_correlation);
-    s->unsorted = false;
-    if (s->shared || s->n_items > MOST_ITEMS) {
+    place(j, s);
+    if (s->shared) {
         hand_on(j, s, s->n_items, DMI_RAN_UNKNOWN);
         s->n_groups = 0;
     }
+    forget_gone(s);
+    let_go(j, s);
+    forget_gone(s);
+    if (s->unsure)
+        proof_look(j, s, last);
     while (s->n_groups && deal_group(j, s, last))
         ;
     if (!s->n_groups && (last || j->calls->open(s->context, s->stream) == UINT64_MAX))
         hand_on_uncounted(j, s, last);
+    hand_on_rest(j, s);
     if (last)
         hand_on(j, s, s->n_items, DMI_RAN_UNKNOWN);
+    look_for_quiet(j, s);
 }
 
-uint64_t join_unplaced(const struct join *j)
+/* Streams in which nothing has run for long: a process may make one a request. */
+static void forget_streams(struct join *j)
 {
-    return j->unplaced;
-}
-
-uint64_t join_misnamed(const struct join *j)
-{
-    return j->misnamed;
-}
-
-bool join_ids_differ(const struct join *j)
-{
-    return j->ids_differ;
-}
-
-uint64_t join_unnamed(const struct join *j)
-{
-    return j->unnamed;
-}
-
-static bool stream_awaits(const struct stream *s, uint64_t end)
-{
-    for (size_t i = 0; i < s->n_groups; i++) {
-        const struct group *g = &s->groups[i];
-        if (g->over && g->step >= DMI_RAN_FIRST && g->step - DMI_RAN_FIRST < end)
-            return true;
+    for (size_t i = j->n_streams; i-- > 0;) {
+        struct stream *s = &j->streams[i];
+        if (s->quiet < GONE_ROUNDS || s->shared)
+            continue;
+        free(s->items);
+        free(s->groups);
+        *s = j->streams[--j->n_streams];
     }
-    return false;
-}
-
-bool join_awaits(const struct join *j, uint64_t end)
-{
-    for (size_t i = 0; i < j->n_streams; i++)
-        if (stream_awaits(&j->streams[i], end))
-            return true;
-    return false;
 }
 
 /* Steps whose runs have all been dealt: those long over. */
@@ -567,11 +392,13 @@ static void forget_numbers(struct join *j)
     memmove(j->numbers, j->numbers + most, j->n_numbers * sizeof *j->numbers);
 }
 
-void join_deal(struct join *j, const struct join_calls *calls, bool last)
+void join_deal(struct join *j, const struct join_calls *calls, uint64_t now_ns, bool last)
 {
     j->calls = calls;
+    j->now_ns = now_ns;
     for (size_t i = 0; i < j->n_streams; i++)
         deal_stream(j, &j->streams[i], last);
     forget_numbers(j);
+    forget_streams(j);
     j->round++;
 }

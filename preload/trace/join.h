@@ -2,12 +2,14 @@
 /*
  * Which step each thing that ran on a device is of. CUPTI does not say which launch a record belongs to. So launches are counted: a run is
  * what one thread launched in one stream for one step, and the records of a stream, in the order of their correlation ids, are dealt to runs
- * by these counts. Kinds, the names of the first and the last kernel, and the ids of graphs must fit: else nothing of the run is known, and
- * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. Copies go with the kernel before them, and so do kernels of DMI's but for those that a run says came before its first launch. Pure: the collector's thread.
+ * by these counts, which need no clock. Kinds, the names of the first and the last kernel, and the ids of graphs must fit: else nothing of the run is known, and
+ * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. That compares
+ * CUPTI's clock with the system's, so it needs both, by more than their error (join_proof.c). Copies go with the kernel before them, and so do kernels of DMI's but for those that a run says came before its first launch. Pure: the collector's thread.
  */
 #ifndef PRELOAD_TRACE_JOIN_H
 #define PRELOAD_TRACE_JOIN_H
 
+#include "cupti/own_clock.h"
 #include "cupti/records.h"
 
 #include <stdbool.h>
@@ -29,10 +31,11 @@ struct join_run {
     uint64_t graph_ids;       /* of these, in turn: join_graph(); 0: not known */
     uint64_t first, last;     /* join_name() of these, JOIN_GRAPH, JOIN_NO_NAME: not known */
     uint32_t lead;            /* kernels of DMI's before the first of these */
-    uint64_t begin_ns;        /* CLOCK_REALTIME: no later than just before its first launch */
-    bool in_step;             /* join_step() says its number */
-    bool unsure;              /* of which step it is nobody knows */
-    bool idle; /* the stream was waited for before, and nothing launched in it since */
+    uint64_t begin_ns;        /* CLOCK_MONOTONIC: no later than just before its first launch */
+    uint64_t
+        idle_ns; /* likewise: the stream had been waited for by then, and nothing launched in it since; 0: it was not */
+    bool in_step; /* join_step() says its number */
+    bool unsure;  /* of which step it is nobody knows */
     bool
         shared; /* other threads have steps of their own in the same stream: their order is not known */
 };
@@ -64,11 +67,23 @@ bool join_step(struct join *join, uint64_t deal, uint64_t number);
 /* Records were lost: no stream is sure of its count. */
 void join_doubt(struct join *join);
 
+/* So many launches so far are in no run, of any stream: there are more records than launches. */
+void join_uncounted(struct join *join, uint64_t n);
+
+/* So was what was launched in one stream. Return: false without memory. */
+bool join_doubt_stream(struct join *join, uint32_t context, uint32_t stream);
+
 /* Launches so far for which no records fit: their step has fewer kernels than it ran. */
 uint64_t join_unplaced(const struct join *join);
 
 /* Launches so far whose records are of other graphs, by their ids: likewise. */
 uint64_t join_misnamed(const struct join *join);
+
+/* Records so far that were of no known step as more of them waited in their stream than there is room for. */
+uint64_t join_too_many(const struct join *join);
+
+/* Did records run, by CUPTI's clock, while their stream had nothing to run? Then places are proved by no clock, for a while. */
+bool join_clocks_differ(const struct join *join);
 
 /* Do records name graphs by ids that no exec has, or that never fit? Then ids are not compared. */
 bool join_ids_differ(const struct join *join);
@@ -86,14 +101,17 @@ struct join_calls {
         uint32_t
             stream); /* the lowest deal of a run in the stream that is not over; UINT64_MAX: none */
     bool (*is_exec)(uint32_t graph); /* did an exec ever have this id? */
+    struct placed (*place)(
+        struct records_event *event); /* when it ran; once a record, whose times may be corrected */
     void (*take)(const struct records_event *event,
                  uint64_t step); /* DMI_RAN_UNKNOWN and so on; borrowed during the call */
 };
 
 /**
  * join_deal() - hand on what is known, once a round, after all that CUPTI has was taken
- * A record waits for a round, as others of its stream may come after it, and for those of a later launch. @last: no record and no run comes any more.
+ * A record waits for a round, as others of its stream may come after it, and for those of a later launch. @now_ns: CLOCK_MONOTONIC, after what was
+ * taken came. @last: no record and no run comes any more.
  */
-void join_deal(struct join *join, const struct join_calls *calls, bool last);
+void join_deal(struct join *join, const struct join_calls *calls, uint64_t now_ns, bool last);
 
 #endif

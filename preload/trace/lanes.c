@@ -12,7 +12,8 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#define LANES 1024u /* threads times streams */
+#define LANES 1024u /* threads times streams, at a time */
+#define LOST  64u   /* streams with launches that are in no run; beyond, all may have some */
 #define RUNS  4096u /* that are over, and that the collector has not taken */
 
 /* What one thread launches in one stream. Its thread writes it, under the lock where another word is not there. */
@@ -24,22 +25,24 @@ struct lane {
     bool known; /* CUPTI knows it, as: */
     uint32_t context, id;
     CUcontext of;
-    bool drained;     /* its thread waited for the stream, and launched nothing in it since */
+    uint64_t
+        drained_ns; /* its thread had waited for the stream by then, and launched nothing in it since; 0: it did not */
     uint32_t lead;    /* DMI's own kernels that it launched in it for the run that comes, */
     uint64_t lead_ns; /* since then */
 
     /* the run under way */
-    uint64_t deal;                      /* 0: none; atomic. The collector may set it to 0 */
-    uint32_t kernels, graphs;           /* relaxed */
-    uint64_t graph_ids;                 /* as in struct join_run; relaxed */
-    const void *last;                   /* function, or &a_graph; relaxed */
-    uint64_t first;                     /* as in struct join_run */
-    uint32_t run_lead;                  /* its lead */
-    uint64_t begin_ns;                  /* of CLOCK_MONOTONIC */
-    uint64_t functions;                 /* lanes.functions when it began */
-    bool in_step, unsure, shared, idle; /* as in struct join_run */
-    bool own;                           /* its thread has steps of its own, */
-    bool strand;                        /* and they are the engine's */
+    uint64_t deal;                /* 0: none; atomic. The collector may set it to 0 */
+    uint32_t kernels, graphs;     /* relaxed */
+    uint64_t graph_ids;           /* as in struct join_run; relaxed */
+    const void *last;             /* function, or &a_graph; relaxed */
+    uint64_t first;               /* as in struct join_run */
+    uint32_t run_lead;            /* its lead */
+    uint64_t begin_ns;            /* of CLOCK_MONOTONIC */
+    uint64_t functions;           /* lanes.functions when it began */
+    uint64_t idle_ns;             /* as in struct join_run */
+    bool in_step, unsure, shared; /* likewise */
+    bool own;                     /* its thread has steps of its own, */
+    bool strand;                  /* and they are the engine's */
     uint32_t
         seen; /* launches when the collector saw first that it is over, and one; 0: it did not */
 };
@@ -50,8 +53,14 @@ static struct {
     uint32_t top; /* places that were ever in use */
     struct join_run runs[RUNS];
     uint32_t n_runs;
-    uint64_t lost, unknown; /* runs without room, launches whose stream CUPTI did not know */
-    uint64_t functions;     /* rises when functions may have ended; atomic */
+    struct lost_in {
+        uint32_t context, id;
+    } lost_in[LOST]; /* where runs or launches had no room, since the collector looked */
+    uint32_t n_lost_in;
+    uint64_t lost, unknown;  /* beyond these; launches whose stream CUPTI did not know */
+    uint64_t crowded;        /* launches without a place */
+    const void *given_up_by; /* the thread whose places went to other streams; &lanes: several */
+    uint64_t functions;      /* rises when functions may have ended; atomic */
 } lanes = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const char a_graph;
@@ -121,6 +130,18 @@ void lanes_forget(void)
 
 /* ------------------------------------------------------------------------- runs */
 
+/* What was launched in the stream is in no run. Under the lock. */
+static void lose(uint32_t context, uint32_t id)
+{
+    for (uint32_t i = 0; i < lanes.n_lost_in; i++)
+        if (lanes.lost_in[i].context == context && lanes.lost_in[i].id == id)
+            return;
+    if (lanes.n_lost_in < LOST)
+        lanes.lost_in[lanes.n_lost_in++] = (struct lost_in){ context, id };
+    else
+        lanes.lost++;
+}
+
 /* The lane's run is over, with @last. Under the lock. */
 static void close_run(struct lane *l, uint64_t last)
 {
@@ -137,7 +158,7 @@ static void close_run(struct lane *l, uint64_t last)
                             .begin_ns = l->begin_ns,
                             .in_step = l->in_step,
                             .unsure = l->unsure,
-                            .idle = l->idle,
+                            .idle_ns = l->idle_ns,
                             .shared = l->shared };
     atomic_store_relaxed(&l->deal, (uint64_t)0);
     if (!l->known) { /* its records may name a stream that CUPTI knows by the next run */
@@ -147,7 +168,7 @@ static void close_run(struct lane *l, uint64_t last)
     if (lanes.n_runs < RUNS)
         lanes.runs[lanes.n_runs++] = run;
     else
-        lanes.lost++;
+        lose(l->context, l->id);
 }
 
 /* Is the lane some thread's, in the stream with these ids? Under the lock. */
@@ -176,6 +197,8 @@ static void mark_shared(struct lane *l)
 /* No other thread has launched in the stream. Under the lock. */
 static bool is_alone(const struct lane *l)
 {
+    if (lanes.given_up_by && lanes.given_up_by != l->thread)
+        return false; /* a place of another thread's may have been one in this stream */
     for (uint32_t i = 0; i < lanes.top; i++) {
         const struct lane *other = &lanes.all[i];
         if (other != l && is_of(other, l->context, l->id))
@@ -217,7 +240,7 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
         l->known = o->known;
         l->context = o->context;
         l->id = o->id;
-        l->drained = l->drained && l->of == o->of;
+        l->drained_ns = l->of == o->of ? l->drained_ns : 0;
         l->of = o->of;
         atomic_store_relaxed(&l->gone, false);
     }
@@ -234,7 +257,8 @@ static void open_run(struct lane *l, const struct trace_thread *t, const struct 
     l->own = t->apart;
     l->strand = t->strand;
     l->shared = false;
-    l->idle = l->drained && is_alone(l);
+    l->idle_ns = is_alone(l) ? l->drained_ns : 0;
+    l->begin_ns = l->begin_ns > l->idle_ns ? l->begin_ns : l->idle_ns;
     l->seen = 0;
     atomic_store_relaxed(&l->deal, t->deal);
     mark_shared(l);
@@ -261,20 +285,73 @@ static struct lane *find(const struct trace_thread *t, struct stream stream)
     return NULL;
 }
 
-/* A place for the thread. Under the lock. NULL: all are taken. */
+/* Is nothing launched for its run any more, by the thread, which calls? */
+static bool is_spare(const struct lane *l)
+{
+    bool over = !l->deal || l->deal != l->thread->deal || atomic_load_relaxed(&l->gone);
+    return over && (!l->lead || atomic_load_relaxed(&l->gone));
+}
+
+/* Takes the lane from its thread, which calls. @at: where it hangs. Under the lock. */
+static void give_up(struct lane **at)
+{
+    struct lane *l = *at;
+    if (l->deal)
+        close_run(l, known_name(l->last));
+    *at = l->next;
+    if (l->thread->lane == l)
+        l->thread->lane = NULL;
+    l->thread = NULL;
+}
+
+/* Places of the thread in streams that have ended are free again. Under the lock. */
+static void give_up_ended(struct trace_thread *t)
+{
+    for (struct lane **at = &t->lanes; *at;)
+        if (atomic_load_relaxed(&(*at)->gone))
+            give_up(at);
+        else
+            at = &(*at)->next;
+}
+
+/* So is the oldest one in which nothing is launched now. Under the lock. */
+static void give_up_oldest(struct trace_thread *t)
+{
+    struct lane **oldest = NULL;
+    for (struct lane **at = &t->lanes; *at; at = &(*at)->next)
+        if (is_spare(*at))
+            oldest = at;
+    if (!oldest)
+        return;
+    bool other = lanes.given_up_by && lanes.given_up_by != t;
+    lanes.given_up_by = other ? (const void *)&lanes : t;
+    give_up(oldest);
+}
+
+static struct lane *free_lane(void)
+{
+    for (uint32_t i = 0; i < LANES; i++)
+        if (!lanes.all[i].thread)
+            return &lanes.all[i];
+    return NULL;
+}
+
+/* A place for the thread, which calls. Under the lock. NULL: all are taken. */
 static struct lane *claim(struct trace_thread *t, struct stream stream)
 {
-    for (uint32_t i = 0; i < LANES; i++) {
-        struct lane *l = &lanes.all[i];
-        if (l->thread)
-            continue;
-        lanes.top = i < lanes.top ? lanes.top : i + 1;
-        *l = (struct lane){ .thread = t, .next = t->lanes, .stream = stream };
-        t->lanes = l;
-        return l;
+    give_up_ended(t);
+    struct lane *l = free_lane();
+    if (!l) {
+        give_up_oldest(t);
+        l = free_lane();
     }
-    lanes.lost++;
-    return NULL;
+    if (!l)
+        return NULL;
+    uint32_t i = (uint32_t)(l - lanes.all);
+    lanes.top = i < lanes.top ? lanes.top : i + 1;
+    *l = (struct lane){ .thread = t, .next = t->lanes, .stream = stream };
+    t->lanes = l;
+    return l;
 }
 
 static struct lane *enter(struct trace_thread *t, const void *function, struct stream stream)
@@ -286,6 +363,10 @@ static struct lane *enter(struct trace_thread *t, const void *function, struct s
         l = l ? l : claim(t, stream);
         if (l)
             open_run(l, t, &o);
+        else if (o.known)
+            lose(o.context, o.id);
+        lanes.unknown += !l && !o.known;
+        lanes.crowded += !l;
         pthread_mutex_unlock(&lanes.lock);
     }
     t->lane = l;
@@ -303,7 +384,7 @@ static struct lane *launched(struct trace_thread *t, const void *function, struc
     }
     if (l) {
         atomic_store_relaxed(&l->last, function);
-        l->drained = false;
+        l->drained_ns = 0;
     }
     return l;
 }
@@ -348,20 +429,20 @@ static struct lane *own_lanes(void)
     return use ? trace_self->lanes : NULL;
 }
 
-void lanes_stream_idle(struct stream stream)
+void lanes_stream_idle(struct stream stream, uint64_t now_ns)
 {
     struct lane *l = own_lanes() ? find(trace_self, stream) : NULL;
-    if (l)
-        l->drained = true;
+    if (l && !l->drained_ns)
+        l->drained_ns = now_ns;
 }
 
-void lanes_context_idle(CUcontext context)
+void lanes_context_idle(CUcontext context, uint64_t now_ns)
 {
     if (!own_lanes())
         return;
     context = context ? context : current_context();
     for (struct lane *l = own_lanes(); l; l = l->next)
-        l->drained |= l->of == context;
+        l->drained_ns = l->of == context && !l->drained_ns ? now_ns : l->drained_ns;
 }
 
 void lanes_stream_ends(CUstream stream)
@@ -427,6 +508,23 @@ uint64_t lanes_lost(void)
     return n;
 }
 
+uint64_t lanes_crowded(void)
+{
+    pthread_mutex_lock(&lanes.lock);
+    uint64_t n = lanes.crowded;
+    pthread_mutex_unlock(&lanes.lock);
+    return n;
+}
+
+void lanes_take_lost(void (*fn)(uint32_t context, uint32_t stream))
+{
+    pthread_mutex_lock(&lanes.lock);
+    for (uint32_t i = 0; i < lanes.n_lost_in; i++)
+        fn(lanes.lost_in[i].context, lanes.lost_in[i].id);
+    lanes.n_lost_in = 0;
+    pthread_mutex_unlock(&lanes.lock);
+}
+
 uint64_t lanes_unknown(void)
 {
     pthread_mutex_lock(&lanes.lock);
@@ -456,7 +554,8 @@ void lanes_reset(void)
     names = fresh;
     for (uint32_t i = 0; i < lanes.top; i++)
         lanes.all[i] = (struct lane){ 0 };
-    lanes.n_runs = lanes.top = 0;
-    lanes.lost = lanes.unknown = 0;
+    lanes.n_runs = lanes.top = lanes.n_lost_in = 0;
+    lanes.lost = lanes.unknown = lanes.crowded = 0;
+    lanes.given_up_by = NULL;
     trace_by_stream = false;
 }

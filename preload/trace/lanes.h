@@ -18,7 +18,13 @@ void lanes_use(bool use);
 /* Hands on what is over, or @all there is. @engine_deal: steps_deal(). lanes_open() tells of the other runs. Thread: the collector. */
 void lanes_take(bool all, uint64_t engine_deal, void (*fn)(const struct join_run *run));
 
-/* Runs that were lost for want of room. */
+/* @fn gets each stream of which runs or launches were lost for want of room since it was asked last. Thread: the collector. */
+void lanes_take_lost(void (*fn)(uint32_t context, uint32_t stream));
+
+/* Launches that were lost as their threads launch in more streams at a time than there are places. */
+uint64_t lanes_crowded(void);
+
+/* Runs that were lost for want of room in streams that are not known any more. */
 uint64_t lanes_lost(void);
 
 /* Launches that are in no run, as CUPTI did not know their stream. */
@@ -30,9 +36,9 @@ uint64_t lanes_open(uint32_t context, uint32_t stream);
 /* The calling thread launched @n kernels of DMI's in the stream, ahead of a launch of its own: they are of that launch's step. */
 void lanes_own(uint32_t n, struct stream stream);
 
-/* The calling thread has waited for all that is in the stream, or in the context (NULL: the current one). */
-void lanes_stream_idle(struct stream stream);
-void lanes_context_idle(CUcontext context);
+/* By @now_ns (CLOCK_MONOTONIC) the calling thread has waited for all that is in the stream, or in the context (NULL: the current one). */
+void lanes_stream_idle(struct stream stream, uint64_t now_ns);
+void lanes_context_idle(CUcontext context, uint64_t now_ns);
 
 /* @stream ends: NULL, any stream may. Thread: any. */
 void lanes_stream_ends(CUstream stream);

@@ -23,6 +23,7 @@ enum { KERNELS = 1600, NAMES = 40, BYTES = 216, KEPT = 100 /* one step of so man
 static uint8_t buffer[KERNELS * BYTES];
 static char names[NAMES][96];
 static struct join *join;
+static struct own_clock own; /* a pair each step */
 static struct ran_chunks records = { .type = DMI_CHUNK_TRACE };
 static struct ran_chunks summed = { .type = DMI_CHUNK_SUMS };
 static struct sums sums;
@@ -123,6 +124,11 @@ static void end_round(uint64_t i, bool kernels)
     }
 }
 
+static struct placed place(struct records_event *e)
+{
+    return own_clock_place(&own, e->begin_ns, e->end_ns);
+}
+
 static uint64_t step_ns(uint64_t i, uint64_t n, const struct join_calls *calls, bool kernels)
 {
     static struct records_walk walk;
@@ -134,11 +140,14 @@ static uint64_t step_ns(uint64_t i, uint64_t n, const struct join_calls *calls, 
                                   .last = JOIN_GRAPH,
                                   .in_step = true };
     fill(i);
+    const uint64_t after_ns = (i + 1) * KERNELS * 7800;
+    const struct clock_pair now = { 1700000000000000000 + after_ns, after_ns + 1, 100 };
+    own_clock_take(&own, &now);
     uint64_t begin = bench_thread_ns();
     join_add_run(join, &run);
     join_step(join, i + 1, i);
     records_walk(next, 130001, buffer, sizeof buffer, &walk, add, NULL);
-    join_deal(join, calls, i + 1 == n);
+    join_deal(join, calls, UINT64_MAX / 2, i + 1 == n);
     end_round(i, kernels);
     return bench_thread_ns() - begin;
 }
@@ -155,7 +164,9 @@ static void finish(uint64_t n, bool kernels)
 /* Return: bytes of the disk. */
 static uint64_t measure(const char *tier, uint64_t n, bool kernels)
 {
-    const struct join_calls calls = { .open = open_of, .take = kernels ? take_kernels : take_full };
+    const struct join_calls calls = { .open = open_of,
+                                      .place = place,
+                                      .take = kernels ? take_kernels : take_full };
     uint64_t ns = 0;
     join = join_new();
     n_bytes = 0;

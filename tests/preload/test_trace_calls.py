@@ -20,7 +20,7 @@ SCRIPT = [*START, *(line for _ in range(2) for line in [*engine(STEPS // 2), "sl
 RECORDS = 2 * (4 * 3 + 3)  # kernels, those between steps too
 NEEDED = ["cuptiGetVersion", "cuptiActivityRegisterCallbacks", "cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiActivityGetNextRecord",
           "cuptiGetStreamIdEx", "cuptiGetContextId", "cuptiActivityGetNumDroppedRecords"]
-NOT_NEEDED = ["cuptiActivitySetAttribute", "cuptiGetGraphExecId"]
+NOT_NEEDED = ["cuptiActivitySetAttribute", "cuptiGetGraphExecId", "cuptiGetTimestamp"]
 ALWAYS, FIRST_CALL = 0, 1
 
 

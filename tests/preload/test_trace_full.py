@@ -39,8 +39,8 @@ def forward(number, stream=0):
 
 
 def engine(n, every=1):
-    """@n steps, of which the program waits after each @every; and launches between them."""
-    return [line for i in range(n) for line in [*step(i, *forward(i), *(["sync"] if i % every == every - 1 else [])), *forward(i + 1)[:i % 3]]]
+    """@n steps, of which the program waits after each @every, for longer than clocks err; and launches between them."""
+    return [line for i in range(n) for line in [*step(i, *forward(i), *(["sync", "sleep 1"] if i % every == every - 1 else [])), *forward(i + 1)[:i % 3]]]
 
 
 @pytest.mark.parametrize("layout", ["11080", "12020", "12080", "13000", "13010", "13030", "13050", "14000"])
@@ -128,8 +128,25 @@ def test_records_that_are_lost_make_no_step_wrong(bench, trouble, every):
         bench.check(told[RAN_DROPPED][0] > 0 and told[RAN][0] == seen and seen + told[RAN_DROPPED][0] == n_all, "what CUPTI dropped is counted", told)
     else:
         bench.check(told[RAN][0] == seen + told[RAN_LOST][0] and told[RAN_LOST][0] > 0, "what has no times is counted and not stored", told)
-    bench.check(("no records fit" in result.stderr) == (kind != "late"), "the log says that some launches have no records", result.stderr)
+    bench.check(("launches ran is of no known step" in result.stderr) == (kind != "late"), "the log says that some launches have no records", result.stderr)
     complete(bench, trouble, result)
+
+
+@pytest.mark.parametrize("clock,said", [("clock:-3000", "CUPTI's clock is 3.0 ms behind"), ("clock:100000", "CUPTI's clock is 100.0 ms ahead"),
+                                        ("set:100:-20000", "CUPTI's clock is 20.0 ms behind"), ("lag:-3000", "records ran while their stream was idle"), ("13000", None)])
+def test_another_clock_than_the_hosts_makes_no_step_wrong(bench, clock, said):
+    """Kernels that are alike: counts tell them apart, and clocks do where records are lost. lag: records do not keep to the clock that CUPTI says."""
+    script = [*START, *(line for i in range(60) for line in [*step(i, *[f"launch block 0 {i + 1} 64 p 64 {i}"] * 4, "sync"), "sleep 2"]), "digest p 256"]
+    for lost in ("", ",drop:31"):
+        what = f"{clock}{lost}"
+        result, run, log = full(bench, what, script, cupti=f"13000,{clock}{lost}")
+        known = [r for r in run.ran if r.kind == KERNEL and r.step >= FIRST]
+        bench.check(not wrong(run), f"{what}: no kernel is under another step", wrong(run)[:3])
+        bench.check(len(known) == 240 if not lost else "lag" in clock or len(known) >= (60 if "set" in clock else 120), f"{what}: what is known", len(known))
+        bench.check("by CUPTI's clock" in result.stderr if said and "lag" in clock else said in result.stderr if said else "CUPTI's clock" not in result.stderr, f"{what}: the log", result.stderr)
+        steps = {t["number"] + FIRST: t for t in run.step_times}
+        off = [r.begin - steps[r.step]["begin_ns"] for r in known]
+        bench.check("clock" not in clock or not off or min(off) > -500000 and max(off) < 50000000, f"{what}: they lie at their steps", off[:3])
 
 
 GRAPHS = ["stream s", *(line for name in "ab" for line in ["capture s", "launch block s 1 64 p 64 1", f"endcapture g{name} s", f"graphexec {name} g{name}"])]

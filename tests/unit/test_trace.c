@@ -40,7 +40,7 @@ struct CUevent_st {
 
 static struct {
     uint64_t now_us;
-    bool capturing[8], busy;
+    bool capturing[2048], busy;
     int fail, calls;          /* the call of this number fails; 0: none */
     unsigned first_of_second; /* streams from this number on are of the second context */
     unsigned n_asked;         /* for the context of a stream, or the device of a context */
@@ -760,16 +760,36 @@ END_TEST
 
 /* ------------------------------------------------------------------------- clocks and sums */
 
+/* The real time of a thing that began at @mono_ns. */
+static uint64_t real_of(const struct trace_clock *c, uint64_t mono_ns)
+{
+    return trace_clock_real(trace_clock_ahead(c, mono_ns), mono_ns);
+}
+
 START_TEST(monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen)
 {
     struct trace_clock c = { 0 };
     ck_assert_int_eq(trace_clock_pair(&c, 1000, 5000000000), 0);
-    ck_assert_uint_eq(trace_clock_real(&c, 1500), 5000000500);
-    ck_assert_uint_eq(trace_clock_real(&c, 0), 0);
+    ck_assert_uint_eq(real_of(&c, 1500), 5000000500);
+    ck_assert_uint_eq(real_of(&c, 0), 0);
     ck_assert_int_eq(trace_clock_pair(&c, 2000, 5000001000 + 900000), 0); /* corrected, slowly */
-    ck_assert_uint_eq(trace_clock_real(&c, 2000), 5000901000);
+    ck_assert_uint_eq(real_of(&c, 2000), 5000901000);
     ck_assert_int_eq(trace_clock_pair(&c, 3000, 5000902000 - 7000000), -7000000);
-    ck_assert_uint_eq(trace_clock_real(&c, 3000), 4993902000);
+    ck_assert_uint_eq(real_of(&c, 3000), 4993902000);
+    ck_assert_uint_eq(real_of(&c, 2999), 5000901999); /* it began before the clock was set */
+}
+END_TEST
+
+START_TEST(a_clock_that_is_set_often_keeps_the_last_times)
+{
+    struct trace_clock c = { 0 };
+    for (uint64_t i = 0; i < TRACE_CLOCK_SET + 5; i++)
+        trace_clock_pair(&c, 100 * (i + 1), 100 * (i + 1) + 10000000 * i);
+    ck_assert_uint_eq(real_of(&c, 100 * (TRACE_CLOCK_SET + 5)),
+                      100 * (TRACE_CLOCK_SET + 5) + 10000000 * (TRACE_CLOCK_SET + 4));
+    ck_assert_uint_eq(real_of(&c, 100 * (TRACE_CLOCK_SET + 5) - 1),
+                      100 * (TRACE_CLOCK_SET + 5) - 1 + 10000000 * (TRACE_CLOCK_SET + 3));
+    ck_assert_uint_eq(real_of(&c, 1), 1 + 10000000 * 5); /* by the oldest that is remembered */
 }
 END_TEST
 
@@ -810,12 +830,12 @@ END_TEST
 
 /* ------------------------------------------------------------------------- launches by stream */
 
-static struct join_run runs[64];
+static struct join_run runs[4096];
 static size_t n_runs;
 
 static void take_run(const struct join_run *run)
 {
-    ck_assert_uint_lt(n_runs, 64);
+    ck_assert_uint_lt(n_runs, sizeof runs / sizeof *runs);
     runs[n_runs++] = *run;
 }
 
@@ -874,20 +894,20 @@ START_TEST(a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since)
         launch(1, CUDA_SUCCESS);
         launch(2, CUDA_SUCCESS);
         if (i == 0)
-            lanes_stream_idle(STREAM(1));
+            lanes_stream_idle(STREAM(1), 1);
         if (i == 1)
-            lanes_context_idle(NULL);
+            lanes_context_idle(NULL, 2);
         if (i == 2) {
-            lanes_context_idle(CONTEXT(2)); /* another one */
-            lanes_stream_idle(STREAM(1));
+            lanes_context_idle(CONTEXT(2), 3); /* another one */
+            lanes_stream_idle(STREAM(1), 4);
             launch(1, CUDA_SUCCESS);
         }
     }
     uint64_t last = steps_deal();
     take_runs(true);
     for (uint64_t i = 0; i < 4; i++) {
-        ck_assert(run_of(1, last - 3 + i)->idle == (i == 1 || i == 2));
-        ck_assert(run_of(2, last - 3 + i)->idle == (i == 2));
+        ck_assert_uint_eq(run_of(1, last - 3 + i)->idle_ns, i == 1 ? 1 : i == 2 ? 2 : 0);
+        ck_assert_uint_eq(run_of(2, last - 3 + i)->idle_ns, i == 2 ? 2 : 0);
     }
 }
 END_TEST
@@ -1051,6 +1071,50 @@ START_TEST(steps_of_threads_that_overlap_are_counted)
 }
 END_TEST
 
+static uint32_t n_lost_in;
+
+static void note_lost(uint32_t context, uint32_t stream)
+{
+    (void)context, (void)stream;
+    n_lost_in++;
+}
+
+/* A stream a request, with and without an end: what has a place goes on, and none is lost. */
+START_TEST(places_of_streams_that_ended_or_are_still_are_free_again)
+{
+    lanes_use(true);
+    for (uint64_t i = 0; i < 3000; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        launch(100 + i % 1500, CUDA_SUCCESS);
+        if (!_i)
+            lanes_stream_ends(STREAM(100 + i % 1500).handle);
+        if (i % 64 == 63)
+            take_runs(false);
+    }
+    take_runs(true);
+    lanes_take_lost(note_lost);
+    ck_assert_uint_eq(n_lost_in, 0);
+    ck_assert_uint_eq(lanes_lost() + lanes_crowded(), 0);
+}
+END_TEST
+
+/* More streams in one step than there are places: those that have none are named. */
+START_TEST(streams_without_a_place_are_named)
+{
+    lanes_use(true);
+    step_begins(1);
+    for (uint64_t i = 0; i < 1030; i++)
+        launch(100 + i, CUDA_SUCCESS);
+    n_lost_in = 0;
+    lanes_take_lost(note_lost);
+    ck_assert_uint_eq(n_lost_in, 1030 - 1024);
+    ck_assert_uint_eq(lanes_crowded(), 1030 - 1024);
+    ck_assert_uint_eq(lanes_lost(), 0);
+    take_runs(true);
+}
+END_TEST
+
 static void *launch_in_steps_of_its_own(void *arg)
 {
     (void)arg;
@@ -1134,12 +1198,15 @@ int main(void)
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
     tcase_add_test(tc, launches_are_counted_by_stream_and_step);
     tcase_add_test(tc, a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since);
+    tcase_add_loop_test(tc, places_of_streams_that_ended_or_are_still_are_free_again, 0, 2);
+    tcase_add_test(tc, streams_without_a_place_are_named);
     tcase_add_test(tc, streams_of_several_threads_with_steps_of_their_own_are_named);
     tcase_add_test(tc, no_module_ends_while_the_driver_names_a_function_of_it);
     tcase_add_test(tc, a_full_ring_loses_steps_and_counts_them);
     tcase_add_test(tc, ranges_are_taken_while_threads_make_them);
     tcase_add_test(tc, a_range_is_closed_by_its_own_stack_and_thread);
     tcase_add_test(tc, monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen);
+    tcase_add_test(tc, a_clock_that_is_set_often_keeps_the_last_times);
     tcase_add_test(tc, quantiles_are_within_a_part_in_32);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -5,7 +5,7 @@
  * The stand-in driver's own executions are its records, in NVIDIA's structs. DMI_STANDIN_CUPTI says which version it is and what goes wrong,
  * words with commas between: 11080, 12020, 12080, 13000 (default), 13010, 13030, 13050 or 14000, the version whose layouts it writes; drop:N, each
  * Nth record is dropped, and counted; lose:N, the same, not counted; no-time:N, each Nth one has no times; late, buffers come at forced flushes alone; taken, another tool
- * has it: error 39; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it; slow:N, a flush takes N milliseconds;
+ * has it: error 39; clock:N, its clock is N microseconds ahead of the system's; lag:N, its records alone are, and its clock does not say so; set:N:M, from record N on both are M microseconds ahead; alone, a subscriber is refused by error 39 while records of any kind are wanted; held, a forced flush gives its buffer back at the flush after it; slow:N, a flush takes N milliseconds;
  * other-graphs, records name graphs by ids that cuptiGetGraphExecId() does not give; own-nodes, they name nodes of execs by ids of their own, and those that
  * these were instantiated from only from 13050 on. A new registration gets the buffer that
  * was out under the one before, as with CUPTI before 13.3; fail:NAME:N:RESULT, call N of the function NAME (0: each) does nothing and has that result. It never pretends to be NVIDIA's: standin_cupti() says so.
@@ -14,6 +14,7 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,6 +71,8 @@ static struct {
     const struct layout *layout;
     uint64_t drop, lose, no_time;
     unsigned slow_ms;
+    int64_t ahead_us, lag_us, set_us;
+    uint64_t set_at;
     bool late, taken, alone, hold, other_graphs, own_nodes;
     char fails[64]; /* the function that fails; "": none */
     unsigned long fails_at, n_calls;
@@ -110,6 +113,12 @@ static void read_word(const char *word)
         cupti.no_time = strtoull(word + 8, NULL, 10);
     if (!strncmp(word, "slow:", 5))
         cupti.slow_ms = (unsigned)strtoul(word + 5, NULL, 10);
+    if (!strncmp(word, "clock:", 6))
+        cupti.ahead_us = strtoll(word + 6, NULL, 10);
+    if (!strncmp(word, "lag:", 4))
+        cupti.lag_us = strtoll(word + 4, NULL, 10);
+    if (!strncmp(word, "set:", 4))
+        sscanf(word + 4, "%" SCNu64 ":%" SCNd64, &cupti.set_at, &cupti.set_us);
     cupti.late |= !strcmp(word, "late");
     cupti.taken |= !strcmp(word, "taken");
     cupti.alone |= !strcmp(word, "alone");
@@ -337,6 +346,12 @@ static bool wanted(const struct activity *a)
     return (cupti.kinds | cupti.kinds_of_subscriber | here) & 1ull << a->kind;
 }
 
+/* By how much CUPTI's own clock is ahead of the system's. Lock held. */
+static int64_t own_ahead_us(void)
+{
+    return cupti.ahead_us + (cupti.set_at && cupti.n_records >= cupti.set_at ? cupti.set_us : 0);
+}
+
 static void observe(const struct activity *activity)
 {
     struct activity a = *activity;
@@ -350,6 +365,8 @@ static void observe(const struct activity *activity)
             a.graph += 1u << 19;
         if (cupti.clock)
             by_clock(&a);
+        a.begin_ns += (uint64_t)((own_ahead_us() + cupti.lag_us) * 1000);
+        a.end_ns += (uint64_t)((own_ahead_us() + cupti.lag_us) * 1000);
         if (cupti.no_time && number % cupti.no_time == 0)
             a.begin_ns = a.end_ns = 0;
         size_t n = put(&a, record);
@@ -478,6 +495,15 @@ EXPORTED CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallb
     pthread_mutex_lock(&cupti.lock);
     cupti.clock = clock;
     cupti.given = read_clock();
+    pthread_mutex_unlock(&cupti.lock);
+    return CUPTI_SUCCESS;
+}
+
+EXPORTED CUptiResult cuptiGetTimestamp(uint64_t *timestamp)
+{
+    MAY_FAIL();
+    pthread_mutex_lock(&cupti.lock);
+    *timestamp = cupti.clock ? cupti.clock() : real_now() + (uint64_t)(own_ahead_us() * 1000);
     pthread_mutex_unlock(&cupti.lock);
     return CUPTI_SUCCESS;
 }
