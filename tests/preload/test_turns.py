@@ -82,3 +82,12 @@ def test_where_nothing_says_whose_a_launch_is_it_is_nobodys(bench, way):
     problems = [p for p in run.manifest["problems"] if p["reason"] == "steps_overlap"]
     bench.check(len(problems) == 1 and problems[0]["times"] >= STEPS and "of two threads, overlap" in problems[0]["sentence"] and
                 problems[0]["sentence"] in result.stderr, "the run counts such steps and names the first", problems)
+
+
+def test_a_layer_that_runs_twice_in_a_step_is_named(bench):
+    result = bench.run([], "hookspec: 1\nring: {bytes: 1M, slots: 512}\nsites:\n  - {tap: out}\n", command=[sys.executable, CLIENT, "passes", "eager"], timeout=120)
+    run = result.run()
+    bench.check([(r.words[0] >> 16, r.layer) for r in run.of(0)] == [(0, 1), (10, 1), (11, 1)] and not run.balance(), "each pass is a record", run.of(0))
+    problems = [p for p in run.manifest["problems"] if p["reason"] == "several_passes"]
+    bench.check(len(problems) == 1 and "layer 1 ran more than once in a step" in problems[0]["sentence"] and "layer 1 ran more than once" in result.stderr,
+                "the run names the layer", (problems, result.stderr))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Two batches whose launches alternate: turns_client.py HOW WAY. HOW: `threads` say the steps of one each, with `flag` each says that they are its own; `turns`: one thread
-says both, and which of them goes on. WAY: `eager` or `graph`.
+says both, and which of them goes on; `passes`: a layer runs twice. WAY: `eager` or `graph`.
 
 A batch is of request a or b. Each step has two launches of `block`, a layer each, and one of `other`; their seed is 100 * batch + 10 * step + layer.
 At the end of each step it says what the memory of `other` holds.
@@ -13,7 +13,8 @@ import threading
 from cuda.bindings import driver as cu
 
 import dmi
-from graph_client import Client, by_hand, ok
+from graph_client import by_hand, ok
+from tap_client import Tapper
 
 STEPS, ROWS = 4, 8
 PARTS = [("block", 0), ("block", 1), ("other", 2)]
@@ -87,9 +88,23 @@ def turns(c, graph, **flags):
             look(c, batch, step)
 
 
+def passes(c):
+    """A layer that runs twice in the second of two steps."""
+    for step in range(2):
+        begin(0, step)
+        for k in range(1 + step):
+            c.launch("block", c.streams[0], 0, ROWS, 10 * step + k)
+            c.tap("out", 0, c.streams[0], layer=1, counts=(ROWS,))
+        dmi.step_end()
+    c.sync()
+
+
 def main():
     how, way = sys.argv[1:]
-    c, graph = Client(), way == "graph"
+    c, graph = Tapper(), way == "graph"
+    if how == "passes":
+        passes(c)
+        return
     if how.startswith("turns"):
         turns(c, graph, of_thread=how == "turns-flag")
         return
