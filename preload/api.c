@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of include/dmi/dmi.h, and the ways out of a process that skip atexit handlers. */
+/* The functions of include/dmi/dmi.h. */
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/base/driver.h"
@@ -334,30 +334,4 @@ EXPORT int dmi_range_fact(const char *key, int64_t value)
 EXPORT int dmi_range_end(void)
 {
     return range_status(range_ring_end(&said_ranges));
-}
-
-/*
- * _exit() skips the atexit handlers, and with them the last flush. A child of vfork() that calls
- * it shares our memory: lifecycle_finish() looks at the pid.
- */
-typedef void exit_fn(int);
-
-static _Noreturn void leave(const char *name, int status)
-{
-    lifecycle_finish();
-    exit_fn *real = (exit_fn *)driver_real_dlsym(RTLD_NEXT, name);
-    for (;;) {
-        if (real)
-            real(status);
-    }
-}
-
-EXPORT _Noreturn void _exit(int status)
-{
-    leave("_exit", status);
-}
-
-EXPORT _Noreturn void _Exit(int status)
-{
-    leave("_Exit", status);
 }

@@ -175,9 +175,11 @@ static bool follow(struct spec *spec)
 /* @spec: NULL where nothing of @what follows one. Under the session's lock. */
 static void arm(struct spec *spec, uint32_t what)
 {
-    static int registered; /* survives in a child, as the handler does */
+    static int registered, quick; /* survive in a child, as the handlers do */
     if (!registered && !pthread_atfork(NULL, NULL, in_child))
         registered = 1;
+    if (!quick && !at_quick_exit(lifecycle_finish))
+        quick = 1;
     lifecycle.exit_ns = exit_bound_ns();
     session.does = what;
     session.ring_bytes = session_env_size("DMI_RING_BYTES");

@@ -666,6 +666,19 @@ static int process_line(const char *op, char **w, int line, struct where at)
     } else if (!strcmp(op, "exec")) {
         fflush(NULL);
         execvp(w[1], w + 1);
+        told("exec", errno);
+    } else if (!strcmp(op, "execl")) { /* a path, and an argument */
+        fflush(NULL);
+        execl(w[1], w[1], w[2], NULL);
+    } else if (!strcmp(op, "execle")) {
+        fflush(NULL);
+        execle(w[1], w[1], w[2], NULL, environ);
+    } else if (!strcmp(op, "execve")) {
+        fflush(NULL);
+        execve(w[1], w + 1, environ);
+    } else if (!strcmp(op, "quick_exit")) {
+        fflush(NULL);
+        quick_exit((int)number(w[1]));
     } else if (!strcmp(op, "exit")) {
         exit((int)number(w[1]));
     } else if (!strcmp(op, "_exit")) {

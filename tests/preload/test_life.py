@@ -267,11 +267,27 @@ THIRTY = ["repeat 30", "launch block 0 1 64 p 64 %i", "endrepeat"]
     pytest.param(["exit 5"], id="exit"), pytest.param(["_exit 6"], id="_exit"), pytest.param(["_Exit 7"], id="_Exit"),
     pytest.param(["threadexit 8"], id="exit from a thread"), pytest.param([], id="return"),
     pytest.param(["sync", "close", "exit 9"], id="dlclose"), pytest.param(["ctxdestroy c", "exit 10"], id="after the context"),
-    pytest.param(["sync", "_exit 11"], id="after a sync"),
+    pytest.param(["sync", "_exit 11"], id="after a sync"), pytest.param(["quick_exit 12"], id="quick_exit"),
+    pytest.param(["exec /bin/true"], id="exec of a path"), pytest.param(["exec true"], id="exec by PATH"), pytest.param(["execl /bin/true x"], id="execl"),
+    pytest.param(["execle /bin/true x"], id="execle"), pytest.param(["execve /bin/false"], id="execve"),
+    pytest.param(["exec /nowhere/true", "exec nonesuch", "exec /", "_exit 13"], id="exec of what is not there"),
 ])
 def test_ends(bench, end):
     r = bench.alike("ends", START + THIRTY + end, TEXT, DMI_STANDIN_DTOH_LATENCY_NS=1000000)
     all_of(bench, "ends", r, [filled(s, 64) for s in range(30)])
+
+
+def test_a_program_that_is_not_there_ends_no_run(bench):
+    """Programs look for one in each folder of PATH: what follows is captured."""
+    more = [line for i in range(3) for line in ("exec /nowhere/true", f"launch block 0 1 64 p 64 {30 + i}")]
+    r = bench.alike("not there", START + THIRTY + more + ["exit 14"], TEXT)
+    all_of(bench, "not there", r, [filled(s, 64) for s in range(33)])
+    script = bench.folder / "script"
+    script.write_text("echo a program without its first line\n")
+    script.chmod(0o755)
+    r = bench.alike("a file that the kernel refuses", START + THIRTY + [f"execve {script}", "exit 15"], TEXT)
+    all_of(bench, "a file that the kernel refuses", r, [filled(s, 64) for s in range(30)])
+    bench.check("execve() failed (Exec format error) after the run was closed for it" in r.stderr, "it is said", r.stderr[-500:])
 
 
 @pytest.mark.parametrize("preload", [False, True], ids=["without", "with"])

@@ -7,7 +7,7 @@ from sources import ROOT, functions, product, read
 from tree import code_of
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
-PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h", "unmatched.c", "unmatched.h"), ("recording", "control", "trace"), ("eager",), ("graph",), ("nvtx",), ("action",), ("capture",),
+PRELOAD = (("hook", "api.c", "leave.c"), ("lifecycle.c", "lifecycle.h", "unmatched.c", "unmatched.h"), ("recording", "control", "trace"), ("eager",), ("graph",), ("nvtx",), ("action",), ("capture",),
            ("edit",), ("context",), ("function",), ("session",), ("base",), ("image",))
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
