@@ -13,6 +13,7 @@
 #include "preload/hook/wrapper.h"
 #include "preload/recording/nodes.h"
 #include "preload/trace/graphs.h"
+#include "preload/trace/leaves.h"
 #include "preload/trace/steps.h"
 
 #include <stddef.h>
@@ -43,14 +44,16 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
     return again;
 }
 
-/* CUPTI may know it by another id from here on. */
-static void trace_made(CUgraphExec handle)
+/* CUPTI may know it by another id from here on. @graph: it was instantiated from this; NULL: it was updated, so its nodes are as many, and as they were. */
+static void trace_made(CUgraphExec handle, CUgraph graph)
 {
     struct session_call call;
     if (!session_does(SESSION_TRACE))
         return;
     if (session_enter_for(&call, SESSION_TRACE))
         graphs_made(handle, exec_find(handle));
+    if (graph && session_does(SESSION_TRACE))
+        leaves_made(handle, graph);
     session_leave(&call);
 }
 
@@ -58,7 +61,7 @@ static void trace_made(CUgraphExec handle)
 static void note_created(CUresult r, const CUgraphExec *handle, CUgraph graph)
 {
     if (r == CUDA_SUCCESS)
-        trace_made(*handle);
+        trace_made(*handle, graph);
     if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_created(*handle, graph));
 }
@@ -125,6 +128,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
         AFTER_SUCCESS(CUDA_SUCCESS, nodes_destroyed(handle));
     session_enter(&call);
     graphs_ends(handle);
+    leaves_ends(handle);
     /* also when disarmed: an exec of ours must not be found again under a reused handle */
     struct exec *x = exec_take(handle);
     session_pause(&call);
@@ -170,7 +174,8 @@ static uint64_t own_kernels(const struct graph_plan *plan)
 /* CUPTI's id of what is launched, where launches are counted by it. */
 static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
 {
-    return traced && atomic_load_relaxed(&trace_by_stream) ? graphs_id(handle) : 0;
+    return traced && atomic_load_relaxed(&trace_by_stream) ? leaves_id(handle, graphs_id(handle))
+                                                           : 0;
 }
 
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
@@ -269,7 +274,7 @@ static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
         session_leave(&call);
     }
     if (r == CUDA_SUCCESS)
-        trace_made(handle);
+        trace_made(handle, NULL);
 }
 
 EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node,
@@ -311,7 +316,12 @@ EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode
 EXPORT CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned on)
 {
     struct exec *x = exec_find(handle);
+    unsigned was = on;
+    if (session_does(SESSION_TRACE))
+        driver_table.cuGraphNodeGetEnabled(handle, exec_node(x, node), &was);
     CUresult r = REAL(cuGraphNodeSetEnabled)(handle, exec_node(x, node), on);
+    if (r == CUDA_SUCCESS && !was != !on)
+        leaves_switched(handle, on != 0);
     if (x && r == CUDA_SUCCESS)
         exec_node_enabled(x, node, on != 0);
     if (session_does(SESSION_RECORDING))

@@ -13,6 +13,7 @@
 #include "preload/trace/join.h"
 #include "preload/trace/keep.h"
 #include "preload/trace/lanes.h"
+#include "preload/trace/leaves.h"
 #include "preload/trace/moments.h"
 #include "preload/trace/ran_chunks.h"
 #include "preload/trace/recent.h"
@@ -315,9 +316,11 @@ static void tell_strange(void)
 
 static void deal(bool last, activity_mark *mark)
 {
-    static const struct join_calls calls = {
-        .open = lanes_open, .is_exec = graphs_had, .place = moments_place, .take = take_dealt
-    };
+    static const struct join_calls calls = { .open = lanes_open,
+                                             .is_exec = graphs_had,
+                                             .is_perhaps = leaves_perhaps,
+                                             .place = moments_place,
+                                             .take = take_dealt };
     lanes_take(last, steps_deal(), take_run);
     tracer_take(take_event, NULL);
     struct tracer_counts counts = tracer_counts();
@@ -554,6 +557,7 @@ void activity_reset(void)
     keep_reset();
     moments_reset();
     lanes_reset();
+    leaves_reset();
     lend_reset();
     tracer_reset();
 }

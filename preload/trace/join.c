@@ -94,15 +94,21 @@ static uint32_t launches_there(const struct stream *s, uint64_t round, uint32_t 
 
 /* ------------------------------------------------------------------------- dealing */
 
-/* The first @n items are of @step. */
+/* The first @n items are of @step; loose ones are if they lie between launches of it. */
 static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t step)
 {
+    size_t last = n;
+    bool within = false; /* between launches of the step */
+    while (last && !s->items[last - 1].name)
+        last--;
     if (!n)
         return;
     for (size_t i = 0; i < n; i++) {
-        if (s->items[i].name)
-            s->prev = s->items[i].at;
-        j->calls->take(&s->items[i].event, step);
+        const struct item *item = &s->items[i];
+        within |= item->name != 0;
+        if (item->name)
+            s->prev = item->at;
+        j->calls->take(&item->event, item->loose && !(within && i < last) ? DMI_RAN_UNKNOWN : step);
     }
     s->n_items -= n;
     s->n_placed -= n;
@@ -281,6 +287,8 @@ static void place(struct join *j, struct stream *s)
         struct item *item = &s->items[s->n_placed];
         item->at = j->calls->place(&item->event);
         proof_look_ahead(j, &item->at);
+        item->loose = item->name == JOIN_GRAPH && j->calls->is_perhaps(item->event.graph);
+        item->name = item->loose ? JOIN_NO_NAME : item->name;
     }
     if (s->unsorted)
         SORT(s->items, s->n_items, join_order);

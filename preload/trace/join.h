@@ -101,6 +101,8 @@ struct join_calls {
         uint32_t
             stream); /* the lowest deal of a run in the stream that is not over; UINT64_MAX: none */
     bool (*is_exec)(uint32_t graph); /* did an exec ever have this id? */
+    bool (*is_perhaps)(
+        uint32_t graph); /* launches of this exec perhaps leave no record, and are not counted */
     struct placed (*place)(
         struct records_event *event); /* when it ran; once a record, whose times may be corrected */
     void (*take)(const struct records_event *event,

@@ -18,6 +18,7 @@ struct item {
     struct records_event event;
     struct placed at; /* in the first round */
     uint64_t name;    /* as in struct join_run, of a launch that is counted; 0 of others */
+    bool loose;       /* of a launch that is not, as of some no record comes */
     uint64_t round;   /* in which it came */
 };
 

@@ -396,8 +396,22 @@ void lanes_count(struct trace_thread *t, const void *function, struct stream str
         atomic_store_relaxed(&l->kernels, atomic_load_relaxed(&l->kernels) + 1);
 }
 
+/* A launch of which there may be records, and which is not counted. */
+static void launched_uncounted(const struct trace_thread *t, struct stream stream)
+{
+    struct lane *l = find(t, stream);
+    if (l)
+        l->drained_ns = 0;
+}
+
 void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream stream)
 {
+    if (graph == TRACE_NO_RECORDS)
+        return;
+    if (graph == TRACE_PERHAPS) {
+        launched_uncounted(t, stream);
+        return;
+    }
     struct lane *l = launched(t, &a_graph, stream);
     if (!l)
         return;

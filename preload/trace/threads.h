@@ -78,6 +78,10 @@ static inline struct trace_thread *trace_launch_begins(const void *function, str
 /* Are launches counted by stream, too? By lanes.c; atomic. */
 extern bool trace_by_stream __attribute__((visibility("hidden")));
 
+/* In the place of CUPTI's id of a graph: a launch leaves no record, or perhaps none. */
+#define TRACE_NO_RECORDS UINT32_MAX
+#define TRACE_PERHAPS    (UINT32_MAX - 1)
+
 /* The driver has taken a launch of @function in @stream, or of a graph that CUPTI knows as @graph (0: by no id). Keeps errno. */
 void lanes_count(struct trace_thread *t, const void *function, struct stream stream);
 void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream stream);

@@ -95,8 +95,14 @@ static struct placed place(struct records_event *e)
     return own_clock_place(&own, e->begin_ns, e->end_ns);
 }
 
+/* Graph 7 is one of conditional nodes alone. */
+static bool is_perhaps(uint32_t graph)
+{
+    return graph == 7;
+}
+
 static const struct join_calls calls = {
-    .open = open_of, .is_exec = is_exec, .place = place, .take = take
+    .open = open_of, .is_exec = is_exec, .is_perhaps = is_perhaps, .place = place, .take = take
 };
 
 static void set_up(void)
@@ -364,6 +370,38 @@ START_TEST(a_graph_that_comes_in_parts_is_one_launch)
         join_add(join, &made[i].event);
     wait_long();
     ck_assert_uint_eq(n_right, n_made);
+}
+END_TEST
+
+/* Steps with a graph that runs or does not, after the first kernel (0) or after the last one (1). */
+START_TEST(a_graph_that_may_run_nothing_takes_no_step_from_others)
+{
+    const struct plan plan = { 2, 0, false };
+    uint32_t n_loose = 0;
+    for (uint64_t i = 0; i < 8; i++) {
+        struct join_run run = launch(&plan, 1, i + 1, DMI_RAN_FIRST + i);
+        if (i % 3) {
+            runs(LAYOUTS_KERNEL, 1, "in_body", 7, DMI_RAN_FIRST + i, false);
+            if (!_i) { /* it is the one before the last */
+                struct made last = made[n_made - 1];
+                made[n_made - 1] = made[n_made - 2];
+                made[n_made - 2] = last;
+                made[n_made - 1].event.correlation = n_made - 1;
+                made[n_made - 2].event.correlation = n_made - 2;
+            }
+            n_loose++;
+        }
+        join_add_run(join, &run);
+        join_step(join, i + 1, i);
+    }
+    for (uint32_t i = 0; i < n_made; i++)
+        join_add(join, &made[i].event);
+    wait_long();
+    round_of(true);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(n_unknown, _i ? n_loose : 0);
+    ck_assert_uint_eq(n_right, n_made - n_unknown);
+    ck_assert_uint_eq(join_unplaced(join), 0);
 }
 END_TEST
 
@@ -729,6 +767,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(c, a_launch_that_is_not_counted_makes_no_other_step_wrong, 0, 6);
     tcase_add_test(c, streams_with_steps_of_several_threads_are_not_known);
     tcase_add_test(c, a_graph_that_comes_in_parts_is_one_launch);
+    tcase_add_loop_test(c, a_graph_that_may_run_nothing_takes_no_step_from_others, 0, 2);
     tcase_add_test(c, threads_of_one_step_are_counted_together);
     tcase_add_test(c, a_run_without_launches_is_none);
     tcase_add_test(c, kernels_beyond_the_room_for_names_are_counted);
