@@ -166,6 +166,27 @@ def test_in_a_terminal(edited, check):
     check(True, "it came to its end")
 
 
+def test_a_signal_ends_it_where_nobody_reads_its_last_line(edited, check):
+    """The command has ended, and a full pipe holds what dmi-run says of the edit: SIGTERM ends it, as it ends a program that writes there."""
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writes, bytes(4096))
+    os.set_blocking(writes, True)
+    dmi_run = edited.start("true", stderr=writes)
+    call = pathlib.Path(f"/proc/{dmi_run.pid}/syscall")
+    try:
+        until(lambda: call.read_text().split()[:2] == ["1", "0x2"], "the line waits")  # write(2), to stderr
+        dmi_run.terminate()
+        check(dmi_run.wait(10) == -signal.SIGTERM, "it ends", dmi_run.returncode)
+    finally:
+        dmi_run.kill()
+        dmi_run.wait()
+        os.close(reads)
+        os.close(writes)
+
+
 def test_it_holds_nothing_that_was_given_to_the_command(edited, check):
     """Who reads its output, or another descriptor of its, sees the end when the command closes it."""
     one, other = os.pipe()

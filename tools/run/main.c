@@ -445,6 +445,7 @@ static int run_edited(struct options *o, struct command *c, char **argv)
         complain("no process for \"%s\": %s", *c->words, strerror(errno));
         return EXIT_USAGE;
     }
+    parent_may_end(&parent);
     bool made = !ran || outcome_made(&outcome, getenv("DMI_JOB"), &c->holder, library_name(c));
     holder_leave(&c->holder);
     int status = parent_status(ended);

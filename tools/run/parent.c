@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXIT_SIGNAL 128 /* and its number, where this process cannot end by it */
@@ -139,6 +140,19 @@ int parent_run(const struct parent *p, const struct holder *holder, int (*fn)(vo
     int status = wait_for(holder, command);
     *ran = !*failed;
     return status;
+}
+
+void parent_may_end(const struct parent *p)
+{
+    static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+    const struct timespec none = { 0 };
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!sigismember(&p->mask, ends[i]))
+            sigaddset(&set, ends[i]);
+    while (sigtimedwait(&set, NULL, &none) > 0) {} /* they were the command's */
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 int parent_status(int status)

@@ -33,6 +33,9 @@ void parent_give_up(const struct parent *parent);
 int parent_run(const struct parent *parent, const struct holder *holder, int (*become)(void *),
                void *arg, bool *ran);
 
+/* The command has ended: signals that end a process end this one again, though a line on stderr should wait for its reader. */
+void parent_may_end(const struct parent *p);
+
 /* Ends as the command did: by the same signal, or with its status. Return: the status to exit with. */
 int parent_status(int wait_status);
 
