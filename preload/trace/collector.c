@@ -141,7 +141,7 @@ static void take(struct trace_step *step)
     for (size_t i = 0; i < step->n_deals; i++)
         activity_step(step->deals[i], at->number);
     free(step->deals);
-    int64_t ahead_ns = trace_clock_ahead(&c->clock, at->begin_ns);
+    int64_t ahead_ns = trace_clock_ahead_of(&c->clock, at->begin_ns, step->real_ns);
     at->begin_ns = trace_clock_real(ahead_ns, at->begin_ns);
     at->end_ns = trace_clock_real(ahead_ns, at->end_ns);
     at->launch_ns = trace_clock_real(ahead_ns, at->launch_ns);

@@ -23,6 +23,7 @@ struct trace_thread;
 
 struct trace_step {
     struct dmi_step_times at; /* host times are of CLOCK_MONOTONIC until the collector has it */
+    uint64_t real_ns;         /* CLOCK_REALTIME, read when it began */
     struct events_of *events; /* of the context of its first launch; NULL: no event is recorded */
     uint64_t epoch;           /* of the events (events.h) */
     CUevent begin, ends[STEP_MAX_ENDS];

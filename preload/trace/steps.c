@@ -394,6 +394,7 @@ struct trace_step *steps_new(enum dmi_step_source source, uint64_t sequence, uin
     step->at.step = sequence;
     step->at.engine_step = DMI_NO_STEP;
     step->at.begin_ns = now_ns;
+    step->real_ns = clock_real_ns();
     step->at.thread = own_tid ? own_tid : (own_tid = (uint32_t)gettid());
     step->at.source = source;
     if (source == DMI_STEP_NAMED_RANGE)

@@ -780,6 +780,21 @@ START_TEST(monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen)
 }
 END_TEST
 
+START_TEST(what_began_between_a_setting_and_the_next_pair_lies_on_the_side_that_it_read)
+{
+    struct trace_clock c = { 0 };
+    trace_clock_pair(&c, 1000, 5000000000);
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 1500, 5000000500 + 7000000), 4999999000);
+    trace_clock_pair(&c, 9000, 5000008000 + 7000000);
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 1500, 5000000500), 4999999000);
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 2500, 5000001500 + 7000000), 4999999000 + 7000000);
+    /* a thread that was held up for 2 ms between its readings */
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 1500, 5000000500 + 2000000), 4999999000);
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 2500, 5000001500 + 9000000), 4999999000 + 7000000);
+    ck_assert_int_eq(trace_clock_ahead_of(&c, 9500, 5000008500), 4999999000 + 7000000);
+}
+END_TEST
+
 START_TEST(a_clock_that_is_set_often_keeps_the_last_times)
 {
     struct trace_clock c = { 0 };
@@ -1206,6 +1221,8 @@ int main(void)
     tcase_add_test(tc, ranges_are_taken_while_threads_make_them);
     tcase_add_test(tc, a_range_is_closed_by_its_own_stack_and_thread);
     tcase_add_test(tc, monotonic_times_become_real_ones_and_a_clock_that_is_set_is_seen);
+    tcase_add_test(tc,
+                   what_began_between_a_setting_and_the_next_pair_lies_on_the_side_that_it_read);
     tcase_add_test(tc, a_clock_that_is_set_often_keeps_the_last_times);
     tcase_add_test(tc, quantiles_are_within_a_part_in_32);
     suite_add_tcase(suite, tc);
