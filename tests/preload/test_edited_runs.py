@@ -73,7 +73,9 @@ def test_of_the_command_alone(command, check):
         check(said[0] == (status or 1) and said[1][0].startswith("no row was edited: "), "the second", said)
     said = command(FADES, plan_of(True), options=["--lenient"], DMI_JOB="mine")
     check(said[0] == 0 and said[1][0].startswith("no row was edited: "), "with --lenient", said)
-    check(len(runs_of(command.folder / "out")) == 4, "the runs lie in one folder", runs_of(command.folder / "out"))
+    said = command(FADES, plan_of(True), wrapped='sleep 4 >/dev/null 2>&1 </dev/null & "$@"')
+    check(said[0] == 1 and "processes of the command go on" in said[1][0] and said[1][1].startswith("no row was edited: "), "beside a process that goes on", said)
+    check(len(runs_of(command.folder / "out")) == 5, "the runs lie in one folder", runs_of(command.folder / "out"))
 
 
 def test_of_processes_that_were_killed(command, check):

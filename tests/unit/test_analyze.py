@@ -413,7 +413,7 @@ def test_bad_words(tmp_path):
     run = write_run(tmp_path / "run", {"r1": Captured(Model(), 5)}, ROTATED)
     for words, why in ((["--heads", "9"], "there is none of these: layers have 4 heads"), (["--tokens", "9:12"], "no query of the request"),
                        (["--layers", "7"], "layer 7"), (["--request", "r2"], "r2"), (["--threads", "0"], "no number from 1 to 256"),
-                       (["--memory", "x"], "is no size"), (["--multiplier", "0"], "no number above 0"), (["--config", "/nowhere"], "cannot read"),
+                       (["--memory", "x"], "is no size"), (["--multiplier", "0"], "no number above 0"), (["--config", "/nowhere"], "cannot open /nowhere"),
                        (["more"], "takes a run, and nothing more"), (["--what"], "unrecognized option")):
         done = subprocess.run([TOOL, "attention", run, *words], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         assert done.returncode in (1, 2) and why in done.stderr, (words, done.stderr)

@@ -2,6 +2,7 @@
 #include "tools/common/vectors.h"
 
 #include "core/cleanup.h"
+#include "core/regular.h"
 #include "policy/report.h"
 #include "read/safetensors.h"
 #include "storage/elements.h"
@@ -15,12 +16,9 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define LAYER "{layer}"
 #define SAY_LAYERS                                                                                 \
@@ -368,26 +366,6 @@ static int take_npy(struct reading *r, const char *data, size_t n)
     return why ? complain(r, why) : take_array(r, dtype, dims, n_dims, data + head);
 }
 
-/* The file's bytes. Return: NULL: errno says why. */
-static char *read_all(const char *path, size_t *n)
-{
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st))
-        return NULL;
-    errno = S_ISREG(st.st_mode) ? EFBIG : EINVAL;
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > 4 * (uint64_t)EDITS_MAX_NUMBERS + 65536)
-        return NULL;
-    char *data = malloc((size_t)st.st_size + 1);
-    for (*n = 0; data && *n < (size_t)st.st_size;) {
-        ssize_t got = read(fd, data + *n, (size_t)st.st_size - *n);
-        if (got <= 0)
-            break;
-        *n += (size_t)got;
-    }
-    return data;
-}
-
 /* ------------------------------------------------------------------------- files */
 
 static bool ends_with(const char *text, const char *end)
@@ -410,10 +388,12 @@ static int read_safetensors(struct reading *r, const char *path)
 
 static int read_npy(struct reading *r)
 {
-    size_t n = 0;
-    _cleanup_(freep) char *data = read_all(r->path, &n);
+    struct err err = { 0 };
+    uint64_t n = 0;
+    _cleanup_(freep) char *data =
+        regular_read(&err, r->path, 4 * (uint64_t)EDITS_MAX_NUMBERS + 65536, &n);
     r->n_left = n;
-    return data ? take_npy(r, data, n) : complain(r, strerror(errno));
+    return data ? take_npy(r, data, n) : complain(r, err.msg);
 }
 
 static int take_layer(void *arg, int32_t layer, const float *numbers, uint64_t n)
@@ -548,12 +528,11 @@ struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text
 
 struct edits *vectors_edits(const char *path, const struct spec *spec, char *const *command)
 {
-    struct spec_errors none = { 0 };
-    size_t n = 0;
-    _cleanup_(freep) char *text = read_all(path, &n);
-    int rc = !text ? -errno : n > EDITS_MAX_BYTES ? -EFBIG : 0;
-    if (!rc)
+    struct err err = { 0 };
+    uint64_t n = 0;
+    _cleanup_(freep) char *text = regular_read(&err, path, EDITS_MAX_BYTES, &n);
+    if (text)
         return vectors_edits_of(path, text, n, spec, command);
-    say_errors(path, rc, &none);
+    fprintf(stderr, "%s\n", err.msg);
     return NULL;
 }

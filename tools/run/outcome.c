@@ -218,6 +218,20 @@ static bool is_made(const struct outcome *o, const struct outcome_edit *e)
     return e->written || (!e->due && (o->elsewhere || (!e->always && any_written(o))));
 }
 
+/* Were rows due, and is it known of each that it was missed? Processes that go on do not change that. */
+static bool all_missed(const struct outcome *o)
+{
+    for (uint32_t i = 0; i < o->n_edits; i++) {
+        const struct outcome_edit *e = &o->edits[i];
+        uint64_t missed = 0;
+        for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
+            missed += e->missed[k];
+        if (e->due && missed == e->due)
+            return true;
+    }
+    return false;
+}
+
 static uint32_t n_not_made(const struct outcome *o)
 {
     uint32_t n = 0;
@@ -320,9 +334,10 @@ bool outcome_made(struct outcome *o, const char *job, const struct holder *holde
         o->elsewhere = true;
         n = n_not_made(o);
     }
+    bool judged = !goes_on || all_missed(o);
     if (n && goes_on)
         complain("processes of the command go on: what edits write in them is not waited for");
-    else if (n)
+    if (n && judged)
         say(o, n, library);
-    return !n || goes_on;
+    return !n || !judged;
 }
