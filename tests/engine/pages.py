@@ -65,7 +65,7 @@ def clone(folder):
             (home / "build" / path.name).symlink_to(path)
     (home / "build" / "meson").symlink_to(BUILD)
     shutil.copytree(ROOT / "demo", home / "demo")
-    (home / "bootstrap").write_text(re.sub(r"(?m)^    prepare build$", "    :", (ROOT / "bootstrap").read_text()))
+    (home / "bootstrap").write_text(re.sub(r"(?m)^    prepare (build|product)$", "    :", (ROOT / "bootstrap").read_text()))
     (home / "bootstrap").chmod(0o755)
     return home
 
