@@ -108,7 +108,7 @@ def test_rows_of_another_request(bench, how, dtype):
             expected[name] = (bits, None)
         b.play.compare(step, f"{how}: {what}", expected)
     b.check_accounts(donor=(4, 4, {}), loud=(15, 15, {}), take=(21, 6, {"no_source": 15}))
-    found = [(t["edit"], t["request"], t["donor"], t["bank"]) for t in b.dump("edits")["requests_with_taken_rows"]]
+    found = sorted((t["edit"], t["request"], t["donor"], t["bank"]) for t in b.dump("edits")["requests_with_taken_rows"])
     bench.check(found == [("take", "b1", "a1", "clean"), ("take", "b2", "a1", "clean")], "the run says which rows were taken from where", found)
 
 
