@@ -139,7 +139,10 @@ def selection():
     raises("a model of no family", "qwen3_moe", lambda: dmi.torch.attach(bare, "q"))
     raises("a site that the family lacks, alone", "side by side", lambda: dmi.torch.attach(models.model_of("phi"), "resid_mid"))
     with dmi.torch.attach(model, "q", sink=recorder):
-        raises("a second time", "attached already", lambda: dmi.torch.attach(model, "k"))
+        raises("a second time", "attached already: detach() first", lambda: dmi.torch.attach(model, "k"))
+        os.environ["DMI_ATTACH"] = "q"
+        raises("a second time, after dmi-run", "give dmi-run --tap and --write", lambda: dmi.torch.attach(model, "k"))
+        del os.environ["DMI_ATTACH"]
     with dmi.torch.attach(model, "all", sink=hash):
         saved = io.BytesIO()
         torch.save(model, saved)

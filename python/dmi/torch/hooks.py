@@ -10,6 +10,7 @@ import functools
 import gc
 import inspect
 import itertools
+import os
 import sys
 from dataclasses import dataclass, replace
 
@@ -106,7 +107,11 @@ def _refuse(model):
     for path, module in model.named_modules():
         what = f"{type(module).__name__} {path}".strip()
         if taps.OWNER in module.__dict__:
-            raise ValueError(f"{what} is attached already: detach() first")
+            mend = ": detach() first"
+            if os.environ.get("DMI_ATTACH") or os.environ.get("DMI_ATTACH_WRITE"):
+                mend = (", by dmi-run: --attach, --steer, and --write without --tap attach models. "
+                        "This program does it itself: give dmi-run --tap and --write")
+            raise ValueError(f"{what} is attached already{mend}")
         if frames and (isinstance(module, frames.OptimizedModule) or module._compiled_call_impl is not None
                        or hasattr(module.forward, "_torchdynamo_orig_callable")) or id(module) in compiled:
             raise ValueError(f"{what} is compiled already, so that hooks would be ignored: attach first, then compile")
