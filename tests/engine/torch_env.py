@@ -4,6 +4,7 @@
 tools/setup/torch.txt lists what is in it. libtorch is linked to CUDA libraries that it needs for a GPU alone: in their
 place there are libraries with their names and versions, and nothing in them; the CUDA runtime and CUPTI are real, the
 toolchain's. Programs import torch with lazy binding (PREAMBLE): a function that is not there would be missed when called.
+torch_cuda_env.py has another environment, where PyTorch finds a driver.
 """
 import fcntl
 import pathlib
@@ -30,39 +31,61 @@ def needed(library):
     return found
 
 
-def make_empty(torch, folder):
-    """Libraries with nothing in them for all that torch's are linked to and that is neither in its wheel nor REAL."""
-    wanted = {}
+def wanted(torch):
+    """{library that torch's are linked to, which is neither in its wheel nor REAL: names of the versions that they want}"""
+    found = {}
     for library in torch.glob("lib*.so*"):
         for name, versions in needed(library).items():
-            wanted.setdefault(name, set()).update(versions)
-    folder.mkdir()
-    for name, versions in sorted(wanted.items()):
-        if REAL.fullmatch(name) or (torch / name).exists():
-            continue
-        script = folder / "versions"
-        script.write_text("\n".join(f"{version} {{}};" for version in sorted(versions)))
-        more = [f"-Wl,--version-script={script}"] if versions else []
-        subprocess.run(["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", folder / name, f"-Wl,-soname,{name}", *more],
-                       check=True)
+            if not REAL.fullmatch(name) and not (torch / name).exists():
+                found.setdefault(name, set()).update(versions)
+    return found
+
+
+def make_library(path, versions, code=""):
+    """A library of the name @path with these @versions, which holds @code alone."""
+    script, source = path.parent / "versions", path.parent / "source.c"
+    script.write_text("\n".join(f"{version} {{}};" for version in sorted(versions)) if isinstance(versions, (set, list)) else versions)
+    source.write_text(code)
+    more = [f"-Wl,--version-script={script}"] if versions else []
+    subprocess.run(["gcc", "-shared", *([] if code else ["-nostdlib"]), "-fPIC", source, "-o", path, f"-Wl,-soname,{path.name}", *more], check=True)
+    script.unlink()
+    source.unlink()
+
+
+def make_empty(torch, folder):
+    """Libraries with nothing in them for all that torch's are linked to."""
+    for name, versions in sorted(wanted(torch).items()):
+        make_library(folder / name, versions)
+
+
+def installed(what, listed, made, make):
+    """
+    The environment of the list @listed, in build/NAME for NAME.txt, made once, or the test is skipped by name; in its folder @made is
+    what @make(torch's libraries, folder) makes.
+    """
+    venv = harness.ROOT / "build" / listed.stem
+    stamp, made_stamp = venv / "made-from", venv / f"{made}-from"
+    key = "".join(pathlib.Path(path).read_text() for path in (listed, __file__, make.__code__.co_filename))
+    venv.mkdir(parents=True, exist_ok=True)
+    with open(venv / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != listed.read_text():
+            columns.make_venv(what, venv / "env", listed, venv / "install.log")
+            stamp.write_text(listed.read_text())
+        if not made_stamp.exists() or made_stamp.read_text() != key:
+            shutil.rmtree(venv / made, ignore_errors=True)
+            (venv / made).mkdir()
+            make(next((venv / "env").glob("lib/python3*/site-packages/torch/lib")), venv / made)
+            made_stamp.write_text(key)
+    return venv
 
 
 def python_with_torch():
     """(interpreter, environment); made once, beside the build folders, or the test is skipped by name."""
-    venv = harness.ROOT / "build" / "torch"
-    stamp, log, empty = venv / "made-from", venv / "install.log", venv / "empty"
-    key = LISTED.read_text() + pathlib.Path(__file__).read_text()
-    venv.mkdir(parents=True, exist_ok=True)
-    with open(venv / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not stamp.exists() or stamp.read_text() != key:
-            columns.make_venv("PyTorch", venv / "env", LISTED, log)
-            shutil.rmtree(empty, ignore_errors=True)
-            make_empty(next((venv / "env").glob("lib/python3*/site-packages/torch/lib")), empty)
-            stamp.write_text(key)
+    venv = installed("PyTorch", LISTED, "empty", make_empty)
     runtime = pathlib.Path(columns.toolkit()) / "lib"
     if not (runtime / "libcupti.so.13").exists():
         pytest.skip(f"no libcupti.so.13 in {runtime}: PyTorch cannot be imported without it")
     env = harness.environment(PYTHONDONTWRITEBYTECODE=1)
-    env["LD_LIBRARY_PATH"] = f"{empty}:{runtime}"
+    env["LD_LIBRARY_PATH"] = f"{venv / 'empty'}:{runtime}"
     return venv / "env/bin/python", env

@@ -102,7 +102,7 @@ def main():
     write("results.inc", spdx + "".join(f"RESULT({n}, {v})\n" for n, v in results))
     for driver in versions:
         known = [symbol for symbol, _, version, _ in entries if int(version) <= int(driver)]
-        extra = "standin_seed", "standin_own", "standin_forbid", "standin_observe", "standin_stream_id", "standin_context_id", "standin_exec_id", "standin_node_id"
+        extra = "standin_seed", "standin_own", "standin_lacks", "standin_forbid", "standin_observe", "standin_stream_id", "standin_context_id", "standin_exec_id", "standin_node_id"
         write(f"libcuda-{driver}.map", "{\n  global:\n" + "".join(f"    {s};\n" for s in (*extra, *known)) +
               "  local:\n    *;\n};\n")
 

@@ -24,12 +24,13 @@ def read_log(path):
 
 
 class Log:
-    """A whole log: calls, launches, and the handle that ended the process, each in the order they were written."""
+    """A whole log: calls, launches, what doubles lack, and the handle that ended the process, each in the order they were written."""
 
     def __init__(self, path):
         records = list(read_log(path))
         self.calls = [r for r in records if r["ev"] == "call"]
         self.launches = [r for r in records if r["ev"] == "launch"]
+        self.lacks = [r for r in records if r["ev"] == "lacks"]
         self.faults = [r for r in records if r["ev"] == "fault"]
 
     def count(self, name):

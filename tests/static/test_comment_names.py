@@ -20,7 +20,6 @@ KERNEL = re.compile(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?(\w+)")  # in PTX with
 FOREIGN = {
     "module_verb": "the form of our own names (CONTRIBUTING.md)",
     "ask_NAME": "the form of the questions' names (tests/gpu/facts/questions.def)",
-    "__cudaRegisterFatBinary": "the CUDA runtime's",
     "this_grid": "CUDA's cooperative groups'",
     "wait_for_layer_load": "vLLM's", "save_kv_layer": "vLLM's", "postprocess_sampled": "vLLM's",
     "llama_model_default_params": "llama.cpp's",
@@ -36,6 +35,8 @@ FOREIGN_FILES = {
     "look.py": "a user's", "read.py": "a user's", "small_engine.py": "a user's", "inside.py": "a user's", "your_script.py": "a user's",
     "spec.yaml": "a run's",
     "impl.h": "generated (tests/standin/gen_entries.py)",
+    "runtime_calls.h": "generated (tests/standin/runtime/gen_runtime.py)", "runtime_own.h": "generated (tests/standin/runtime/gen_runtime.py)",
+    "runtime_exports.c": "generated (tests/standin/runtime/gen_runtime.py)",
     "cuda.h": "CUDA's", "cudaTypedefs.h": "CUDA's", "cuda_occupancy.h": "CUDA's", "cupti_activity.h": "CUPTI's", "fatbinary_section.h": "CUDA's",
     "nvtx3/nvToolsExt.h": "NVTX's", "nvtx3/nvtxDetail/nvtxTypes.h": "NVTX's",
     "dlfcn.h": "libc's", "fenv.h": "libc's", "curl/curl.h": "libcurl's", "docs/gguf.md": "ggml's",

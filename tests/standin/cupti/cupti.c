@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -680,4 +681,38 @@ EXPORTED CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id)
     *(void **)&ask = driver("standin_node_id");
     *id = ask ? ask(node) : 0;
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+/* ---- what PyTorch's profiler is linked against besides, and this double lacks ---- */
+
+#define LACKS(name, ...)                                                                           \
+    EXPORTED CUptiResult name(__VA_ARGS__)                                                         \
+    {                                                                                              \
+        static atomic_flag told = ATOMIC_FLAG_INIT;                                                \
+                                                                                                   \
+        if (!atomic_flag_test_and_set(&told))                                                      \
+            fprintf(stderr, "the stand-in's CUPTI has no %s: CUPTI_ERROR_NOT_SUPPORTED\n", #name); \
+        return CUPTI_ERROR_NOT_SUPPORTED;                                                          \
+    }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+LACKS(cuptiActivityEnableCudaEventDeviceTimestamps, uint8_t enable)
+LACKS(cuptiActivityEnableDriverApi, CUpti_CallbackId cbid, uint8_t enable)
+LACKS(cuptiActivityEnableRuntimeApi, CUpti_CallbackId cbid, uint8_t enable)
+LACKS(cuptiActivityPopExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t *last)
+LACKS(cuptiActivityPushExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t id)
+LACKS(cuptiEnableCallback, uint32_t enable, CUpti_SubscriberHandle subscriber,
+      CUpti_CallbackDomain domain, CUpti_CallbackId cbid)
+LACKS(cuptiEnableDomain, uint32_t enable, CUpti_SubscriberHandle subscriber,
+      CUpti_CallbackDomain domain)
+#pragma GCC diagnostic pop
+
+EXPORTED CUptiResult cuptiGetResultString(CUptiResult result, const char **text)
+{
+    static _Thread_local char number[40];
+
+    snprintf(number, sizeof(number), "CUPTI's result %d", (int)result);
+    *text = number;
+    return CUPTI_SUCCESS;
 }

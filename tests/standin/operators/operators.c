@@ -4,7 +4,7 @@
  */
 #include "operators.h"
 
-int operators_find(const char *mangled, struct operator *found)
+int operators_find(const char *mangled, struct operator* found)
 {
     (void)mangled;
     (void)found;

@@ -10,9 +10,10 @@
 
 #include <stddef.h>
 
-struct operator {
-    const void *image; /* a fat binary with PTX, or PTX, for cuLibraryLoadData(); lives as long as the process */
-    size_t size;       /* its bytes */
+struct operator
+{
+    const void *image; /* a fat binary with PTX, or PTX: what cuLibraryLoadData() takes */
+    size_t size;       /* its bytes, which live as long as the process */
     const char *entry; /* the kernel's name in it */
 };
 
@@ -22,6 +23,6 @@ struct operator {
  * Any thread may call it.
  * Return: 0 and *@found, or -1: there is none.
  */
-int operators_find(const char *mangled, struct operator *found);
+int operators_find(const char *mangled, struct operator* found);
 
 #endif
