@@ -41,11 +41,16 @@ bool spec_uses_occurrence(const struct spec_site *site)
     return uses & EXPR_USES_OCC;
 }
 
+bool spec_counts_layers(const struct spec_site *site)
+{
+    return spec_uses_occurrence(site) || (site->layer && expr_uses(site->layer) & EXPR_USES_OCC);
+}
+
 bool spec_needs_occurrence(const struct spec_site *site, bool layer)
 {
     return site->first_occurrence || site->last_occurrence != UINT32_MAX ||
-           site->every_occurrence != 1 || spec_uses_occurrence(site) ||
-           (layer && site->layer && expr_uses(site->layer) & EXPR_USES_OCC);
+           site->every_occurrence != 1 ||
+           (layer ? spec_counts_layers(site) : spec_uses_occurrence(site));
 }
 
 static void free_sites(struct spec *spec)

@@ -345,6 +345,9 @@ bool spec_uses_occurrence(const struct spec_site *site);
 /* The same, or does its layer (if @layer), or whether it is taken at all? Pure function: any thread. */
 bool spec_needs_occurrence(const struct spec_site *site, bool layer);
 
+/* Does its layer, or what it reads, hang on the occurrence? Without forwards these grow as long as the run. Pure function: any thread. */
+bool spec_counts_layers(const struct spec_site *site);
+
 /* Frees the lines, and leaves none. */
 void spec_errors_deinit(struct spec_errors *errors);
 

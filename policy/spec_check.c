@@ -132,13 +132,13 @@ void check_counted_layers(struct loader *l, const struct tree_node *list)
     const struct spec *spec = l->spec;
     for (uint32_t s = 0; s < spec->n_sites && !spec->n_kinds && !l->report.n_lines; s++) {
         const struct spec_site *site = &spec->sites[s];
-        if (!site->layer || !(expr_uses(site->layer) & EXPR_USES_OCC))
+        if (!spec_counts_layers(site))
             continue;
         loader_warn(l, entry_of(list, site),
-                    "found the site \"%s\" with a layer that is counted, and no \"forward\"; "
+                    "found the site \"%s\" with %s that is counted, and no \"forward\"; "
                     "expected one, unless the engine says its steps, which begin forwards then: "
                     "else all of the run is one, and layers go on beyond those of the model",
-                    site->about.name);
+                    site->about.name, spec_uses_occurrence(site) ? "a place" : "a layer");
         return;
     }
 }

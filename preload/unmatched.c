@@ -113,6 +113,27 @@ static uint32_t report_variants(void)
     return n;
 }
 
+/* The first site whose launches were counted over the whole run, as nothing began a forward: the others are alike. */
+static void report_one_forward(void)
+{
+    const struct spec *spec = session.spec;
+    if (spec->n_kinds || atomic_load_relaxed(&session.counters->steps))
+        return;
+    for (uint32_t i = 0; i < spec->n_sites; i++) {
+        const struct spec_site *s = session_site(i);
+        uint64_t n = atomic_load_relaxed(&session_counters(i)->launches);
+        if (s->about.tap || n < 2 || !spec_counts_layers(s))
+            continue;
+        session_problem(
+            i, PROBLEM_ONE_FORWARD,
+            "all %llu launches count as one forward, since the spec names no forward and the "
+            "engine said no steps: if the model ran more than once, occ did not begin anew with "
+            "each pass, so layers and addresses are wrong",
+            (unsigned long long)n);
+        return;
+    }
+}
+
 void unmatched_report(void)
 {
     bool any = false;
@@ -124,4 +145,5 @@ void unmatched_report(void)
             report_no_match(i);
     if (!any)
         report_nothing_matched();
+    report_one_forward();
 }

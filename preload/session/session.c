@@ -94,7 +94,7 @@ static const char *const problem_names[] = {
     [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
     [PROBLEM_PRESSURE] = "pressure",       [PROBLEM_NO_STEP] = "no_step",
     [PROBLEM_GIVEN_UP] = "switched_off",   [PROBLEM_UNCOUNTED] = "uncounted",
-    [PROBLEM_PASSES] = "several_passes",
+    [PROBLEM_PASSES] = "several_passes",   [PROBLEM_ONE_FORWARD] = "one_forward",
 };
 
 bool session_reported(uint32_t site, enum problem problem)

@@ -216,12 +216,13 @@ enum problem {
     PROBLEM_NO_MATCH,    /* matched nothing in the whole run */
     PROBLEM_UNSUPPORTED, /* in a graph, or in a context without a ring */
     PROBLEM_COPY_FAILED,
-    PROBLEM_NO_PARAMS, /* the driver does not say where the kernel's parameters lie */
-    PROBLEM_NO_STEP,   /* its rows or steps are chosen by what the engine does not say */
-    PROBLEM_PRESSURE,  /* switched off, as it would have to be dropped each time */
-    PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
-    PROBLEM_UNCOUNTED, /* some of its launches cannot be counted */
-    PROBLEM_PASSES,    /* a layer of it ran more than once in a step */
+    PROBLEM_NO_PARAMS,   /* the driver does not say where the kernel's parameters lie */
+    PROBLEM_NO_STEP,     /* its rows or steps are chosen by what the engine does not say */
+    PROBLEM_PRESSURE,    /* switched off, as it would have to be dropped each time */
+    PROBLEM_GIVEN_UP,    /* switched off for good: its launches cannot be counted */
+    PROBLEM_UNCOUNTED,   /* some of its launches cannot be counted */
+    PROBLEM_PASSES,      /* a layer of it ran more than once in a step */
+    PROBLEM_ONE_FORWARD, /* nothing began a forward: its occurrences go on to the run's end */
 };
 
 /**

@@ -101,6 +101,23 @@ def test_steps(bench):
         bench.check(all(line.split()[2] == "4242" for line in said), "the calls leave errno alone", said)
 
 
+def test_one_forward(bench):
+    """Neither steps nor a forward: the run says once that all launches were counted as one. Not where it makes no difference."""
+    one = "count as one forward"
+    both = START + launches(*[("block", i) for i in range(6)]) + ["sync"]
+    for name, sites, head, script, n in (
+            ("a layer", [site(layer="occ"), site("other", layer="2 * occ")], "", both, 1),
+            ("an address", [site(offset="0 * occ")], "", both, 1),
+            ("one launch", [site(layer="occ")], "", START + launches(("block", 1)) + ["sync"], 0),
+            ("no launch", [site("first", kernel="^first$", layer="occ"), site()], "", both, 0),
+            ("constant layers", [site(layer="3")], "", both, 0),
+            ("a forward", [site(layer="occ")], "forward:\n  - {kind: step, begin: {kernel: '^first$'}}", START + launches(("first", 1)) + both[len(START):], 0),
+            ("steps that come later", [site(layer="occ")], "", both[:-1] + ["step 100 64 a:0:64:5"] + launches(("block", 1)) + ["sync"], 0)):
+        r = bench.run(script, spec(*sites, head=head))
+        found = [p for p in r.run().manifest["problems"] if p["reason"] == "one_forward"]
+        bench.check(len(found) == n and r.stderr.count(one) == n and (not n or "all 6 launches" in r.stderr), name, (found, r.stderr[-500:]))
+
+
 def test_step_errors(bench):
     text = spec(site())
     script = START + launches(("block", 1)) + ["step 1 4 a:0:5:0", "step 1 4 a:5:0:0", "step 1 4 a:4:0:0", "step 1 4"] + ["sync"]

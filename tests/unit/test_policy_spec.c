@@ -865,6 +865,8 @@ static const struct {
     { GOOD "  layer: occ\n" TYPED("k", "f16") "  layer: 1000 + occ\n",
       { "3:3: warning: found the site \"q\" with a layer that is counted, and no \"forward\"",
         "9:3: warning: found the site \"q\" with dtype f16, and with dtype f32 at line 3" } },
+    { GOOD "  offset: 4096 * occ\n",
+      { "3:3: warning: found the site \"q\" with a place that is counted, and no \"forward\"" } },
     { "hookspec: 1\nforward: [{kind: a, begin: step}]\nsites:\n" SITE "  layer: occ\n", { NULL } },
     /* no tensor of both */
     { HEAD "- {tap: q, layers: 0-4, scale: 2}\n- {tap: q, layers: '5-9', scale: 4}\n", { NULL } },
