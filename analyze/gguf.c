@@ -278,7 +278,24 @@ static void add_rope(json_t *to, const json_t *header, const char *a)
                             json_string("not said")); /* its weights may be in either */
 }
 
-json_t *gguf_config(struct err *err, const json_t *header)
+/* What else it says of attention's scores, which model.c refuses by name. */
+static void add_unread(json_t *to, json_t *header, const char *a)
+{
+    char begin[80], as[160];
+    const char *key;
+    json_t *v;
+    snprintf(begin, sizeof begin, "%.60s.attention.", a);
+    size_t n = strlen(begin);
+    json_object_foreach(header, key, v)
+    {
+        if (strncmp(key, begin, n) != 0 || !strcmp(key + n, "scale"))
+            continue;
+        snprintf(as, sizeof as, "attention_%.100s", key + n);
+        json_object_set(to, as, v);
+    }
+}
+
+json_t *gguf_config(struct err *err, json_t *header)
 {
     const char *a = json_string_value(json_object_get(header, "general.architecture"));
     if (!a) {
@@ -300,5 +317,6 @@ json_t *gguf_config(struct err *err, const json_t *header)
     copy(to, "attn_logit_softcapping", header, a, "attn_logit_softcapping");
     copy(to, "attention_multiplier", header, a, "attention.scale");
     add_rope(to, header, a);
+    add_unread(to, header, a);
     return to;
 }

@@ -33,6 +33,6 @@ int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
                int (*take)(void *arg, uint64_t i, const char *text, size_t n), void *arg);
 
 /* The config that Hugging Face would write for such a header, as far as attention needs it. Return: as gguf_header(). */
-json_t *gguf_config(struct err *err, const json_t *header);
+json_t *gguf_config(struct err *err, json_t *header);
 
 #endif

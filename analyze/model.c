@@ -63,6 +63,48 @@ static int take_sizes(struct err *err, const json_t *c, struct model *m)
     return 0;
 }
 
+static bool has_word(const char *key, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(key, *words))
+            return true;
+    return false;
+}
+
+/* Does a key that nothing here reads say that scores are scaled, capped or biased? Not where it is of q, k, v or z themselves: those are captured. */
+static bool bears_on_scores(const char *key)
+{
+    static const char *const of_scores[] = { "attn", "attention",   "softmax",
+                                             "logn", "log_scaling", NULL };
+    static const char *const changed[] = { "scal", "multiplier", "temperature", "cap",
+                                           "logn", "alibi",      NULL };
+    static const char *const others[] = { "fp32",  "_out",   "_in_",    "value", "factor",
+                                          "conf_", "router", "capture", NULL };
+    return strcmp(key, "attention_multiplier") != 0 && strcmp(key, "attn_logit_softcapping") != 0 &&
+           has_word(key, of_scores) && has_word(key, changed) && !has_word(key, others);
+}
+
+/* Does it say that nothing is done? GPT-2's scale_attn_weights says that scores are divided by the root, as everywhere. */
+static bool is_neutral(const char *key, const json_t *v)
+{
+    if (!strcmp(key, "scale_attn_weights"))
+        return !json_is_false(v);
+    double n = json_is_number(v) ? json_number_value(v) : 2;
+    return json_is_null(v) || json_is_false(v) || n == 0 || n == 1;
+}
+
+static void refuse_unread(json_t *c, struct model *m)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(c, key, v)
+    {
+        if (bears_on_scores(key) && !is_neutral(key, v) && !m->no_scores[0])
+            snprintf(m->no_scores, sizeof m->no_scores,
+                     "its config says %.60s, which is not read here", key);
+    }
+}
+
 static void take_scores(const json_t *c, struct model *m)
 {
     double scalar = model_number(c, "query_pre_attn_scalar", 0);
@@ -136,9 +178,9 @@ static int take_sinks(struct err *err, const json_t *c, struct model *m)
     return 0;
 }
 
-static int take_config(struct err *err, const json_t *config, struct model *m)
+static int take_config(struct err *err, json_t *config, struct model *m)
 {
-    const json_t *c = json_object_get(config, "text_config");
+    json_t *c = json_object_get(config, "text_config");
     c = json_is_object(c) ? c : config;
     const char *type = json_string_value(json_object_get(c, "model_type"));
     snprintf(m->type, sizeof m->type, "%s", type ? type : "");
@@ -148,6 +190,7 @@ static int take_config(struct err *err, const json_t *config, struct model *m)
     if (!(m->kinds = calloc(m->n_layers, 1)))
         return err_set(err, -ENOMEM, "no memory for a config");
     take_scores(c, m);
+    refuse_unread(c, m);
     double window = model_number(c, "sliding_window", 0);
     m->window = window >= 1 && window < 1e15 ? (int64_t)window : 0;
     take_kinds(c, m);
@@ -155,7 +198,7 @@ static int take_config(struct err *err, const json_t *config, struct model *m)
     return r ? r : take_sinks(err, c, m);
 }
 
-int model_from_json(struct err *err, const json_t *config, struct model *out)
+int model_from_json(struct err *err, json_t *config, struct model *out)
 {
     json_t *made = NULL;
     *out = (struct model){ 0 };

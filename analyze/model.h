@@ -47,7 +47,7 @@ struct model_layer {
 };
 
 /* Reads a config, or what a GGUF's header says (gguf.h), as an object. Return: 0; -EINVAL (no config, numbers that cannot be), -ENOMEM, with a sentence in @err. */
-int model_from_json(struct err *err, const json_t *config, struct model *out);
+int model_from_json(struct err *err, json_t *config, struct model *out);
 /* The same of a file config.json, of the one in a folder, or of a GGUF. Return: as model_from_json(), -errno. */
 int model_open(struct err *err, const char *path, struct model *out);
 /* Accepts a zeroed struct. */

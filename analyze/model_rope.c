@@ -123,13 +123,47 @@ static int take_llama3(struct err *err, const json_t *s, struct rope_params *p)
                                                     "needs low_freq_factor below high_freq_factor");
 }
 
+/* What is said of RoPE and not read here: why rows cannot be rotated. Sections of positions are alike where there is text alone. */
+static void refuse_unread(json_t *s, struct model *m)
+{
+    static const char *const known_keys[] = { "rope_type",
+                                              "type",
+                                              "rope_theta",
+                                              "partial_rotary_factor",
+                                              "factor",
+                                              "attention_factor",
+                                              "mscale",
+                                              "mscale_all_dim",
+                                              "beta_fast",
+                                              "beta_slow",
+                                              "truncate",
+                                              "low_freq_factor",
+                                              "high_freq_factor",
+                                              "original_max_position_embeddings",
+                                              "finetuned",
+                                              "mrope_section",
+                                              "mrope_interleaved",
+                                              "max_position_embeddings" };
+    const char *key;
+    json_t *v;
+    json_object_foreach(s, key, v)
+    {
+        bool is_known = json_is_null(v);
+        for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+            is_known = is_known || !strcmp(key, known_keys[i]);
+        if (!is_known && !m->no_rope[0])
+            snprintf(m->no_rope, sizeof m->no_rope, "RoPE's %.60s is not known", key);
+    }
+}
+
 /* @s: rope_scaling of transformers 4, or rope_parameters of 5; NULL: no scaling */
-static int take_scaling(struct err *err, const json_t *s, const json_t *c, struct model *m,
+static int take_scaling(struct err *err, json_t *s, const json_t *c, struct model *m,
                         struct rope_params *p)
 {
     const json_t *word = json_object_get(s, "rope_type");
     const char *type = json_string_value(word ? word : json_object_get(s, "type"));
     p->amplitude = 1;
+    refuse_unread(s, m);
     if (!type || !strcmp(type, "default"))
         return 0;
     p->original = model_number(s, "original_max_position_embeddings",
@@ -165,8 +199,8 @@ static double turned(const json_t *c, const json_t *s, const struct model *m)
     return n > 0 ? n : floor(part * m->head_dim);
 }
 
-static int take_one(struct err *err, const json_t *s, const json_t *c, double theta,
-                    unsigned traits, struct model *m, struct rope_params *p)
+static int take_one(struct err *err, json_t *s, const json_t *c, double theta, unsigned traits,
+                    struct model *m, struct rope_params *p)
 {
     p->theta = model_number(s, "rope_theta", theta);
     double n = turned(c, s, m);
@@ -189,11 +223,11 @@ static double base_of(const json_t *c)
 
 static int take_ropes(struct err *err, const json_t *c, unsigned traits, struct model *m)
 {
-    const json_t *s = json_object_get(c, "rope_parameters");
+    json_t *s = json_object_get(c, "rope_parameters");
     if (!json_is_object(s))
         s = json_object_get(c, "rope_scaling");
-    const json_t *full = json_object_get(s, "full_attention"),
-                 *local = json_object_get(s, "sliding_attention");
+    json_t *full = json_object_get(s, "full_attention"),
+           *local = json_object_get(s, "sliding_attention");
     double near = model_number(c, "rope_local_base_freq", 0);
     int r = take_one(err, json_is_object(full) ? full : s, c, base_of(c), traits, m, &m->rope);
     if (!r && json_is_object(local))

@@ -250,6 +250,16 @@ static int take_one(struct err *err, const json_t *d, struct decoder *out)
     return r;
 }
 
+/* Marks of a word's begin or end, which no step that is read here takes away. Return: 0 or -EINVAL. */
+static int refuse_marks(struct err *err, const json_t *model)
+{
+    static const char *const keys[] = { "continuing_subword_prefix", "end_of_word_suffix" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_string_length(json_object_get(model, keys[i])))
+            return err_set(err, -EINVAL, "its model says %s, which is not read here", keys[i]);
+    return 0;
+}
+
 /* No decoder: tokens are their text. */
 static int take_decoder(struct err *err, const json_t *d, struct decoder *out)
 {
@@ -320,7 +330,9 @@ int vocabulary_of_json(struct err *err, const json_t *file, struct vocabulary *o
     json_t *vocab = json_object_get(json_object_get(file, "model"), "vocab");
     if (!json_is_object(vocab) && !json_is_array(vocab))
         return err_set(err, -EINVAL, "this is no tokenizer.json: it has no model.vocab");
-    int e = take_decoder(err, json_object_get(file, "decoder"), &r.decoder);
+    int e = refuse_marks(err, json_object_get(file, "model"));
+    if (!e)
+        e = take_decoder(err, json_object_get(file, "decoder"), &r.decoder);
     if (!e)
         e = json_is_object(vocab) ? take_object(&r, vocab) : take_list(&r, vocab);
     if (!e)

@@ -86,6 +86,10 @@ def _one(run: Run, request: str | None) -> tuple[str | None, dict]:
     return request, found[request]
 
 
+def _unused(model: Model) -> dict:
+    return {"not_used": model.unused} if model.unused else {}
+
+
 def _once(sites: dict, name: str) -> Tensor | None:
     return next(iter(sites.get(name, {}).values()), None)
 
@@ -301,7 +305,7 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
                     seen |= _token_row(writer, of_token, followed, top)
             del block, part, logits, of_token  # before the next ones are read
         _add_texts(writer, vocabulary, seen)
-        parameters = {"weights": str(weights.path), "held": model.weights.held, "site": site, "top": top, "words": followed, "n_layers": model.n_layers}
+        parameters = {"weights": str(weights.path), "held": model.weights.held, "site": site, "top": top, "words": followed, "n_layers": model.n_layers, **_unused(model)}
         return writer.finish(about("lens", LENS_FORMULA, run, request, parameters, checks, written.edits))
 
 
@@ -583,5 +587,6 @@ def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None 
             for name, rows in {**block, "sum": total, "difference": difference}.items():
                 writer.add(name, rows.astype("<f8"))
         checks += proof.check(request, written, unchecked)
-        parameters = {"weights": str(weights.path), "held": model.weights.held, "tokens": ids, "n_layers": model.n_layers, **({"edited": left} if left else {})}
+        parameters = {"weights": str(weights.path), "held": model.weights.held, "tokens": ids, "n_layers": model.n_layers, **({"edited": left} if left else {}),
+                      **_unused(model)}
         return writer.finish(about("dla", DLA_FORMULA, run, request, parameters, checks, written.edits))

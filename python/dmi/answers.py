@@ -163,9 +163,11 @@ def _print_checks(result: Result) -> None:
         print(f"edits wrote in the request: {', '.join(edit['text'] for edit in result.edits)}")
     for check in result.checks:
         print(f"checked: {check['name']}, error {check['error']:.1e} of {check['bound']:.1g}, {check['rows']} rows")
-    held = json.loads(result.metadata["parameters"])["held"]
-    if held:
-        print(f"the logits are those of weights that are held as {held}: so they are taken")
+    parameters = json.loads(result.metadata["parameters"])
+    if parameters["held"]:
+        print(f"the logits are those of weights that are held as {parameters['held']}: so they are taken")
+    if parameters.get("not_used"):
+        print(f"not used of the model's config: {', '.join(parameters['not_used'])}")
     if not result.checks:
         print("not checked: nothing shows that these are the run's weights")
 

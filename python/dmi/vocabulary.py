@@ -26,6 +26,13 @@ READ = ("ByteLevel", "Metaspace", "Replace", "ByteFallback", *PASSED_OVER)
 GGUF_MODELS = ("gpt2", "llama", "t5")
 
 
+def _refuse_marks(model: dict) -> None:
+    """ValueError: tokens bear marks of a word's begin or end, which no step of a decoder that is read here takes away."""
+    for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(key):
+            raise ValueError(f"its model says {key}: {str(model[key])[:20]!r}, which is not read here")
+
+
 def _steps(decoder: Any) -> list[tuple[str, tuple[str, str] | None]]:
     """[(type, (text, what takes its place))] of a decoder. ValueError: it has a step that is not read here."""
     if decoder is None:
@@ -81,6 +88,7 @@ class Vocabulary:
             by_id = {i: piece for piece, i in listed.items()} if isinstance(listed, dict) else {i: entry[0] for i, entry in enumerate(listed)}
             added = {entry["id"]: entry["content"] for entry in found.get("added_tokens") or []}
             steps = _steps(found.get("decoder"))
+            _refuse_marks(model)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise ValueError(f"{path}: no tokenizer.json with a vocabulary: {type(error).__name__} {str(error)[:200]}") from None
         by_id |= added

@@ -20,11 +20,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from . import configs
 from .files import mapped, read
 from .vocabulary import Vocabulary
 
 LONGEST_HEADER = 256 << 20  # bytes; safetensors' own readers take 100 MB
 SAFETENSORS = {"F32": ("<f4", 4), "F16": ("<f2", 2), "F64": ("<f8", 8), "BF16": ("bf16", 2)}
+SCALES = ("_scale", "_scale_inv", "_scale_2", ".absmax")  # after the name of a tensor: compressed-tensors, DeepSeek, ModelOpt, bitsandbytes
 GGML = {0: ("F32", "<f4"), 1: ("F16", "<f2"), 28: ("F64", "<f8"), 30: ("BF16", "bf16")}  # enum ggml_type of what needs no package
 GGUF_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 GGUF_STRING, GGUF_ARRAY = 8, 9
@@ -267,6 +269,9 @@ class Weights:
     def _rows(self, name: str, first: int = 0, end: int | None = None) -> Any:
         import numpy
         entry = self._entries[name]
+        scales = next((name + more for more in SCALES if name + more in self.shapes), None)
+        if scales:
+            raise WeightsError(f"{entry.file}: tensor {name!r} is quantised: its scales, {scales!r}, are not read")
         n = entry.shape[0] if entry.shape else 1
         first, end = min(first, n), n if end is None else min(end, n)
         row_bytes = entry.n_bytes // max(n, 1)
@@ -337,13 +342,15 @@ class Model:
     n_layers, n_heads, width, vocabulary_size, arch: the type of model that the config names
     norm       the last norm, a Norm
     residual   by which attention's and the MLP's outputs are multiplied before they are added (Granite's residual_multiplier), else 1
+    unused     keys of its config that nothing here reads, and that say nothing of these numbers
     """
 
     def __init__(self, weights: Weights) -> None:
         self.weights, config = weights, weights.config
+        self._read: set[str] = set()
         self.arch = str(config.get("general.architecture") or config.get("model_type") or "")
         embedding = self._one(EMBEDDING, "embedding")
-        self._head = self._find(HEAD) or embedding
+        self._head = self._find_head(embedding)
         self._shaped(self._head, None, None)
         self.vocabulary_size, self.width = weights.shapes[self._head]
         self.norm = self._norm(self._one(NORM, "last norm"))
@@ -351,13 +358,45 @@ class Model:
         self.n_heads = int(self._said("attention.head_count", "num_attention_heads", "n_head", "num_heads", default=0))
         if self.n_layers < 1:
             raise WeightsError(f"{weights.path}: nothing says how many layers the model has (num_hidden_layers, n_layer, num_layers; block_count of a GGUF)")
-        self.residual = float(self._said("residual_scale", "residual_multiplier", default=1.0))
-        self._cap = float(self._said("final_logit_softcapping", "final_logit_softcapping", default=0.0) or 0.0)
-        divided = self._said("logit_scale", "logits_scaling", default=1.0) if self.arch.startswith("granite") else 1 / (self._said("logit_scale", "logit_scale", default=1.0) or 1.0)
-        self._divided = float(divided or 1.0)
+        self.residual = float(self._said("residual_scale", "residual_multiplier", default=1.0)) * self._depth()
+        self._cap = float(self._said("final_logit_softcapping", "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", default=0.0) or 0.0)
+        self._divided = self._divisor()
         self._some: Any = None
         bias = self._head.removesuffix("weight") + "bias"
         self._bias = weights.rows(bias) if bias in weights.shapes else None
+        self.unused = self._refuse_unread()
+
+    def _refuse_unread(self) -> list[str]:
+        bearing, unused = configs.unread(self.weights.config, self.weights.kind, self.arch, self._read)
+        if bearing:
+            raise WeightsError(f"{self.weights.path}: it says {', '.join(bearing[:3])}, which is not read here, and bears on the logits or on their parts")
+        return unused
+
+    def _depth(self) -> float:
+        """What MiniCPM multiplies by: scale_depth / sqrt(layers)."""
+        scale = self._said("", "scale_depth", default=0.0) if self.weights.kind != "gguf" else 0.0
+        return float(scale) / math.sqrt(self.n_layers) if scale else 1.0
+
+    def _divisor(self) -> float:
+        """By what logits are divided."""
+        scale = float(self._said("logit_scale", "logits_scaling", "logit_scale", default=1.0) or 1.0)
+        base = float(self._said("", "dim_model_base", default=0.0)) if self.weights.kind != "gguf" else 0.0
+        if base:  # MiniCPM's
+            scale = self.width / base
+        if scale == 1 or base or configs.DIVIDED.fullmatch(self.arch):
+            return scale
+        if not configs.MULTIPLIED.fullmatch(self.arch):
+            raise WeightsError(f"{self.weights.path}: whether models of the type {self.arch[:40]!r} multiply logits by {scale:g} (logit_scale, logits_scaling), or divide "
+                               "them by it, is not known here")
+        return 1 / scale
+
+    def _find_head(self, embedding: str) -> str:
+        """Tied weights are the embedding's, whatever else the file has. WeightsError: they are not tied, and there is no head."""
+        tied = self.weights.config.get("tie_word_embeddings") if self.weights.kind != "gguf" else None
+        head = None if tied is True else self._find(HEAD)
+        if tied is False and not head:
+            raise WeightsError(f"{self.weights.path}: no tensor is known as the head, and tie_word_embeddings: false says that it is not the embedding")
+        return head or embedding
 
     def _find(self, patterns: tuple, layer: int | None = None) -> str | None:
         wanted = re.compile("|".join(f"(?:{pattern.replace('{}', str(layer))})" for pattern in patterns))
@@ -379,6 +418,7 @@ class Model:
     def _said(self, in_gguf: str, *in_config: str, default: Any = None) -> Any:
         """A value of the header or of config.json; @default: where it is not there."""
         keys = [f"{self.arch}.{in_gguf}"] if self.weights.kind == "gguf" else in_config
+        self._read.update([in_gguf.replace(".", "_")] if self.weights.kind == "gguf" else in_config)
         found = next((self.weights.config[key] for key in keys if self.weights.config.get(key) is not None), default)
         if not isinstance(found, (int, float)):
             raise WeightsError(f"{self.weights.path}: {keys[0]} is {found!r}: a number was expected")
@@ -390,9 +430,20 @@ class Model:
         if not eps:
             raise WeightsError(f"{self.weights.path}: nothing says the epsilon of the norms (rms_norm_eps, layer_norm_eps)")
         weight, bias = self.weights.rows(self._shaped(name, self.width)), name.removesuffix("weight") + "bias"
+        centred = self._is_centred(bool(rms), bias in self.weights.shapes)
         if PLUS_ONE.fullmatch(self.arch) and self.weights.kind == "safetensors":
             weight = weight + 1  # a GGUF has that sum
-        return Norm(weight, self.weights.rows(bias) if bias in self.weights.shapes else None, float(eps), not rms)
+        return Norm(weight, self.weights.rows(bias) if bias in self.weights.shapes else None, float(eps), centred)
+
+    def _is_centred(self, has_rms: bool, has_bias: bool) -> bool:
+        self._read.update(configs.OF_NORM)
+        try:
+            found = configs.is_centred(self.weights.config, self.weights.kind, self.arch, has_rms, has_bias)
+        except ValueError as error:
+            raise WeightsError(f"{self.weights.path}: {error}") from None
+        if found is None:
+            raise WeightsError(f"{self.weights.path}: nothing says whether models of the type {self.arch[:40]!r} have an RMSNorm or a LayerNorm (norm_type)")
+        return found
 
     # ---- the head
 

@@ -112,13 +112,80 @@ def test_types_of_models(check, folder, tensors):
     for name, more in (("llama", 0), ("nemotron", 1), ("gemma3_text", 1), ("gemma3n_text", 0), ("qwen3_next", 1)):
         (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": name}))
         check(np.array_equal(Model(Weights(folder)).norm.weight, tensors["model.norm.weight"] + more), name)
-    (folder / "config.json").write_text(json.dumps({"layer_norm_epsilon": 1e-5, "num_layers": 1, "num_heads": 2}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt_neo", "layer_norm_epsilon": 1e-5, "num_layers": 1, "num_heads": 2}))
     save_file({"wte.weight": tensors["model.embed_tokens.weight"], "ln_f.weight": array(32), "h.0.attn.attention.out_proj.weight": array(32, 32)}, folder / "model.safetensors")
     model = Model(Weights(folder))
     check((model.n_layers, model.n_heads, model.output(0)[0].shape) == (1, 2, (32, 32)), "GPT-Neo's words", model.n_layers)
-    (folder / "config.json").write_text(json.dumps({"layer_norm_epsilon": 1e-5}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt_neo", "layer_norm_epsilon": 1e-5}))
     with pytest.raises(WeightsError, match="nothing says how many layers the model has"):
         Model(Weights(folder))
+
+
+def said(folder, **config):
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    return Model(Weights(folder))
+
+
+def test_what_a_config_says_of_the_logits_is_done(check, folder, tensors):
+    x, head = array(3, 32), tensors["model.embed_tokens.weight"]
+    plain = x @ head.T
+    for config, wanted in (({"model_type": "granite", "logits_scaling": 8.0}, plain / 8), ({"model_type": "hyperclovax", "logits_scaling": 8.0}, plain * 8),
+                           ({"model_type": "cohere2", "logit_scale": 0.25}, plain / 4), ({"model_type": "minicpm", "dim_model_base": 8, "scale_depth": 1.4}, plain / 4),
+                           ({"model_type": "gemma2", "final_logit_softcapping": 3.0}, 3 * np.tanh(plain / 3)), ({"model_type": "recurrent_gemma", "logits_soft_cap": 3.0}, 3 * np.tanh(plain / 3)),
+                           ({"model_type": "olmo", "logit_scale": None, "residual_multiplier": 1.0}, plain)):
+        check(np.allclose(said(folder, **config).logits(x), wanted, rtol=1e-5, atol=1e-5), f"{config}")
+    check(said(folder, model_type="granite", residual_multiplier=0.22).residual == 0.22, "Granite's residual stream")
+    check(abs(said(folder, model_type="minicpm", scale_depth=1.4, num_hidden_layers=4).residual - 0.7) < 1e-12, "MiniCPM's")
+    save_file(tensors | {"lm_head.weight": array(10, 32)}, folder / "model.safetensors")
+    check(np.array_equal(said(folder, tie_word_embeddings=True).head, head) and not np.array_equal(said(folder).head, head), "weights that are tied are the embedding's")
+
+
+@pytest.mark.parametrize("config, wrong", [
+    ({"lm_head_multiplier": 0.04}, "it says lm_head_multiplier: 0.04, which is not read here"), ({"output_multiplier_scale": 0.5}, "output_multiplier_scale"),
+    ({"logits_mup_width_multiplier": 8}, "logits_mup_width_multiplier"), ({"mlp_multipliers": [0.5, 0.2]}, "mlp_multipliers"), ({"mlp_alpha_factor": 3.5}, "mlp_alpha_factor"),
+    ({"hc_mult": 4}, "hc_mult"), ({"use_layer_scale": True}, "use_layer_scale"), ({"my_logit_softcap": 20}, "my_logit_softcap"),
+    ({"model_type": "new", "logit_scale": 0.5}, "multiply logits by 0.5"), ({"tie_word_embeddings": False}, "it is not the embedding"),
+    ({"norm_type": "layer_norm"}, "'layer_norm', and rms_norm_eps"), ({"norm_type": "dyt"}, "the norm 'dyt'"),
+    ({"rms_norm_eps": None, "norm_eps": 1e-5, "model_type": "new"}, "RMSNorm or a LayerNorm")], ids=lambda x: x if isinstance(x, str) else "-".join(x))
+def test_what_a_config_says_and_is_not_done_is_refused(folder, config, wrong):
+    with pytest.raises(WeightsError, match=wrong) as told:
+        said(folder, **config)
+    assert str(folder) in str(told.value)
+
+
+def test_what_a_config_says_of_other_things(check, folder, tensors):
+    """Norms by the words of their epsilon, and keys that say nothing of the logits: those that are not known are listed."""
+    for config, centred in (({}, False), ({"rms_norm_eps": None, "norm_eps": 1e-5, "model_type": "lfm2"}, False), ({"rms_norm_eps": None, "layer_norm_epsilon": 1e-5, "model_type": "exaone"}, False),
+                            ({"rms_norm_eps": None, "layer_norm_eps": 1e-5, "model_type": "cohere"}, True), ({"rms_norm_eps": None, "norm_eps": 1e-5, "norm_type": "rms_norm"}, False)):
+        check(said(folder, **config).norm.centred == centred, f"{config}")
+    usual = {"architectures": ["X"], "attention_multiplier": 0.5, "embedding_multiplier": 12, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "rope_theta": 1e4, "mlp_bias": False,
+             "router_aux_loss_coef": 0.1, "output_router_logits": True, "quantization_config": {}, "vocab_size": 10, "bos_token_id": 1, "initializer_range": 0.02, "max_position_embeddings": 9}
+    check(said(folder, **usual).unused == [] and said(folder, **usual, my_own=3, other={"a": 1}).unused == ["my_own", "other"], "what is listed")
+    save_file(tensors | {"model.layers.0.self_attn.o_proj.weight_scale": array(32, 1)}, folder / "model.safetensors")
+    with pytest.raises(WeightsError, match="is quantised: its scales"):
+        said(folder).output(0)
+
+
+def test_what_a_header_says(check, tmp_path, tensors):
+    names = {"token_embd.weight": tensors["model.embed_tokens.weight"], "output_norm.weight": tensors["model.norm.weight"]}
+
+    class Writer(gguf.GGUFWriter):
+        def __init__(self, path, arch):
+            super().__init__(path, arch)
+            for key, value in more.items():
+                self.add_float32(f"{arch}.{key}", value)
+    for more, wrong in (({"residual_scale": 0.5, "attention.scale": 0.1, "rope.freq_base": 1e4}, None), ({"logit_scale": 0.5}, "multiply logits by 0.5"),
+                        ({"router_logit_softcapping": 30.0}, None), ({"my_logit_scale": 3.0}, "my_logit_scale: 3"), ({"my.own": 3.0}, None)):
+        plain, gguf.GGUFWriter = gguf.GGUFWriter, Writer
+        try:
+            path = write_gguf(tmp_path / "m.gguf", names)
+        finally:
+            gguf.GGUFWriter = plain
+        try:
+            model = Model(Weights(path))
+            check(wrong is None and model.unused == (["my_own"] if "my.own" in more else []), f"{more}", model.unused)
+        except WeightsError as error:
+            check(wrong is not None and wrong in str(error), f"{more}", error)
 
 
 def test_a_head_is_decoded_once(tmp_path, tensors, monkeypatch):
@@ -281,6 +348,10 @@ def test_tokenizer_json(check, tmp_path):
     path.write_text(json.dumps(said))
     vocabulary = Vocabulary.of_file(path)
     check([vocabulary.shown(i) for i in range(5)] == ["' a'", "1", "'b'", "'<e>'", "4"], "texts; ids that lack", [vocabulary.shown(i) for i in range(5)])
+    for key in ("end_of_word_suffix", "continuing_subword_prefix"):
+        path.write_text(json.dumps({"model": {"vocab": {"a": 0}, key: "</w>"}}))
+        with pytest.raises(ValueError, match=f"its model says {key}: '</w>', which is not read here"):
+            Vocabulary.of_file(path)
     path.write_text(json.dumps({"model": {"vocab": [["\u2581a", -1.0], ["b", -2.0]]}, "decoder": {"type": "Metaspace"}}))
     check(Vocabulary.of_file(path).shown(0) == "' a'", "a list with scores")
     for wrong in ("[", "{}", '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "b"}}}', '{"model": {"vocab": {"a": 1000000000000}}}', '{"model": {"vocab": {"a": -1}}}',

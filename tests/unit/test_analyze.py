@@ -325,6 +325,19 @@ def test_the_config_of_the_run(tmp_path):
     assert "the config that the run holds (--config gives another one): it is no JSON" in tool("attention", bad, status=2).stderr
 
 
+@pytest.mark.parametrize("said, why", [
+    ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"), ({"scale_attn_weights": False}, "scale_attn_weights"), ({"use_logn_attn": True}, "use_logn_attn"),
+    ({"attn_temperature_tuning": 4}, "attn_temperature_tuning"), ({"softmax_scale": 0.1}, "softmax_scale"), ({"rope_scaling": {"rope_type": "linear", "factor": 1, "my_beta": 2}}, "RoPE's my_beta"),
+    ({"scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "attn_temperature_tuning": 0, "softmax_scale": None, "scale_attention_softmax_in_fp32": True, "attention_bias": True,
+      "attention_out_multiplier": 0.5, "rope_scaling": {"rope_type": "default", "mrope_section": [1, 2]}}, None)], ids=lambda x: "-".join(x) if isinstance(x, dict) else "")
+def test_what_a_config_says_of_scores_and_is_not_done_is_refused(tmp_path, said, why):
+    model = Model()
+    run = write_run(tmp_path / "run", {"r1": Captured(model, 12)}, BARE)
+    config = write_config(tmp_path / "c.json", model.config() | said)
+    done = tool("attention", run, "--config", config, status=1 if why else 0)
+    assert not why or why in done.stderr and ("which is not read here" in done.stderr or "is not known" in done.stderr), done.stderr
+
+
 def gguf(path, keys, tensors=()):
     """A GGUF's header. Source: docs/gguf.md of the ggml project, version 3."""
     def text(value):
@@ -358,6 +371,8 @@ def test_the_header_of_a_gguf(tmp_path):
     assert "are not z" in tool("attention", run, "--config", llama, "--rope-order", "pairs", status=4).stderr
     scaled = gguf(tmp_path / "s.gguf", header(model, "qwen2"), ["rope_freqs.weight"])
     assert "RoPE of the type of the tensor rope_freqs is not known" in tool("attention", run, "--config", scaled, status=1).stderr
+    biased = gguf(tmp_path / "b.gguf", header(model, "qwen2") | {"qwen2.attention.max_alibi_bias": 8.0})
+    assert "its config says attention_max_alibi_bias, which is not read here" in tool("attention", run, "--config", biased, status=1).stderr
     noted = write_run(tmp_path / "noted", {"r1": Captured(model, 20)}, BARE,
                       about={"config": json.dumps({k: v for k, v in header(model, "llama").items() if not isinstance(v, list)} | {"dmi_rope_order": "halves"})})
     tool("attention", noted)

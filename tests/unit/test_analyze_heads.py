@@ -194,6 +194,8 @@ def test_passages_by_text_role_and_ids(tmp_path, captured):
     assert focus({"ids": [5, 7]}).stdout == focus((9, 11)).stdout
     (tmp_path / "tokenizer.json").write_text("{}")
     assert "tokenizer.json: this is no tokenizer.json" in focus([0, 1], "--tokenizer", tmp_path, status=2).stderr
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER | {"model": TOKENIZER["model"] | {"end_of_word_suffix": "</w>"}}))
+    assert "its model says end_of_word_suffix, which is not read here" in focus([0, 1], "--tokenizer", tmp_path, status=2).stderr
     run = write_run(tmp_path / "no ids", {"a": captured}, ROTATED, n_prompt=13)
     assert "the run has no ids of the prompt's tokens" in focus({"ids": [5, 7]}, status=2).stderr
 
