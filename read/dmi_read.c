@@ -9,6 +9,7 @@
 #include "read/handle.h"
 #include "read/record.h"
 #include "read/rows.h"
+#include "storage/reader/trace_account.h"
 
 #include <dmi/dtype.h>
 
@@ -489,9 +490,13 @@ int64_t dmi_read_verify(struct dmi_read *run)
     if (run->failed)
         return -EBADF;
     int64_t n_damage = 0;
+    struct err err = { 0 };
     int r = reader_verify(run->view.reader);
     if (r)
         return handle_fail(run, r, strerror(-r));
+    r = trace_note_findings(&err, run->view.reader);
+    if (r)
+        return handle_fail(run, r, err.msg);
     for (size_t i = 0; i < reader_n_findings(run->view.reader); i++)
         n_damage += reader_finding(run->view.reader, i)->damage;
     return n_damage;

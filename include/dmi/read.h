@@ -454,7 +454,7 @@ enum dmi_read_sample_fault {
 DMI_READ_API int dmi_read_sample(struct dmi_read *run, uint64_t tensor, char *why, uint64_t n_why);
 
 /**
- * dmi_read_verify() - decode everything, check every byte of every file and the accounting
+ * dmi_read_verify() - decode everything, check every byte of every file, the accounting and the trace
  * Adds what it finds to the findings. Return: how many of all findings are damage; -errno.
  */
 DMI_READ_API int64_t dmi_read_verify(struct dmi_read *run);

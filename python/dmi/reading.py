@@ -932,7 +932,8 @@ class Run(collections.abc.Mapping):
         tables.write(self, folder)
 
     def verify(self) -> int:
-        """Decode everything, check every byte of every file and the accounting. Returns how many findings are damage."""
+        """Decode everything, check every byte of every file, the accounting and the trace, as `dmi-dump verify` does. Returns how many findings are damage; what a
+        trace lacks is a finding, and none."""
         return self._call("dmi_read_verify")
 
 

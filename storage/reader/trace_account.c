@@ -85,7 +85,7 @@ struct judge {
     uint64_t first, last; /* numbers of steps */
     uint64_t gaps;        /* between those that are there */
     bool cut, holed;      /* segments before the first one are not there; between two of them */
-    uint64_t n_unknown_summed;
+    uint64_t n_unknown_summed, n_unknown_kernels; /* by sums */
     struct part part;
     struct edges edges;
 };
@@ -273,6 +273,7 @@ static void take_ran(void *ctx, const struct ran *ran)
     j->a.any = true;
     j->a.n_ran++;
     j->a.n_ran_unknown += ran->step == DMI_RAN_UNKNOWN;
+    j->a.n_kernels_unknown += ran->step == DMI_RAN_UNKNOWN && ran->shape.kind == DMI_RAN_KERNEL;
     judge_step(j, ran->step);
     if (ran->end_ns < ran->begin_ns)
         note_step(j, RULE_RECORD_BACKWARDS, ran->step);
@@ -335,6 +336,9 @@ static void add_to_part(struct judge *j, const struct ran_sum *sum)
         note_step(j, RULE_BUSY, sum->step);
     if (sum->begin_ns != p->busy.begin_ns)
         note_step(j, RULE_SUM_FIELDS, sum->step);
+    if (sum->step == DMI_RAN_UNKNOWN &&
+        (sum->shape.kind == DMI_RAN_KERNEL || sum->shape.kind == DMI_RAN_FURTHER))
+        j->n_unknown_kernels += sum->n;
     p->names += sum->shape.kind == DMI_RAN_KERNEL && !own;
     p->n += sum->n;
     p->sum_ns = sum->sum_ns < UINT64_MAX - p->sum_ns ? p->sum_ns + sum->sum_ns : UINT64_MAX;
@@ -398,6 +402,7 @@ static void conclude(struct judge *j)
     struct trace_account *a = &j->a;
     const struct trace_marks *m = &a->marks;
     a->n_ran_unknown = a->n_summed ? j->n_unknown_summed : a->n_ran_unknown;
+    a->n_kernels_unknown = a->n_summed ? j->n_unknown_kernels : a->n_kernels_unknown;
     judge_marks(j);
     balance_steps(j);
     balance_ran(a);
@@ -407,6 +412,19 @@ static void conclude(struct judge *j)
     for (size_t i = 0; i < RULES; i++)
         a->holds &= !a->wrong[i].n;
     a->lost_any = m->n_lost || m->n_ranges_lost || m->n_ran_lost || m->n_ran_dropped;
+}
+
+/* What the run says of steps that nothing tells apart. */
+static void look_at_overlaps(struct judge *j)
+{
+    const struct reader_run *run = &j->reader->run;
+    for (size_t i = 0; i < run->n_problems; i++) {
+        const struct reader_problem *p = &run->problems[i];
+        if (strcmp(p->reason, "steps_overlap") != 0)
+            continue;
+        j->a.n_overlaps = p->times;
+        j->a.overlaps = p->sentence;
+    }
 }
 
 static void look_at_segments(struct judge *j)
@@ -430,6 +448,7 @@ static int judge_run(struct err *err, struct reader *r, struct judge *j)
     res = res ? res : reader_each_ran(err, r, take_ran, j);
     res = res ? res : reader_sums_by_chunk(err, r, NULL, take_sums, j);
     look_at_segments(j);
+    look_at_overlaps(j);
     if (!res)
         conclude(j);
     return res;
@@ -451,4 +470,32 @@ int trace_judge(struct err *err, struct reader *r,
         free(j.edges.summed);
     }
     return res;
+}
+
+static void note_account(void *ctx, const struct trace_account *a)
+{
+    struct reader_notes *notes = ctx;
+    const struct trace_marks *m = &a->marks;
+    for (size_t i = 0; i < TRACE_RULES; i++)
+        if (a->wrong[i].n)
+            reader_note(notes, true, "trace", -1, 0,
+                        "%s: the trace: %s: %" PRIu64 ", the first: %s", a->path, a->wrong[i].what,
+                        a->wrong[i].n, a->wrong[i].first);
+    if (a->any && !(a->steps_balance && a->ran_balances && a->windows_balance))
+        reader_note(notes, true, "trace", -1, 0,
+                    "%s: the trace: numbers do not balance (dmi-trace check has them)", a->path);
+    if (a->lost_any)
+        reader_note(notes, false, "trace", -1, 0,
+                    "%s: the trace is not complete: it lacks %" PRIu64 " steps, %" PRIu64
+                    " ranges and %" PRIu64 " records",
+                    a->path, m->n_lost, m->n_ranges_lost, m->n_ran_lost + m->n_ran_dropped);
+    if (a->n_kernels_unknown)
+        reader_note(notes, false, "trace", -1, 0,
+                    "%s: the trace: %" PRIu64 " kernels have no known step", a->path,
+                    a->n_kernels_unknown);
+}
+
+int trace_note_findings(struct err *err, struct reader *r)
+{
+    return trace_judge(err, r, note_account, &r->notes);
 }

@@ -83,7 +83,11 @@ struct trace_account {
     uint64_t n_ranges;
     uint64_t n_ran,
         n_ran_unknown; /* records that are stored; of no known step, by sums where there are some */
-    uint64_t n_summed; /* records that sums are of, all of a step together */
+    uint64_t
+        n_kernels_unknown; /* of these; copies and fills outside of graphs may have no kernel before them in their stream */
+    uint64_t n_summed;    /* records that sums are of, all of a step together */
+    uint64_t n_overlaps;  /* steps that were under way together, and what their engine can do */
+    const char *overlaps; /* a sentence, borrowed; NULL: there were none */
     struct trace_wrong wrong[TRACE_RULES]; /* with n 0: it does not occur */
     bool steps_balance, ran_balances, windows_balance;
     bool holds;    /* all of these, and nothing is wrong */
@@ -101,6 +105,9 @@ void trace_marks_deinit(struct trace_marks *marks);
  */
 int trace_judge(struct err *err, struct reader *reader,
                 void (*fn)(void *ctx, const struct trace_account *account), void *ctx);
+
+/* What contradicts is a finding of the reader's, as damage; what is lost is one, too. Return: as trace_judge(). */
+int trace_note_findings(struct err *err, struct reader *reader);
 
 /* Records that are in sums alone. A trace that did not end says no number: then sums are of those that are stored, too. */
 uint64_t trace_summed_alone(const struct trace_account *account);

@@ -61,9 +61,9 @@ def test_each_has_its_own(bench, user, cupti):
     known = [r for r in run.ran if r.kind == KERNEL and r.step >= FIRST]
     bench.check(not wrong(run) and len(known) >= 4 * 3 and marks(run)[7][0] == len(run.ran), f"{what}: no step has another's", (len(known), wrong(run)[:2]))
     bench.check(any(r.step >= FIRST + 3 for r in known), f"{what}: steps after it have theirs", sorted({r.step for r in known}))
-    complete(bench, what, result)
+    complete(bench, what, result)  # kernels that ran as CUPTI was lent may have no known step
     for command in ("kernels", "check"):
-        said = subprocess.run([DMI_TRACE, command, result.folders[0]], text=True, capture_output=True, check=True).stdout
+        said = subprocess.run([DMI_TRACE, command, result.folders[0]], text=True, capture_output=True, check=command == "kernels").stdout
         bench.check("CUPTI was lent to another profiler 2 times, for 0." in said, f"dmi-trace {command} says it", said)
 
 

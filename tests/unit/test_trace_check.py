@@ -2,16 +2,21 @@
 """Whether a trace is complete and agrees with docs/format.md 6.4 to 6.8: dmi-trace check and dmi-dump verify judge it alike. Other commands of dmi-trace on the same runs."""
 import json
 import subprocess
+import sys
 
 import pytest
 
-from harness import BUILD
+from harness import BUILD, ROOT
 
 made = pytest.importorskip("made_trace", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
-from made_trace import BUSY, COPY, ENDED, FIRST, KEPT, KERNEL, LOST, RAN, RAN_LOST, RANGES_LOST, RING, SUMMED, DROPPED, run, step, sums_of  # noqa: E402
+from made_trace import BUSY, COPY, ENDED, FIRST, FURTHER, KEPT, KERNEL, LOST, RAN, RAN_LOST, RANGES_LOST, RING, SUMMED, DROPPED, run, step, sums_of  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "python"))
+import dmi  # noqa: E402
+
+READ = BUILD / "read" / "libdmi_read.so.1"
 DMI_TRACE, DMI_DUMP = BUILD / "tools" / "dmi-trace", BUILD / "tools" / "dmi-dump"
-pytestmark = pytest.mark.built(DMI_TRACE, DMI_DUMP)
+pytestmark = pytest.mark.built(DMI_TRACE, DMI_DUMP, READ)
 BEGUN = (made.BEGUN, 0, "kernels")
 ACCOUNT = [(RAN, 9), (SUMMED, 9)]
 
@@ -124,6 +129,44 @@ def test_what_is_lost_is_no_mismatch_and_no_complete_trace(check, tmp_path, what
     text = tool(DMI_TRACE, "check", tmp_path / "r", status=1)
     check(f"the trace is not complete: it lacks {words}\n" in text, "in a sentence", text)
     check("not complete" in tool(DMI_DUMP, "verify", tmp_path / "r"), "dmi-dump verify says it; its exit status is about what is there")
+
+
+def verified(folder):
+    """(damage, texts of findings) of Python's verify()."""
+    with dmi.open(folder) as opened:
+        n = opened.verify()
+        return n, [f.text for f in opened.findings if "the trace" in f.text]
+
+
+@pytest.mark.parametrize("what", WRONGS)
+def test_python_asks_the_same_judge(check, tmp_path, monkeypatch, what):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+    before, none = verified(run(tmp_path / "right", *made.right()))
+    n, texts = verified(run(tmp_path / "wrong", *made.right(**WRONGS[what][0])))
+    check(not none and n == before + sum("not complete" not in text for text in texts) and any(WRONGS[what][1] in text and WRONGS[what][2] in text for text in texts), "it is damage, by name", (before, n, texts))
+
+
+def test_python_says_what_lacks_and_what_does_not_balance(check, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+    before, _ = verified(run(tmp_path / "right", *made.right()))
+    n, texts = verified(run(tmp_path / "lost", *made.right(marks=[BEGUN, *ACCOUNT, (RANGES_LOST, 7, "900:5000", 5000), (ENDED, 3)])))
+    check(n == before and [text.partition(": ")[2] for text in texts] == ["the trace is not complete: it lacks 0 steps, 7 ranges and 0 records"], "what is lost is no damage", texts)
+    n, texts = verified(run(tmp_path / "few", *made.right(marks=[BEGUN, *ACCOUNT, (ENDED, 4)])))
+    check(n == before + 1 and "do not balance" in texts[0], "numbers that do not balance are", texts)
+
+
+@pytest.mark.parametrize("kind", [KERNEL, FURTHER, COPY])
+def test_kernels_of_no_known_step_are_said(check, tmp_path, monkeypatch, kind):
+    """All records are there, and the trace does not say what was asked for: which step they are of. Of copies in streams of their own nothing says it."""
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(READ))
+    unknown = [(BUSY, "", 0, 2000, 3, 30, 0, 30), (kind, "gemm" if kind == KERNEL else "", 0, 2000, 3, 30, 10, 0)]
+    folder, kernels = run(tmp_path / "r", *made.right(sums=[*sums_of(0), *unknown, *sums_of(2)])), 0 if kind == COPY else 3
+    said = judged(folder, kernels > 0)
+    check(said["holds"] and said["complete"] == (not kernels) and (said["ran_unknown"], said["kernels_unknown"], said["steps_overlap"]) == (3, kernels, 0), "the account", said)
+    text = tool(DMI_TRACE, "check", folder, status=int(kernels > 0))
+    want = ("all records are there, but 3 kernels have no known step", "the log of the process says why") if kernels else ("the trace is complete", "3 of no known step", "copies and fills")
+    check(all(words in text for words in want), "in a sentence", text)
+    check(want[0] in tool(DMI_DUMP, "verify", folder) and any("3 kernels have no known step" in t for t in verified(folder)[1]) == bool(kernels), "in others")
 
 
 def test_damaged_ranges_are_damage(check, tmp_path):

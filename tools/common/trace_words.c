@@ -44,6 +44,12 @@ void trace_words_verdict(const struct trace_account *a, size_t n_damage, enum re
         words = state == READER_RUNNING
                     ? "the process goes on: what came last is not there yet"
                     : "the process ended without ending its trace: what came last is not known";
+    else if (a->n_kernels_unknown) {
+        snprintf(out, 256, "all records are there, but %" PRIu64 " %s no known step",
+                 a->n_kernels_unknown,
+                 word_for(a->n_kernels_unknown, "kernel has", "kernels have"));
+        return;
+    }
     snprintf(out, 256, "%s", words);
 }
 

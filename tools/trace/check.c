@@ -34,6 +34,14 @@ static void say_steps(struct report *report, const struct trace_account *a)
                     a->marks.n_ranges_lost);
 }
 
+/* Launches of these are of no known step, or of the step of their thread alone. */
+static void say_overlaps(struct report *report, const struct trace_account *a)
+{
+    if (a->overlaps)
+        report_line(report, "  steps under way together: %" PRIu64 ": %s", a->n_overlaps,
+                    a->overlaps);
+}
+
 static void say_ran(struct report *report, const struct trace_run *t, const struct trace_account *a)
 {
     const struct trace_marks *m = &a->marks;
@@ -51,6 +59,12 @@ static void say_ran(struct report *report, const struct trace_run *t, const stru
                 : a->ran_balances ? "="
                                   : "!=",
                 m->has_ran ? m->n_ran : a->n_ran + summed, a->n_ran_unknown, m->n_ran_dropped);
+    if (a->n_kernels_unknown && !a->overlaps)
+        report_line(report, "  kernels of no known step: the log of the process says why");
+    else if (a->n_ran_unknown && !a->n_kernels_unknown)
+        report_line(report,
+                    "  of no known step: copies and fills in streams without kernels before "
+                    "them");
     for (size_t i = 0; i < TRACE_LOSSES && m->losses[i].n; i++)
         report_line(report, "  lost: %" PRIu64 ": %s", m->losses[i].n, m->losses[i].why);
 }
@@ -110,11 +124,13 @@ static json_t *row_of(const struct trace_account *a, bool holds, bool complete)
                             value_u64(m->n_ranges_lost), "traced", a->any, "holds", holds,
                             "complete", complete, "wrong", trace_words_wrong_rows(a));
     json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored", value_u64(a->n_ran),
-        "ran_summed", value_u64(trace_summed_alone(a)), "sums", value_u64(a->n_summed), "ran_lost",
-        value_u64(m->n_ran_lost), "ran_lost_why", lost_rows(m), "ran", known(m->has_ran, m->n_ran),
-        "ran_unknown", value_u64(a->n_ran_unknown), "ran_dropped", value_u64(m->n_ran_dropped),
-        "ring_gone", known(m->has_ring, m->n_ring_gone), "kept", kept_rows(m));
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored",
+        value_u64(a->n_ran), "ran_summed", value_u64(trace_summed_alone(a)), "sums",
+        value_u64(a->n_summed), "ran_lost", value_u64(m->n_ran_lost), "ran_lost_why", lost_rows(m),
+        "ran", known(m->has_ran, m->n_ran), "ran_unknown", value_u64(a->n_ran_unknown),
+        "ran_dropped", value_u64(m->n_ran_dropped), "ring_gone", known(m->has_ring, m->n_ring_gone),
+        "kept", kept_rows(m), "steps_overlap", value_u64(a->n_overlaps), "kernels_unknown",
+        value_u64(a->n_kernels_unknown));
     if (json_object_update(row, more)) {
         json_decref(row);
         row = NULL;
@@ -132,14 +148,17 @@ static void take_account(void *ctx, const struct trace_account *a)
     bool holds = a->holds && !n_damage;
     char words[256];
     trace_words_verdict(a, n_damage, c->run->run->state, words);
-    c->failed |= !holds || a->lost_any;
+    c->failed |= !holds || a->lost_any || a->n_kernels_unknown;
     c->n_traced += a->any || n_damage;
     report_line(&c->report, "%s: %s", a->path, words);
     if (c->report.json)
-        report_row(&c->report, row_of(a, holds, holds && !a->lost_any && a->marks.has_ended));
+        report_row(
+            &c->report,
+            row_of(a, holds, holds && !a->lost_any && !a->n_kernels_unknown && a->marks.has_ended));
     if (c->report.json || !a->any)
         return;
     say_steps(&c->report, a);
+    say_overlaps(&c->report, a);
     say_ran(&c->report, c->run, a);
     say_kept(&c->report, &a->marks);
     trace_words_wrong(&c->report, a);
