@@ -88,11 +88,11 @@ def many_copies(c):
     launched(c, instantiate(graph))
 
 
-def add_conditional(c, graph, behind=(), root=None, bodies=1):
+def add_conditional(c, graph, behind=(), root=None, bodies=1, value=1):
     """@root: the graph that the node will be launched in, where that is another one. Return: the node, its bodies."""
     params = cu.CUgraphNodeParams()
     params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
-    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(root or graph, c.context, 1, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
+    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(root or graph, c.context, value, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
     params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
     params.conditional.size = bodies
     params.conditional.ctx = c.context

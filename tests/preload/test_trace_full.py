@@ -4,6 +4,7 @@
 The program says and computes the same with and without the library.
 """
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -132,8 +133,11 @@ def test_records_that_are_lost_make_no_step_wrong(bench, trouble, every):
     complete(bench, trouble, result)
 
 
-@pytest.mark.parametrize("clock,said", [("clock:-3000", "CUPTI's clock is 3.0 ms behind"), ("clock:100000", "CUPTI's clock is 100.0 ms ahead"),
-                                        ("set:100:-20000", "CUPTI's clock is 20.0 ms behind"), ("lag:-3000", "records ran while their stream was idle"), ("13000", None)])
+CLOCKS = [("clock:-3000", "CUPTI's clock is 3.0 ms behind"), ("clock:100000", "CUPTI's clock is 100.0 ms ahead"),
+          ("set:100:-20000", "CUPTI's clock is 20.0 ms behind"), ("lag:-3000", "records ran while their stream was idle"), ("13000", None)]
+
+
+@pytest.mark.parametrize("clock,said", CLOCKS)
 def test_another_clock_than_the_hosts_makes_no_step_wrong(bench, clock, said):
     """Kernels that are alike: counts tell them apart, and clocks do where records are lost. lag: records do not keep to the clock that CUPTI says."""
     script = [*START, *(line for i in range(60) for line in [*step(i, *[f"launch block 0 {i + 1} 64 p 64 {i}"] * 4, "sync"), "sleep 2"]), "digest p 256"]
@@ -147,6 +151,38 @@ def test_another_clock_than_the_hosts_makes_no_step_wrong(bench, clock, said):
         steps = {t["number"] + FIRST: t for t in run.step_times}
         off = [r.begin - steps[r.step]["begin_ns"] for r in known]
         bench.check("clock" not in clock or not off or min(off) > -500000 and max(off) < 50000000, f"{what}: they lie at their steps", off[:3])
+
+
+KINDS = {  # of a graph: how many records each launch leaves, of kernels and of others; None: CUPTI does not say whether there are any
+    "nothing": (0, 0), "empty": (0, 0), "children": (0, 0), "event": (0, 0), "host": (0, 0), "memory": (0, 0), "off": (0, 0), "not_taken": (0, 0), "copies": (0, 1), "fills": (0, 1),
+    "child_kernel": (1, 0), "again": (1, 0), "body": None}
+QUIET = pathlib.Path(__file__).with_name("quiet_client.py")
+
+
+@pytest.mark.since(12040, "conditional nodes in graphs that are launched more than once, and parameters of any kernel")
+@pytest.mark.parametrize("how", ["between", "alone"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_that_leaves_no_record_costs_no_step(bench, kind, how):
+    """By itself, with children, or switched on and off: all other launches keep their step, and nothing is said to be missing."""
+    command = [sys.executable, QUIET, kind, *(["alone"] if how == "alone" else [])]
+    result = bench.run([], None, command=command, timeout=120, DMI_TRACE="full", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000")
+    plain = bench.run([], None, command=command, timeout=120, preload=False)
+    bench.check(result.code == 0 and result.stdout == plain.stdout, "the same bits", result.stderr[-500:])
+    run, n = traced(result), 48
+    steps = {t["number"]: run.steps[t["step"]].step for t in run.step_times}
+    launched = [i for i in range(n) if how == "between" or i % 2]
+    eager = [r for r in run.ran if r.kind == KERNEL and r.grid[0] < 1000]
+    inner = [r for r in run.ran if r.graph]
+    bench.check(sum(r.step >= FIRST and r.grid[0] == steps[r.step - FIRST] + 1 for r in eager) == len(eager) == 4 * (n if how == "between" else n // 2),
+                "each kernel outside of the graph is under its step", [r for r in eager if r.step < FIRST or r.grid[0] != steps[r.step - FIRST] + 1][:3])
+    bench.check(all(r.step < FIRST or steps[r.step - FIRST] in launched for r in inner), "what the graph ran is under no step that did not launch it", inner[:3])
+    if KINDS[kind]:
+        on = [i for i in launched if kind != "again" or 16 <= i < 32]
+        found = [sum(r.step == at + FIRST and (r.kind == KERNEL) == kernels for r in inner) for kernels in (True, False) for at, i in sorted(steps.items()) if i in on]
+        bench.check(found == [KINDS[kind][0]] * len(on) + [KINDS[kind][1]] * len(on), "what it ran is under the step that launched it", found)
+        bench.check("of no known step" not in result.stderr and not complete(bench, kind, result)["kernels_unknown"], "nothing is in doubt", result.stderr)
+    else:
+        bench.check(len([r for r in inner if r.kind == KERNEL]) == len(launched), "each record is there", len(inner))
 
 
 GRAPHS = ["stream s", *(line for name in "ab" for line in ["capture s", "launch block s 1 64 p 64 1", f"endcapture g{name} s", f"graphexec {name} g{name}"])]

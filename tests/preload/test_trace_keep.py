@@ -15,7 +15,7 @@ from full_trace import FIRST, KERNEL
 from harness import BUILD, DMI_RUN, PRELOAD, ROOT
 from kit import CLIENT, START
 from test_trace import complete, step, traced
-from test_trace_full import CUPTI, DMI_TRACE, engine, forward, marks
+from test_trace_full import CLOCKS, CUPTI, DMI_TRACE, engine, forward, marks
 from test_trace_kernels import BUSY, FORWARD, RAN, SUMMED, tool
 
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
@@ -94,6 +94,21 @@ def test_keep_stores_the_steps_that_are_asked_for(bench):
     file.unlink()
     kept = tool("export", "--perfetto", file, "--kept", result.folders[0])
     bench.check(f"{slices[1]} slices" in kept and " 5 steps" in kept, "--kept exports these steps alone", (kept, slices))
+
+
+@pytest.mark.parametrize("clock", [clock for clock, _ in CLOCKS])
+def test_another_clock_than_the_hosts_keeps_no_record_of_another_step(bench, clock):
+    """Kernels that are alike, but for the grid."""
+    steps = [line for i in range(60) for line in [*step(i, *[f"launch block 0 {i + 1} 64 p 64 {i}"] * 4, "sync"), "sleep 2"]]
+    for lost in ("", ",drop:31"):
+        result, (answer,) = served(bench, lambda out: [*steps, ask(out, "keep", 40), "digest p 256"], DMI_STANDIN_CUPTI=f"13000,{clock}{lost}")
+        run = traced(result)
+        numbers = {t["number"] + FIRST: run.steps[t["step"]].step for t in run.step_times}
+        wrong = [r for r in run.ran if r.step >= FIRST and r.kind == KERNEL and r.grid[0] != numbers[r.step] + 1]
+        bench.check(not wrong and marks(run)[KEPT] == (0, "20:60"), f"{clock}{lost}: kept kernels are under their steps", (answer, wrong[:3], run.marks))
+        n = sum(r.step >= FIRST and r.kind == KERNEL for r in run.ran)
+        bench.check((n == answer.get("records") == 160 if not lost else "lag" in clock or n >= (20 if "set" in clock else 80)), f"{clock}{lost}: what is known", (answer, n))
+        complete(bench, f"{clock}{lost}", result)
 
 
 def test_what_was_kept_is_not_stored_again(bench):

@@ -14,7 +14,7 @@ from full_trace import COPY, FIRST, KERNEL, OUTSIDE, UNKNOWN
 from harness import BUILD, DMI_RUN
 from kit import CLIENT, START, site, spec
 from test_trace import alike, complete, step, traced
-from test_trace_full import ALONE, CUPTI, DMI_TRACE, RAN, RAN_DROPPED, RAN_LOST, Log, engine, forward, marks
+from test_trace_full import ALONE, CLOCKS, CUPTI, DMI_TRACE, RAN, RAN_DROPPED, RAN_LOST, Log, engine, forward, marks
 
 pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN, CUPTI)
 FURTHER, BUSY, SUMMED = 4, 5, 11
@@ -115,6 +115,23 @@ def test_modelled_times_are_those_that_the_tools_tell(bench):
     each = json.loads(tool("steps", "--each", "--json", result.folders[0]))["steps"]
     bench.check([s["device_ns"] for s in each[1:]] == [step_ns] * 4, "device time of each step", each)
     bench.check([s["busy_ns"] for s in each] == [step_ns] * 4 + [step_ns + 1256], "busy time of each step: the copy comes after the last", each)
+
+
+@pytest.mark.parametrize("clock", [clock for clock, _ in CLOCKS])
+def test_another_clock_than_the_hosts_makes_no_sum_wrong(bench, clock):
+    """Steps that differ in their inner kernels alone: first and last kernels, and counts, are alike."""
+    views = ["module v view", *[f"func view{i} v view{i}" for i in range(12)]]
+    inner = [line for i in range(60) for line in [*step(i, *[f"launch {name} 0 1 1 p 1 1" for name in ("block", f"view{i % 12}", f"view{i % 12}", "block")], "sync"), "sleep 2"]]
+    for lost in ("", ",drop:31"):
+        what = f"{clock}{lost}"
+        result, run, _ = kernels(bench, what, [*START, *views, *inner, "digest p 256"], cupti=f"13000,{clock}{lost}")
+        own = {t["number"] + FIRST: {"block", f"view{run.steps[t['step']].step % 12}"} for t in run.step_times}
+        found = {at: names for at, names in counts(run).items() if at >= FIRST}
+        bench.check(not [at for at, names in found.items() if set(names) - own[at] or max(names.values()) > 2], f"{what}: no kernel is in another step's sum", found)
+        known = sum(sum(names.values()) for names in found.values())
+        bench.check(known == 240 if not lost else "lag" in clock or known >= (60 if "set" in clock else 120), f"{what}: what is known", known)
+        agrees(bench, what, run)
+        complete(bench, what, result)
 
 
 def test_a_step_names_sixteen_kernels(bench):
