@@ -23,13 +23,16 @@
 #define PAUSE_US 20000
 
 struct outcome_edit {
-    char *name, *site; /* owned */
-    bool always;       /* it wants rows of each request */
-    uint32_t n_runs;   /* in which it was in force */
-    uint32_t n_due;    /* of these, with rows that it wants */
-    uint32_t n_lacks;  /* of these, whose model lacks a layer that it names */
-    char *lacks;       /* which; owned */
-    uint64_t due, written, missed[DMI_EDIT_MISS_COUNT];
+    char *name, *site;    /* owned */
+    bool always;          /* it wants rows of each request */
+    uint32_t n_runs;      /* in which it was in force */
+    uint32_t n_due;       /* of these, with rows that it wants */
+    uint32_t n_unwritten; /* of these, of which it wrote none */
+    uint32_t n_missed;    /* of these, of which each is known to be missed */
+    uint32_t n_lacks;     /* of these, whose model lacks a layer that it names */
+    char *lacks;          /* which; owned */
+    uint64_t written;
+    uint64_t due, missed[DMI_EDIT_MISS_COUNT]; /* of @n_unwritten */
 };
 
 /* ------------------------------------------------------------------------- before */
@@ -101,9 +104,10 @@ static struct dmi_edit_accounts *load_accounts(const char *run)
     return steal_ptr(a);
 }
 
+/* Each run by itself: what one process wrote is no help to the rows of another. */
 static void add_accounts(struct outcome_edit *e, const struct dmi_edit_accounts *all)
 {
-    uint64_t due = 0;
+    uint64_t due = 0, written = 0, missed[DMI_EDIT_MISS_COUNT] = { 0 }, n_missed = 0;
     bool any = false;
     for (uint32_t i = 0; all && i < all->n; i++) {
         const struct dmi_edit_account *a = &all->accounts[i];
@@ -111,13 +115,22 @@ static void add_accounts(struct outcome_edit *e, const struct dmi_edit_accounts 
             continue;
         any = true;
         due += a->due;
-        e->written += a->written;
-        for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
-            e->missed[k] += a->missed[k];
+        written += a->written;
+        for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++) {
+            missed[k] += a->missed[k];
+            n_missed += a->missed[k];
+        }
     }
-    e->due += due;
     e->n_runs += any;
     e->n_due += due != 0;
+    e->written += written;
+    if (!due || written)
+        return;
+    e->n_unwritten++;
+    e->n_missed += n_missed == due;
+    e->due += due;
+    for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
+        e->missed[k] += missed[k];
 }
 
 /* What the library says of an edit whose layers a model lacks. */
@@ -213,22 +226,17 @@ static bool any_written(const struct outcome *o)
 /* One that wants some requests or tokens alone may find none, unless no row at all was written. */
 static bool is_made(const struct outcome *o, const struct outcome_edit *e)
 {
-    if (e->n_lacks && e->n_lacks >= e->n_due)
+    if (e->n_unwritten || (e->n_lacks && e->n_lacks >= e->n_due))
         return false;
-    return e->written || (!e->due && (o->elsewhere || (!e->always && any_written(o))));
+    return e->written || (!e->n_due && (o->elsewhere || (!e->always && any_written(o))));
 }
 
-/* Were rows due, and is it known of each that it was missed? Processes that go on do not change that. */
+/* Were rows due in a process, and is it known of each that it was missed? Processes that go on do not change that. */
 static bool all_missed(const struct outcome *o)
 {
-    for (uint32_t i = 0; i < o->n_edits; i++) {
-        const struct outcome_edit *e = &o->edits[i];
-        uint64_t missed = 0;
-        for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
-            missed += e->missed[k];
-        if (e->due && missed == e->due)
+    for (uint32_t i = 0; i < o->n_edits; i++)
+        if (o->edits[i].n_missed)
             return true;
-    }
     return false;
 }
 
@@ -261,6 +269,8 @@ static const char *advice(uint32_t reason)
 static void add_missed(struct text *t, const struct outcome_edit *e)
 {
     uint32_t most = 0, n = 0;
+    if (e->n_unwritten < e->n_due)
+        text_printf(t, "in %u of the %u processes with rows due ", e->n_unwritten, e->n_due);
     text_printf(t, "0 rows written of %" PRIu64 " due", e->due);
     for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++) {
         if (e->missed[k])
@@ -281,7 +291,7 @@ static void add_why(struct text *t, const struct outcome_edit *e)
         text_printf(t, "%s", e->lacks);
     else if (!e->n_runs)
         text_printf(t, "no process took it: the log says why");
-    else if (e->due)
+    else if (e->n_unwritten)
         add_missed(t, e);
     else if (e->always)
         text_printf(t, "no row was due: nothing was computed at %s, or not in its layers", e->site);
@@ -303,7 +313,9 @@ static void say(const struct outcome *o, uint32_t n, const char *library)
     bool one = n == 1 && o->n_edits == 1;
     for (uint32_t i = 0; o->n_runs && i < o->n_edits; i++)
         if (!is_made(o, &o->edits[i]))
-            say_edit(&o->edits[i], !one                  ? ""
+            say_edit(&o->edits[i], !one ? ""
+                                   : o->edits[i].n_unwritten && o->edits[i].written
+                                       ? "not in all processes: "
                                    : o->edits[i].written ? "not in all its layers: "
                                                          : "no row was edited: ");
     if (!o->n_runs)
