@@ -36,13 +36,15 @@ TEXTS = (".yaml", ".yml", ".json")
 
 @dataclass
 class Rows:
-    """What became of the rows that an edit wanted: due = written + missed, by reason. lacks: which layer it is for, and no forward had."""
+    """What became of the rows that an edit wanted: due = written + missed, by reason. unwritten: of how many processes all were missed. lacks: which layer it is for, and
+    no forward had."""
     name: str
     site: str
     due: int = 0
     written: int = 0
     missed: dict[str, int] = field(default_factory=dict)
     lacks: str = ""
+    unwritten: int = 0
 
     @property
     def pending(self) -> int:
@@ -55,9 +57,15 @@ class Rows:
             text += "; missed: " + ", ".join(f"{n} {reason}" for reason, n in self.missed.items())
         if self.pending:
             text += f"; {self.pending} not written yet"
+        if self.unwritten and self.written:
+            text += f"; {self.unwritten} of the processes wrote none"
         if self.lacks:
             text += f"; {self.lacks}"
         return text if self.due else text + ": no request began in the block, or its layers are others"
+
+
+class NotDone(RuntimeError):
+    """The block ended, and an edit of it was not done; its text says which, and why. `rows` of the block has the numbers."""
 
 
 class edit:
@@ -71,7 +79,8 @@ class edit:
     tokens    "all", "prompt", "generated", "last_prompt", "A:B", "prompt[A:B]"; None: all
     layer_is  whose layers a vector for each layer has, as "resid_post", where the file does not say it
     As the block ends stderr has what was written, and `rows` {name: Rows}. Raises RuntimeError where the process has no place for edits, and ValueError
-    where the edits have errors: then nothing is in force. Also RuntimeError at the block's end where an edit cannot be taken out.
+    where the edits have errors: then nothing is in force. At the block's end NotDone, a RuntimeError, where an edit wrote no row or lacks a layer, and
+    RuntimeError where one cannot be taken out. An exception of the block's own goes on instead.
     """
 
     def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, site: str | None = None, requests: str | None = None,
@@ -104,8 +113,19 @@ class edit:
             say(f"dmi.edit: what was written is not known: {error}")
         for rows in self.rows.values():
             say(f"dmi.edit: {rows}{_in_models()}")
-        if (left := self._remove()) and kind is None:
+        left = self._remove()
+        if kind is not None:
+            return
+        if left:
             raise RuntimeError(f"still in force is {left[0]}")
+        if failed := [str(rows) for rows in self.rows.values() if not self._is_done(rows)]:
+            raise NotDone("; ".join(failed))
+
+    def _is_done(self, rows: Rows) -> bool:
+        """Or is nothing known yet? Of several edits one that wants some requests or tokens alone may find none."""
+        if rows.lacks or rows.unwritten:
+            return False
+        return bool(rows.written or rows.pending) or not rows.due and any(other.written for other in self.rows.values())
 
     def _add(self, run: pathlib.Path) -> None:
         before = _ask(run, "edit list")
@@ -118,7 +138,7 @@ class edit:
             with tempfile.NamedTemporaryFile("w", prefix="dmi-edit-", suffix=".json", encoding="utf-8") as text:
                 json.dump(given, text)
                 text.flush()
-                _add_file(run, pathlib.Path(text.name))
+                _add_file(run, pathlib.Path(text.name), f"dmi.edit({str(self.file)!r})")
             self._runs[run] = [one["name"] for one in given["edits"]]
 
     def _text(self, taken: set[str], places: list[str]) -> dict:
@@ -147,6 +167,7 @@ class edit:
     def _count(self, one: dict) -> None:
         rows = self.rows.setdefault(one["name"], Rows(one["name"], one["site"]))
         rows.due, rows.written = rows.due + one["due"], rows.written + one["written"]
+        rows.unwritten += 0 < one["due"] == sum(one["missed"].values())
         rows.lacks = one.get("lacks", "").partition('": ')[2]
         for reason, n in one["missed"].items():
             rows.missed[reason] = rows.missed.get(reason, 0) + n
@@ -260,8 +281,10 @@ def _reads_by(python: str, folder: str) -> dict[str, str]:
     return env | {"PATH": f"{first}:{env.get('PATH', os.defpath)}"}
 
 
-def _add_file(run: pathlib.Path, file: pathlib.Path) -> None:
-    """`dmi-ctl RUN edit add FILE`. ValueError: with what it says."""
+def _add_file(run: pathlib.Path, file: pathlib.Path, name: str | None = None) -> None:
+    """`dmi-ctl RUN edit add FILE`. ValueError: with what it says. @name: takes the place of @file and of lines in it, which the program's author did not write."""
+    def named(text: str) -> str:
+        return re.sub(re.escape(str(file)) + r"(:\d+)*", lambda _: name, text) if name else text
     with tempfile.TemporaryDirectory(prefix="dmi-python-") as folder:
         env = _reads_by(sys.executable or "python3", folder)
         done = subprocess.run([_program(), "--json", run, "edit", "add", file], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -271,7 +294,7 @@ def _add_file(run: pathlib.Path, file: pathlib.Path) -> None:
             why = json.loads(done.stdout)["error"]
         except (ValueError, KeyError):
             why = done.stderr.strip() or f"dmi-ctl ended with {done.returncode}"
-        raise ValueError(why)
-    for line in done.stderr.splitlines():  # what the files say that is not used, layers that are left out
+        raise ValueError(named(why))
+    for line in named(done.stderr).splitlines():  # what the files say that is not used, layers that are left out
         if ": note: " in line:
             print(f"dmi.edit: {line.partition(': note: ')[2]}", file=sys.stderr)

@@ -37,12 +37,12 @@ class Engine:
         cuda.cuMemFree_v2(at)
         return rows
 
-    def generate(self, name, n=3, tags=None):
+    def generate(self, name, n=3, tags=None, caches=False):
         """{layer: what each row has in its first element}, of a prompt of two tokens and @n more."""
         found = {layer: [] for layer in range(LAYERS)}
         with self.lock:
             for first, rows in [(0, 2), *((2 + i, 1) for i in range(n))]:
-                assert dmi.step_begin(self.n_steps, [dmi.Span(name, first, rows, n_prompt=2, tags=tags)], caches=False) == 0
+                assert dmi.step_begin(self.n_steps, [dmi.Span(name, first, rows, n_prompt=2, tags=tags)], caches=caches) == 0
                 self.n_steps += 1
                 for layer in found:
                     found[layer] += self.written(layer, rows)[:, 0].tolist()
@@ -102,8 +102,13 @@ def rows():
 def surplus():
     """Before the first step nobody can tell: it is said as the block ends, and as the run does."""
     engine = Engine()
-    with dmi.edit(vector("hidden", layers=LAYERS + 1), layer_is="resid_post") as done:
-        engine.generate("a")
+    done = dmi.edit(vector("hidden", layers=LAYERS + 1), layer_is="resid_post")
+
+    def block():
+        with done:
+            engine.generate("a")
+    said = raised(dmi.edits.NotDone, block)
+    check(said.endswith("resid_post has no layer 3: forwards had it in layers up to 2"), "a layer that nothing has is not done", said)
     check(str(done.rows["hidden"]).endswith("15 rows written of 15 due; resid_post has no layer 3: forwards had it in layers up to 2"), "a row too many", str(done.rows["hidden"]))
 
 
@@ -167,9 +172,32 @@ def several_places():
     Engine()
     said = raised(ValueError, dmi.edit(vector()).__enter__)
     check("added at one place: expected site= with one of resid_post, mlp_out" in said, "which place is asked", said)
-    with dmi.edit(vector(), site="mlp_out") as done:
-        pass
+    done = dmi.edit(vector(), site="mlp_out")
+    raised(dmi.edits.NotDone, lambda: entered(done))
     check([rows.site for rows in done.rows.values()] == ["mlp_out"], "the one that is named", done.rows)
+
+
+def entered(block, body=lambda: None):
+    with block:
+        body()
+
+
+def not_done():
+    """The program learns of an edit that wrote no row; of one whose request does, and of a block that failed, it does not."""
+    engine = Engine()
+    nothing = dmi.edit(vector(), requests="b*")
+    said = raised(dmi.edits.NotDone, lambda: entered(nothing, lambda: engine.generate("a")))
+    check(said == "ones at resid_post: 0 rows written of 0 due: no request began in the block, or its layers are others" and nothing.rows["ones"].due == 0, "no request of it", said)
+    said = raised(dmi.edits.NotDone, lambda: entered(dmi.edit(vector(), times=2), lambda: engine.generate("a", caches=None)))
+    check("0 rows written of 15 due; missed: 15 cache_shared" in said, "rows that were due, and all missed", said)
+    pathlib.Path("two.json").write_text(json.dumps({"editspec": 1, "vectors": {"v": {"file": "ones.npy"}}, "edits": [
+        {"name": name, "site": "resid_post", "requests": name + "*", "do": [{"add": "v"}]} for name in ("a", "b")]}))
+    check(raised(dmi.edits.NotDone, lambda: entered(dmi.edit("two.json"), lambda: engine.generate("a"))) == "", "of several one may find no request")
+    check("two.json" not in raised(dmi.edits.NotDone, lambda: entered(dmi.edit("two.json"))) and
+          raised(dmi.edits.NotDone, lambda: entered(dmi.edit("two.json"))).count("0 rows written") == 2, "but not all of them")
+    check(raised(ZeroDivisionError, lambda: entered(dmi.edit(vector()), lambda: 1 / 0)) != "", "what the block raises goes on")
+    said = raised(ValueError, dmi.edit(vector(), tokens="nonsense").__enter__)
+    check("dmi.edit('" in said and "ones.npy')" in said and "dmi-edit-" not in said and "nonsense" in said, "an error names the edit that the program gave", said)
 
 
 def none():
