@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,16 +22,26 @@
 _Static_assert(MAX_LINE <= PIPE_BUF, "a pipe takes a line as one piece");
 
 static struct {
-    char path[512]; /* "": stderr */
+    char path[PATH_MAX];   /* "": stderr */
+    char folder[PATH_MAX]; /* of the process as it started, with a slash behind; "": not needed */
     int off;
     bool has_stderr;
     struct stat at_start; /* what stderr is, if there is one */
     uint32_t n_lost;      /* lines since the last one that was written; atomic */
 } log_to;
 
-__attribute__((constructor(101))) void log_note_stderr(void)
+/* A daemon changes its folder before it starts CUDA: a file is seen from where it began. */
+static void note_folder(void)
+{
+    const char *to = getenv("DMI_LOG");
+    if (to && *to && *to != '/' && getcwd(log_to.folder, sizeof log_to.folder - 1))
+        strcat(log_to.folder, "/");
+}
+
+__attribute__((constructor(101))) void log_note_start(void)
 {
     log_to.has_stderr = !fstat(STDERR_FILENO, &log_to.at_start);
+    note_folder();
 }
 
 void log_init(const char *destination)
@@ -41,8 +52,10 @@ void log_init(const char *destination)
         return;
     if (!strcmp(destination, "none"))
         log_to.off = 1;
-    else
-        snprintf(log_to.path, sizeof log_to.path, "%s", destination);
+    else if (snprintf(log_to.path, sizeof log_to.path, "%s%s",
+                      *destination == '/' ? "" : log_to.folder,
+                      destination) >= (int)sizeof log_to.path)
+        log_to.path[0] = 0; /* no file has such a name */
 }
 
 /* Is descriptor 2 still the file that it was? A daemon closes it, and the next file that it opens gets the number. */

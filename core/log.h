@@ -15,10 +15,10 @@
 
 #define LOG_WAIT_MS 100
 
-/* Notes which file stderr is. The loader calls it before main(); tests call it again. */
-void log_note_stderr(void);
+/* Notes which file stderr is, and which folder the process begins in. The loader calls it before main(); tests call it again. */
+void log_note_start(void);
 
-/* Sets where lines go: the value of DMI_LOG, or NULL. Init only; before it lines go to stderr. */
+/* Sets where lines go: the value of DMI_LOG, or NULL; a file is seen from the folder in which the process began. Init only; before it lines go to stderr. */
 void log_init(const char *destination);
 
 /* Writes "dmi: " and the line; a newline is added. Lines over 1000 bytes are cut. */

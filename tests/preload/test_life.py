@@ -30,6 +30,16 @@ def all_of(bench, what, r, expected, n_runs=1):
     bench.check(not wrong, f"{what}: accounted for", wrong)
 
 
+def test_a_log_stays_where_the_program_began(bench):
+    """A daemon changes its folder before it starts CUDA, and again later."""
+    folder = bench.folder / "began"
+    folder.mkdir()
+    code = "import ctypes, os\nos.chdir('/proc')\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\nos.chdir('/')"
+    r = bench.run([], TEXT, command=["sh", "-c", f"cd '{folder}' && exec '{sys.executable}' -c \"$0\"", code], DMI_LOG="own.log")
+    log = folder / "own.log"
+    bench.check(r.code == 0 and log.exists() and "no launch matched" in log.read_text() and "no launch matched" not in r.stderr, "by a relative path", (r.stderr, list(folder.iterdir())))
+
+
 def test_modules(bench):
     script = START + ["launch block 0 1 64 p 64 1", "unload m", "module m2 again", "func a m2 other", "func b m2 last", "func c2 m2 first",
                       "func d2 m2 block"]

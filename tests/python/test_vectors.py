@@ -430,6 +430,10 @@ PYTHONS = {
     "env": ("env A=b PATH={b}:/bin python3.11 x", "b/python3.11 b"), "env, and a path": ("/usr/bin/env A=b {b}/python3.11 x", "b/python3.11 b"),
     "a script": ("{b}/tool serve", "b/python3.11"), "a script that env starts": ("tool2 serve", "a/python"), "a script of a long path": ("{b}/tool3", "b/python3.11"),
     "env -S": ("{b}/tool4", "a/python"), "a shell's script": ("{b}/tool5", "a/python3"), "a wrapper": ("nice -n 5 {b}/python3.11 x", "b/python3.11"),
+    "uv": ("uv run --python 3.12 python x.py", "p/.venv/bin/python"), "uv, in a folder below": ("uv run --directory sub python x.py", "p/.venv/bin/python"),
+    "uv, a script": ("env A=b nice uv run tool6 serve", "p/.venv/bin/python b"), "uv, elsewhere": ("uv run --project {b} python x", "a/python"),
+    "conda": ("conda run -n other python x", "c/envs/other/bin/python"), "conda, base": ("conda run --name base --no-capture-output python x", "c/bin/python"),
+    "conda, a prefix": ("conda run -p {c}/envs/other tool7", "c/envs/other/bin/python"), "conda, else": ("conda create -n other python", "a/python"),
     "no such program": ("{b}/python3.9 x", "a/python3"), "a config program": ("python3-config", "a/python3")}
 
 
@@ -443,10 +447,19 @@ def test_which_python_reads(check, tmp_path):
     program(b / "tool3", f"#!/bin/sh\n'''exec' {b}/python3.11 \"$0\" \"$@\"\n' '''\n")
     program(b / "tool4", "#!/usr/bin/env -S A=b python -u\n")
     program(b / "tool5", "#!/bin/bash\npython\n")
+    p, c = tmp_path / "p", tmp_path / "c"
+    (p / "sub").mkdir(parents=True)
+    for path in (p / ".venv" / "bin", c / "bin", c / "envs" / "other" / "bin"):
+        path.mkdir(parents=True)
+        program(path / "python", f"#!/bin/sh\necho dmi: read by {path.relative_to(tmp_path)}/python $A >&2\nexit 2\n")
+    program(p / ".venv" / "bin" / "tool6", f"#!{p}/.venv/bin/python\n")
+    program(c / "envs" / "other" / "bin" / "tool7", f"#!{c}/envs/other/bin/python\n")
+    for wrapper in ("uv", "conda"):
+        program(a / wrapper, "#!/bin/false\n")
     (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", "resid_post"))
     for name, (words, who) in PYTHONS.items():
-        done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--steer", FILES / "calm.gguf", "--strict", "--out", tmp_path / "out", "--", *words.format(b=b).split()],
-                   env=environment() | {"PATH": f"{a}:/usr/bin:/bin"}, cwd=tmp_path, check=False)
+        done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--steer", FILES / "calm.gguf", "--strict", "--out", tmp_path / "out", "--", *words.format(b=b, c=c).split()],
+                   env=environment() | {"PATH": f"{a}:/usr/bin:/bin", "CONDA_EXE": c / "bin" / "conda"}, cwd=p, check=False)
         check(done.returncode == 2 and re.findall("calm.gguf: (.*)", done.stderr) == [f"read by {who}"], name, done.stderr)
 
 

@@ -126,7 +126,7 @@ static void begin_with(int fd)
     ck_assert_int_eq(dup2(fd, STDERR_FILENO), STDERR_FILENO);
     close(fd);
     log_init(NULL);
-    log_note_stderr();
+    log_note_start();
 }
 
 START_TEST(a_log_without_a_reader_raises_no_signal)
@@ -180,7 +180,7 @@ START_TEST(a_line_never_lands_in_a_file_that_got_the_number_of_stderr)
     if (_i) { /* as a process that began without one */
         close(STDERR_FILENO);
         log_init(NULL);
-        log_note_stderr();
+        log_note_start();
     } else {
         ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
         begin_with(ends[1]);

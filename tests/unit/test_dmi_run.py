@@ -190,6 +190,8 @@ def test_arming(says, case):
     says("each command gets a job id of its own", (all(UUID.fullmatch(j) for j in jobs) and jobs[0] != jobs[1], jobs))
     env, _ = case.environment("--spec", "good.yaml", DMI_JOB="mine")
     says("a job id that is set stays", (env.get("DMI_JOB") == "mine", env.get("DMI_JOB")))
+    env, _ = case.environment("--spec", "good.yaml", DMI_LOG="here.txt")
+    says("a file that the environment names is seen from here, too", (env.get("DMI_LOG") == str(case.folder / "here.txt"), env.get("DMI_LOG")))
     env, _ = case.environment("--spec", "good.yaml", "--log", "none")
     says("--log none is no file, dmi-out is the default folder",
          (env.get("DMI_LOG") == "none", env.get("DMI_LOG")),

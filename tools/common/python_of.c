@@ -79,8 +79,8 @@ static const char *python_in(char *head)
     return word && is_python(word) ? word : NULL;
 }
 
-/* Takes one word of the command. Return: is it, or does it name, a Python? */
-static bool take_word(struct python_words *out, const char *word, const char *path)
+/* Takes one word of the command. @wrapped: its PATH is not the command's, so the path of the program is taken. Return: is it, or does it name, a Python? */
+static bool take_word(struct python_words *out, const char *word, const char *path, bool wrapped)
 {
     _cleanup_(freep) char *file = program_of(word, path);
     if (!file)
@@ -95,24 +95,121 @@ static bool take_word(struct python_words *out, const char *word, const char *pa
         out->script = NULL;
         return false;
     }
+    if (wrapped && !out->script)
+        python = out->script = steal_ptr(file);
     out->words[out->n++] = python;
     return true;
+}
+
+/* ------------------------------------------------------------------------- wrappers with an environment of their own */
+
+/* The value of an option, "--key V" or "--key=V"; NULL: the words up to @end lack it. */
+static const char *value_of(char *const *words, char *const *end, const char *key, const char *more)
+{
+    size_t n = strlen(key);
+    for (; words < end && *words; words++) {
+        bool is = !strcmp(*words, key) || !strcmp(*words, more);
+        if (is && words + 1 < end)
+            return words[1];
+        if (!strncmp(*words, key, n) && (*words)[n] == '=')
+            return *words + n + 1;
+    }
+    return NULL;
+}
+
+/* uv's: the project's .venv, of the folder or of one above it. Return: to be freed, or NULL. */
+static char *uv_folder(char *const *words, char *const *end)
+{
+    const char *said = getenv("UV_PROJECT_ENVIRONMENT"),
+               *project = value_of(words, end, "--project", "--directory");
+    _cleanup_(freep) char *at = realpath(project ? project : ".", NULL);
+    if (said && *said)
+        return strdup(said);
+    while (at && *at) {
+        _cleanup_(freep) char *venv = NULL;
+        if (asprintf(&venv, "%s/.venv", at) < 0)
+            return NULL;
+        if (!access(venv, X_OK))
+            return steal_ptr(venv);
+        *strrchr(at, '/') = 0;
+    }
+    return NULL;
+}
+
+/* conda's: a prefix, or a name below the folder of conda itself. Return: to be freed, or NULL. */
+static char *conda_folder(char *const *words, char *const *end)
+{
+    const char *prefix = value_of(words, end, "--prefix", "-p"),
+               *name = value_of(words, end, "--name", "-n"), *root = getenv("MAMBA_ROOT_PREFIX"),
+               *conda = getenv("CONDA_EXE");
+    _cleanup_(freep) char *base = root ? strdup(root) : conda ? strdup(conda) : NULL;
+    for (int up = 0; base && !root && up < 2; up++) {
+        char *slash = strrchr(base, '/'); /* BASE/bin/conda */
+        if (slash)
+            *slash = 0;
+    }
+    char *found = NULL;
+    if (prefix)
+        return strdup(prefix);
+    if (!base || !name)
+        return NULL;
+    if (!strcmp(name, "base"))
+        return steal_ptr(base);
+    return asprintf(&found, "%s/envs/%s", base, name) < 0 ? NULL : found;
+}
+
+/* How many words of the wrapper's options come first: those that begin with "-", and the values of those that are known. */
+static char *const *end_of_options(char *const *word)
+{
+    static const char *const with_value[] = { "-n",        "-p",          "--name",   "--prefix",
+                                              "--project", "--directory", "--python", "--with",
+                                              "--extra",   "--group",     "--cwd",    "--env-file",
+                                              "--package" };
+    for (; *word && **word == '-'; word++)
+        for (size_t i = 0; i < sizeof with_value / sizeof *with_value; i++)
+            if (!strcmp(*word, with_value[i]) && word[1]) {
+                word++;
+                break;
+            }
+    return word;
+}
+
+/* PATH as the wrapper that @command begins with sets it. Return: to be freed; NULL: it is no such wrapper. */
+static char *wrapped_path(char *const *command, const char *path)
+{
+    const char *name = base_of(*command);
+    bool uv = !strcmp(name, "uv");
+    if ((!uv && strcmp(name, "conda") != 0 && strcmp(name, "mamba") != 0 &&
+         strcmp(name, "micromamba") != 0) ||
+        !command[1] || strcmp(command[1], "run") != 0)
+        return NULL;
+    char *const *end = end_of_options(command + 2);
+    _cleanup_(freep) char *folder = (uv ? uv_folder : conda_folder)(command + 2, end);
+    char *found = NULL;
+    return !folder || asprintf(&found, "%s/bin:%s", folder, path ? path : "") < 0 ? NULL : found;
 }
 
 void python_of(char *const *command, struct python_words *out)
 {
     *out = (struct python_words){ 0 };
     const char *path = getenv("PATH");
+    _cleanup_(freep) char *wrapped = NULL;
     bool env = command && *command && !strcmp(base_of(*command), "env");
     if (env)
         out->words[out->n++] = *command++;
     for (; command && *command; command++) {
+        if (!wrapped && (wrapped = wrapped_path(command, path))) {
+            path = wrapped;
+            command++; /* run */
+            env = false;
+            continue;
+        }
         bool assigns = env && **command != '-' && strchr(*command, '=');
         if (assigns && !strncmp(*command, "PATH=", 5))
             path = *command + 5;
         if (assigns && out->n < PYTHON_MAX_WORDS - 1)
             out->words[out->n++] = *command;
-        else if (take_word(out, *command, path))
+        else if (take_word(out, *command, path, wrapped))
             return;
         else if (**command != '-')
             env = false; /* what follows belongs to another program */

@@ -390,10 +390,11 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars,
         complain("%s: %s", spec ? o->out : o->spec, strerror(errno));
         return false;
     }
-    bool to_file = o->log && *o->log && strcmp(o->log, "stderr") && strcmp(o->log, "none");
-    _cleanup_(freep) char *here = to_file && *o->log != '/' ? getcwd(NULL, 0) : NULL;
+    const char *to = o->log ? o->log : getenv("DMI_LOG");
+    bool to_file = to && *to && strcmp(to, "stderr") && strcmp(to, "none");
+    _cleanup_(freep) char *here = to_file && *to != '/' ? getcwd(NULL, 0) : NULL;
     _cleanup_(freep) char *log = NULL;
-    if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
+    if (here && asprintf(&log, "%s/%s", here, to) < 0)
         return false;
     if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
