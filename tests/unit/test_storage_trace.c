@@ -4,6 +4,7 @@
  * tests/golden/v2 once; they are never edited:
  *
  *     trace/               a run of one step with records, times of three steps and all kinds of marks
+ *     trace-steps/         the same with entries of 136 bytes, which have the engine's step; by `--write-steps DIR`
  *     ranges/              a run with three ranges; by `--write-ranges DIR`, as trace-invalid/range_text.dmi
  *     ran/                 a run with six records of what ran; by `--write-ran DIR`, as trace-invalid/ran_shape.dmi
  *     sums/                a run with sums of two steps; by `--write-sums DIR`, as trace-invalid/sums_column.dmi
@@ -341,6 +342,10 @@ START_TEST(the_golden_trace_reads_as_it_did)
     ck_assert_uint_eq(reader_n_findings(reader), 0);
     read_trace(reader);
     expect_golden(true);
+    _cleanup_(reader_closep) struct reader *with_steps = read_golden("trace-steps");
+    ck_assert_uint_eq(reader_n_findings(with_steps), 0);
+    read_trace(with_steps);
+    expect_golden(false);
 }
 END_TEST
 
@@ -610,7 +615,7 @@ static void other_kind(uint8_t *c)
 {
     mark_in(c)->kind = 99;
 }
-/* Entries of 136 bytes. */
+/* Entries of 144 bytes. */
 static void other_size(uint8_t *c)
 {
     uint8_t *first = (uint8_t *)times_in(c, 0);
@@ -732,6 +737,15 @@ START_TEST(write_golden_files)
 }
 END_TEST
 
+START_TEST(write_golden_steps)
+{
+    size_t n;
+    struct run *run = kit_open(golden_target, 0);
+    write_trace(run);
+    free(golden_segment(run, "trace-steps", &n));
+}
+END_TEST
+
 /* A run with ranges, and its segment with a name that lies outside of the strings. */
 START_TEST(write_golden_ranges)
 {
@@ -798,6 +812,9 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--write")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_files);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-steps")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_steps);
     } else if (argc == 3 && !strcmp(argv[1], "--write-ranges")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_ranges);
