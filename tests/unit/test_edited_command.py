@@ -20,7 +20,7 @@ from test_dmi_run import GOOD, any_library
 pytestmark = pytest.mark.built(DMI_RUN)
 PLACE = GOOD.replace("sites:\n", "sites:\n  - {name: p, kernel: j, pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: a}, {count: 2}], layer: occ, write: {}}\n")
 SIGNALS = sorted(set(range(1, signal.SIGRTMAX + 1)) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, 32, 33})
-# Counts its signals until it gets SIGUSR2 twice.
+# Counts its signals until it gets SIGUSR2 twice, and says each. It takes the lowest number first of those that wait.
 COUNTS = """
 import collections, ctypes, json, os, signal, sys
 libc = ctypes.CDLL(None)
@@ -29,7 +29,9 @@ signal.pthread_sigmask(signal.SIG_BLOCK, every)
 print("ready", flush=True)
 seen = collections.Counter()
 while seen[signal.SIGUSR2] < 2:
-    seen[signal.sigwaitinfo(every).si_signo] += 1
+    number = signal.sigwaitinfo(every).si_signo
+    seen[number] += 1
+    print(int(number), flush=True)
 json.dump(seen, open("seen", "w"))
 """
 
@@ -99,10 +101,11 @@ def test_each_signal_reaches_the_command_once(edited, check):
         assert process.stdout.readline() == "ready\n"
         for number in SIGNALS:
             process.send_signal(number)
-            time.sleep(0.04)
+            assert int(process.stdout.readline()) == number
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGRTMIN + 3, signal.SIGTSTP, signal.SIGUSR2):
+            time.sleep(0.1)  # a second one of the number before would come
             os.killpg(process.pid, number)
-            time.sleep(0.04)
+            assert int(process.stdout.readline()) == number
         assert process.wait(timeout=20) == 1
     seen = {int(number): n for number, n in json.loads((edited.folder / "seen").read_text()).items()}
     both = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGRTMIN + 3, signal.SIGTSTP, signal.SIGUSR2}
