@@ -16,24 +16,38 @@ class _Here(threading.local):
 
     def __init__(self):
         self.calls, self.wishes, self.batch = [], [], None
+        self.began = False  # a step that has not ended
 
 
 _here = _Here()
 
 
+class _Several:
+    """Two threads were in generate() or a batch() at once: from there on a step is of its thread. Before, it holds for the threads of a backward pass too."""
+    were = False
+
+
 def _begin(step, spans, n_rows):
-    """The library has one step at a time: with two threads in generate() it would be the wrong one for one of them."""
     with _lock:
-        if len(_running) > 1:
-            dmi.step_end()
-            _adapter.warn("two threads are in generate() at once: while they are, records have no request ids")
-        elif (status := dmi.step_begin(step, spans, n_rows, caches=False)) < 0 or status == dmi.BAD_VERSION:
+        if _Several.were and _here.began:
+            dmi.step_end()  # the one before may be of the process
+        _here.began = True
+        if (status := dmi.step_begin(step, spans, n_rows, caches=False, of_thread=_Several.were)) < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
+
+
+def _end():
+    """What this thread launches from here on is of no step. A step of another thread goes on."""
+    with _lock:
+        if _here.began or not _Several.were:
+            dmi.step_end()
+        _here.began = False
 
 
 def _enter_thread():
     with _lock:
         _running.add(threading.get_ident())
+        _Several.were = _Several.were or len(_running) > 1
 
 
 def _leave_thread():
@@ -88,7 +102,7 @@ class batch:
         self.done = True
         if _here.batch is self:
             _here.batch = None
-        dmi.step_end()
+        _end()
         _leave_thread()
         for name in self.ids if self.ends else ():
             dmi.request_end(name)

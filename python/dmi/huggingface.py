@@ -21,7 +21,7 @@ import weakref
 
 import dmi
 from dmi import adapters, batches
-from dmi.batches import _adapter, _begin, _enter_thread, _here, _leave_thread, _steps
+from dmi.batches import _adapter, _begin, _end, _enter_thread, _here, _leave_thread, _steps
 
 TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
 # {method of a model that generates: its parameters that are used}
@@ -303,7 +303,7 @@ class _Call:
         if not self.computed:  # transformers 5.17 asks about candidates, too, before the forward that verifies them
             return
         self.computed = False
-        dmi.step_end()
+        _end()
         if not self.judged:
             for row in self.rows:
                 row.n_prompt = row.n_prompt or row.next
@@ -339,7 +339,7 @@ class _Call:
             dmi.request_end(row.name, reason)
 
     def finish(self, failed):
-        dmi.step_end()
+        _end()
         if not self.announced and not self.off and not failed:
             _adapter.warn(f"generate() of {type(self.model).__name__} prepares no forward as transformers does: its records have no request ids")
         if self.rows is None or self.off:
@@ -386,7 +386,7 @@ def _enter(model, args, kwargs):
     elif kwargs.get("custom_generate") is not None:
         call.refuse("custom_generate")
     _enter_thread()
-    dmi.step_end()
+    _end()
     _here.calls.append(call)
     return call
 
@@ -426,7 +426,7 @@ def _announce(call, sequences, inputs, given):
     if call.rows is None and (tokens.shape[1] > max(sequences.shape[1], call.n_columns)
                               or not call.has_past and _n_held(inputs)):
         call.refuse(LEARNED)
-        dmi.step_end()
+        _end()
         return
     for one in _here.calls:  # of a model around this one, too
         one.announced = True
