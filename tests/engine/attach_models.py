@@ -47,9 +47,10 @@ CONFIGS = {
 LATENT = ("deepseek_v3",)  # keys and values of heads come from one vector a token
 OLD = int(transformers.__version__.split(".")[0]) < 5
 NEW = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
-# What a version lacks: {family: sites}. Before 5 a router is a projection and the experts' block chooses, or it returns no logits.
+# What a version lacks: {family: sites}. Before 5 a router is a projection and the experts' block chooses, or it returns no logits; some families' attention
+# calls PyTorch itself, so that nothing is given the rotated queries.
 LACKS = {name: {"topk_ids", "topk_weights"} | ({"q_rot"} if name == "qwen2_moe" else set()) for name in ("mixtral", "qwen2_moe", "qwen3_moe")} | dict.fromkeys(
-    ("gpt_oss", "deepseek_v3", "granitemoe"), {"router_logits", "topk_ids", "topk_weights"}) if OLD else {}
+    ("gpt_oss", "deepseek_v3", "granitemoe"), {"router_logits", "topk_ids", "topk_weights"}) | {"nemotron": {"q_rot"}} if OLD else {}
 PARALLEL = ("gpt_neox", "phi", "cohere")
 NORMS_AFTER = ("olmo2",)
 MULTIPLIED = {"granite": 0.5}  # with which attention's and the MLP's outputs are multiplied before they are added
