@@ -140,6 +140,16 @@ def test_a_run_beyond_its_budget_fails_in_ci(tmp_path, capsys, monkeypatch, limi
     assert lines[0].startswith("CPU seconds: 20; the dearest: ") and lines[-1] == f"2 passed, {len(failed) if ci else 0} failed, 0 skipped"
 
 
+@pytest.mark.parametrize("speeds, good", [([0.4], False), ([0.8, 0.9, 0.1, 0.8], True), ([0.2], False)])
+def test_a_slow_machine_has_more_seconds(tmp_path, capsys, monkeypatch, speeds, good):
+    """Tests of 20 s have a budget of 12 s where speed.py takes 0.4: that are 24 where it takes 0.8."""
+    monkeypatch.setenv("CI", "true")
+    log, cpu = logged(tmp_path, ("unit/a", "OK"), ("asan/unit/b", "OK"))
+    cpu.write_text(cpu.read_text() + "".join(f'\n{{"name": "{results.SPEED}", "cpu": {speed}}}' for speed in speeds))
+    assert results.report(log, cpu, {"all": 12, "one": 12, "speed": 0.4}) == good
+    assert "CPU seconds: 20; " in capsys.readouterr().out
+
+
 def test_what_fails_sometimes_is_counted(tmp_path, capsys):
     log, cpu = logged(tmp_path, ("unit/a", "OK"), ("unit/a", "FAIL"), ("unit/b", "OK"), ("unit/b", "OK"), ("unit/a", "TIMEOUT"))
     assert not results.report(log, cpu, repeat=3)

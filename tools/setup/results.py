@@ -12,12 +12,14 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import sys
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 TAP = re.compile(r"^(not )?ok\b[ \t]*\d*[ \t]*-?[ \t]*([^#\n]*)(#[ \t]*skip\S*[ \t]*(.*))?", re.M | re.I)
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 DEAREST = 10
+SPEED = "speed"  # what meter.py calls a run of speed.py
 
 
 def tally(text):
@@ -107,22 +109,28 @@ def suite_of(name):
 
 def charge(totals, cpu_file, limits):
     """
-    Adds what each test cost, and says where it is beyond @limits: {"all": CPU seconds, "one": CPU seconds}, or None
+    Adds what each test cost, and says where it is beyond @limits, or None
 
-    Another machine may be slower than the one that set them, so the run fails in CI alone.
+    @limits: {"all": CPU seconds, "one": CPU seconds, "speed": what speed.py took where they were set}: seconds of that machine. Where speed.py took
+    twice as many beside these tests, the tests did, too. The run fails in CI alone.
     """
-    spent = collections.Counter()
+    spent, slower = collections.Counter(), 1.0
     judge = totals.failed if os.environ.get("CI") else lambda name, reason: print(f"WARNING: {name}: {reason}")
-    for line in json_lines(cpu_file) if cpu_file and pathlib.Path(cpu_file).exists() else []:
+    lines = json_lines(cpu_file) if cpu_file and pathlib.Path(cpu_file).exists() else []
+    speeds = [line["cpu"] for line in lines if line["name"] == SPEED]
+    if limits and speeds:
+        slower = statistics.median(speeds) / limits["speed"]
+        print(f"This machine takes {slower:.2f} times the CPU seconds of the one of tests/budget.toml, by {len(speeds)} runs of speed.py beside the tests")
+    for line in (line for line in lines if line["name"] != SPEED):
         spent[line["name"]] += line["cpu"]
         totals.rows[suite_of(line["name"])][3] += line["cpu"]
     if spent:
         print(f"CPU seconds: {spent.total():.0f}; the dearest: " + ", ".join(f"{name} {cpu:.0f}" for name, cpu in spent.most_common(DEAREST)))
-    if limits and spent.total() > limits["all"]:
-        judge("budget", f"the tests took {spent.total():.0f} CPU seconds, {limits['all']} are theirs (tests/budget.toml)")
+    if limits and spent.total() / slower > limits["all"]:
+        judge("budget", f"the tests took {spent.total() / slower:.0f} CPU seconds, {limits['all']} are theirs (tests/budget.toml)")
     for name, cpu in spent.items() if limits else ():
-        if cpu > limits["one"]:
-            judge("budget", f"{name} took {cpu:.0f} CPU seconds, a test has {limits['one']} (tests/budget.toml)")
+        if cpu / slower > limits["one"]:
+            judge("budget", f"{name} took {cpu / slower:.0f} CPU seconds, a test has {limits['one']} (tests/budget.toml)")
 
 
 def report(log, cpu_file=None, limits=None, repeat=1, more_failures=()):

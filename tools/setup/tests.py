@@ -15,6 +15,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -22,6 +23,7 @@ import results
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUEUE = ROOT / "build" / "queue"
+METER, SPEED = ROOT / "tools/setup/meter.py", ROOT / "tools/setup/speed.py"
 LOG, CPU = QUEUE / "build" / "meson-logs" / "all.json", QUEUE / "cpu.jsonl"
 LAST = -1000  # a priority
 # The sanitizers of gcc <= 13 meet mappings that they do not know where the kernel has vm.mmap_rnd_bits=32 (Ubuntu 24.04):
@@ -73,7 +75,7 @@ class Test:
     def lines(self, whole):
         """The test in the language of meson.build. In a @whole run benchmarks run beside other tests: their figures are no measure there."""
         row, env = self.row, dict(self.row["env"])
-        command = [str(ROOT / "tools/setup/meter.py"), str(CPU), self.label]
+        command = [str(METER), str(CPU), self.label]
         if self.build != "plain" and can_setarch():
             command += ["setarch", "-R"]
         command += row["cmd"]
@@ -211,12 +213,29 @@ def busy(n):
             loop.wait()
 
 
+@contextlib.contextmanager
+def measured():
+    """What a work that is always the same takes meanwhile, every 20 s: results.charge() compares it with what it took where the budget was set."""
+    ended = threading.Event()
+
+    def measure():
+        while not ended.wait(20):
+            subprocess.run([METER, CPU, results.SPEED, SPEED], check=False)
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def run(opt):
     command = ["meson", "test", "-C", QUEUE / "build", "--no-rebuild", "--logbase", "all", "--print-errorlogs",
                # one more than there are cores: some tests wait, for a slow disk of theirs, say
                "--num-processes", str((os.cpu_count() or 1) + 1)]
     told = ""
-    with busy(opt.load):
+    with busy(opt.load), measured():
         for _ in range(opt.repeat):  # meson's own --repeat ends with the first failure
             LOG.unlink(missing_ok=True)
             subprocess.run(command, check=False)
@@ -270,8 +289,9 @@ def main():
     run(opt)
     survived = bool(paths) and try_mutants(paths)
     say(f"== Summary after {int(time.monotonic() - started) // 60} min {int(time.monotonic() - started) % 60} s")
-    limits = tomllib.loads((ROOT / "tests/budget.toml").read_text(encoding="utf-8"))["long" if opt.long else "short"]
-    limits = limits["first"] if first else limits
+    budget = tomllib.loads((ROOT / "tests/budget.toml").read_text(encoding="utf-8"))
+    limits = budget["long" if opt.long else "short"]
+    limits = {**(limits["first"] if first else limits), "speed": budget["speed"]}
     good = results.report(LOG, CPU, limits=limits if whole and opt.repeat == 1 else None, repeat=opt.repeat,
                           more_failures=[f"build/{name}: it did not compile" for name in broken] + ["mutants: see above"] * survived)
     return 0 if good else 1
