@@ -4,6 +4,8 @@
 
 #include "read/handle.h"
 
+#include "storage/record_fields.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -58,23 +60,15 @@ int dmi_read_record(struct dmi_read *run, uint64_t index, struct dmi_read_record
     if (index >= reader_n_records(run->view.reader))
         return handle_fail(run, -ENOENT, "no such record");
     const struct reader_record *r = reader_record(run->view.reader, index);
-    struct dmi_read_record ours = {
-        .site = r->at.site,
-        .layer = r->at.layer,
-        .occurrence = r->at.occurrence,
-        .dtype = r->at.dtype,
-        .n_dims = r->at.n_dims,
-        .n_row_dims = r->at.n_row_dims,
-        .n_rows = r->n_rows,
-        .n_kept = r->at.n_kept,
-        .device = r->at.device,
-        .launch = r->at.launch,
-        .forward = r->at.forward,
-        .step = r->at.step,
-        .time_ns = r->at.time_ns,
-        .n_bytes = r->at.n_bytes,
-        .stored_bytes = (uint64_t)(r->n_stored + 0.5),
-    };
-    memcpy(ours.dims, r->at.dims, sizeof ours.dims);
+    const struct dmi_record *from = &r->at;
+    struct dmi_read_record ours = { .n_dims = from->n_dims,
+                                    .n_row_dims = from->n_row_dims,
+                                    .n_rows = r->n_rows,
+                                    .n_kept = from->n_kept,
+                                    .step = from->step,
+                                    .n_bytes = from->n_bytes,
+                                    .stored_bytes = (uint64_t)(r->n_stored + 0.5),
+                                    RECORD_FACTS(RECORD_TAKE) };
+    memcpy(ours.dims, from->dims, sizeof ours.dims);
     return handle_hand_out(run, out, &ours, sizeof ours);
 }

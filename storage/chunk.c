@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/sorted.h"
 #include "storage/codec/hash.h"
+#include "storage/record_fields.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>
@@ -182,32 +183,24 @@ static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
     uint32_t n_kept = 0;
     uint64_t used[sizeof l->groups / sizeof l->groups[0]] = { 0 };
     for (size_t i = 0; i < n_records; i++) {
-        const struct run_record *r = records[i];
-        uint32_t g = l->group_of[codec_encoding(r->dtype, l->rung)][dmi_dtype_bytes(r->dtype)] - 1;
-        out[i] = (struct dmi_record){
-            .site = r->site,
-            .layer = r->layer,
-            .occurrence = r->occurrence,
-            .dtype = (uint16_t)r->dtype,
-            .n_dims = (uint8_t)r->n_dims,
-            .launch = r->launch,
-            .forward = r->forward,
-            .step = r->step,
-            .time_ns = r->time_ns,
-            .device = r->device,
-            .group = g,
-            .offset = used[g],
-            .n_bytes = r->n_bytes,
-            .n_row_dims = (uint8_t)row_dims(r),
-            .kept = n_kept,
-            .n_kept = kept_rows(r),
-            .hash = hash_bytes(r->data, r->n_bytes),
-        };
-        memcpy(out[i].dims, r->dims, r->n_dims * sizeof r->dims[0]);
+        const struct run_record *from = records[i];
+        uint32_t g =
+            l->group_of[codec_encoding(from->dtype, l->rung)][dmi_dtype_bytes(from->dtype)] - 1;
+        out[i] = (struct dmi_record){ .n_dims = (uint8_t)from->n_dims,
+                                      .step = from->step,
+                                      .group = g,
+                                      .offset = used[g],
+                                      .n_bytes = from->n_bytes,
+                                      .n_row_dims = (uint8_t)row_dims(from),
+                                      .kept = n_kept,
+                                      .n_kept = kept_rows(from),
+                                      .hash = hash_bytes(from->data, from->n_bytes),
+                                      RECORD_FACTS(RECORD_TAKE) };
+        memcpy(out[i].dims, from->dims, from->n_dims * sizeof from->dims[0]);
         if (out[i].n_kept)
-            memcpy(kept + n_kept, r->kept, out[i].n_kept * sizeof *kept);
+            memcpy(kept + n_kept, from->kept, out[i].n_kept * sizeof *kept);
         n_kept += out[i].n_kept;
-        used[g] += r->n_bytes;
+        used[g] += from->n_bytes;
     }
 }
 

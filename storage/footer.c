@@ -3,6 +3,7 @@
 
 #include "core/sorted.h"
 #include "storage/parse.h"
+#include "storage/record_fields.h"
 #include "storage/rows.h"
 
 #include <errno.h>
@@ -64,15 +65,10 @@ static void index_records(struct footer *f, const struct chunk *chunk, struct dm
 {
     uint32_t number = (uint32_t)footer_chunks(f);
     for (uint32_t i = 0; i < chunk_n_records(chunk); i++) {
-        struct dmi_record rec = record_at(chunk, i);
-        struct dmi_footer_entry entry = { .site = rec.site,
-                                          .layer = rec.layer,
-                                          .chunk = number,
+        struct dmi_record rec = record_at(chunk, i), *from = &rec;
+        struct dmi_footer_entry entry = { .chunk = number,
                                           .record = i,
-                                          .step = rec.step,
-                                          .launch = rec.launch,
-                                          .forward = rec.forward,
-                                          .occurrence = rec.occurrence };
+                                          RECORD_INDEXED(RECORD_TAKE) };
         rows_count(rec.dims, rec.n_row_dims, &entry.rows);
         widen(row, rec.launch);
         reserve_site(f, rec.site);

@@ -3,6 +3,8 @@
 #ifndef STORAGE_RECORD_H
 #define STORAGE_RECORD_H
 
+#include "storage/record_fields.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,16 +13,9 @@
 
 /* One captured tensor of one launch. */
 struct run_record {
-    uint32_t site;       /* id */
-    int32_t layer;       /* RUN_NO_LAYER: none */
-    uint32_t occurrence; /* within the forward */
-    uint32_t dtype;
-    uint64_t launch;  /* launch sequence of the process, rising */
-    uint64_t forward; /* forward sequence of the process, from 0 */
-    uint64_t step;    /* sequence of the run_step() that was in force, UINT64_MAX: none */
-    uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
-    uint32_t device;  /* CUDA ordinal */
-    uint32_t n_dims;  /* 1..RUN_MAX_DIMS */
+    RECORD_FACTS(RECORD_DECLARE)
+    uint64_t step;   /* sequence of the run_step() that was in force, UINT64_MAX: none */
+    uint32_t n_dims; /* 1..RUN_MAX_DIMS */
     uint32_t dims[RUN_MAX_DIMS]; /* elements, rows first */
     uint32_t n_row_dims;         /* leading dimensions that together are the rows; 0 is read as 1 */
     const uint32_t *kept; /* for each row, which row of the batch it is; NULL: all rows in order */

@@ -33,9 +33,8 @@ struct assembly;
 
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
 struct record_note {
-    uint64_t forward, step, time_ns;
-    int32_t layer;
-    uint32_t occurrence;
+    RECORD_NOTED(RECORD_DECLARE)
+    uint64_t step;
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[RUN_MAX_DIMS];

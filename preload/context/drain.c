@@ -71,21 +71,16 @@ static bool describe(const struct context *c, uint64_t index, struct batch *b)
 {
     struct run_record *r = &b->records[b->n];
     const struct ring_slot *slot = ring_slot(&c->ring, index);
-    const struct record_note *note = note_of(c, index);
-    *r = (struct run_record){
-        .site = slot->site,
-        .layer = note->layer,
-        .occurrence = note->occurrence,
-        .dtype = note->dtype,
-        .launch = slot->seq,
-        .forward = note->forward,
-        .step = note->step,
-        .time_ns = note->time_ns,
-        .device = (uint32_t)c->device,
-        .n_dims = note->n_dims,
-        .n_bytes = note->assembly ? note->assembly->n_bytes : slot->n_bytes,
-    };
-    memcpy(r->dims, note->dims, sizeof r->dims);
+    const struct record_note *from = note_of(c, index);
+    *r = (struct run_record){ .site = slot->site,
+                              .dtype = from->dtype,
+                              .launch = slot->seq,
+                              .step = from->step,
+                              .device = (uint32_t)c->device,
+                              .n_dims = from->n_dims,
+                              .n_bytes = from->assembly ? from->assembly->n_bytes : slot->n_bytes,
+                              RECORD_NOTED(RECORD_TAKE) };
+    memcpy(r->dims, from->dims, sizeof r->dims);
     return keep_list(c, index, b, r);
 }
 

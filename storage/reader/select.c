@@ -6,6 +6,7 @@
  */
 #include "core/cleanup.h"
 #include "storage/reader/reader_steps.h"
+#include "storage/record_fields.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>
@@ -174,9 +175,8 @@ static bool agrees(const struct dmi_footer_entry *e, const struct dmi_record *re
 {
     uint32_t rows = 0;
     rows_count(rec->dims, rec->n_row_dims, &rows);
-    return rec->site == e->site && rec->layer == e->layer && rec->step == e->step &&
-           rec->launch == e->launch && rec->forward == e->forward &&
-           rec->occurrence == e->occurrence && rows == e->rows;
+#define AGREES(type, name) rec->name == e->name &&
+    return RECORD_INDEXED(AGREES) rows == e->rows;
 }
 
 /* The chunk's table of kept rows, copied: the metadata may be freed before the records are. */

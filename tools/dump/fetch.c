@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "storage/record_fields.h"
 #include "tools/common/leftover.h"
 #include "tools/common/say.h"
 #include "tools/dump/fetch_private.h"
@@ -103,16 +104,19 @@ static int ask_steps(struct err *err, struct fetched *x)
 
 /* ------------------------------------------------------------------------- its records */
 
+#define NAMED(type, name) #name ", "
+
 static int ask_chunk(struct err *err, struct fetched *x, uint64_t chunk)
 {
     clickhouse_http_most(x->http, MOST_ROWS);
-    int r = fetch_ask(
-        err, x,
-        "SELECT record, part, site, layer, occurrence, dtype, shape, forward, launch, "
-        "step_sequence, time_ns, device, first_row, rows, payload FROM `%s`.`%s` FINAL WHERE run = "
-        "'%s' AND chunk = %" PRIu64 " AND rejected = 0 AND superseded = 0 ORDER BY record, part "
-        "FORMAT RowBinary",
-        x->url.database, x->url.table, x->url.run, chunk);
+    int r = fetch_ask(err, x,
+                      "SELECT record, part, " RECORD_FIELDS(
+                          NAMED) "site, dtype, shape, step_sequence, first_row, "
+                                 "rows, payload FROM `%s`.`%s` FINAL WHERE run = "
+                                 "'%s' AND chunk = %" PRIu64
+                                 " AND rejected = 0 AND superseded = 0 ORDER BY record, part "
+                                 "FORMAT RowBinary",
+                      x->url.database, x->url.table, x->url.run, chunk);
     return r ? r : fetch_rows(err, x);
 }
 

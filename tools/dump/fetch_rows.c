@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "storage/record_fields.h"
 #include "tools/dump/fetch_private.h"
 
 #include <dmi/counters.h>
@@ -24,9 +25,9 @@ struct bytes {
 
 /* One row of the table: a part of a record. */
 struct part {
-    uint32_t record, occurrence, device, first_row, rows;
-    int32_t layer;
-    uint64_t number, forward, launch, time_ns;
+    RECORD_FIELDS(RECORD_DECLARE)
+    uint32_t record, first_row, rows;
+    uint64_t number;
     int64_t sequence;
     struct bytes site, dtype, payload;
     size_t n_dims;
@@ -89,16 +90,12 @@ static bool take_part(struct cursor *c, struct part *p)
     *p = (struct part){ 0 };
     take(c, &p->record, 4);
     take(c, &p->number, 8);
+#define TAKE(type, name) take(c, &p->name, sizeof(type));
+    RECORD_FIELDS(TAKE)
     p->site = take_bytes(c);
-    take(c, &p->layer, 4);
-    take(c, &p->occurrence, 4);
     p->dtype = take_bytes(c);
     take_shape(c, p);
-    take(c, &p->forward, 8);
-    take(c, &p->launch, 8);
     take(c, &p->sequence, 8);
-    take(c, &p->time_ns, 8);
-    take(c, &p->device, 4);
     take(c, &p->first_row, 4);
     take(c, &p->rows, 4);
     p->payload = take_bytes(c);
@@ -129,21 +126,16 @@ static uint32_t dtype_of(const struct part *p)
     return 0;
 }
 
-static struct run_record record_of(const struct part *p, uint32_t site, uint32_t dtype)
+static struct run_record record_of(const struct part *from, uint32_t site, uint32_t dtype)
 {
     struct run_record r = { .site = site,
-                            .layer = p->layer,
-                            .occurrence = p->occurrence,
                             .dtype = dtype,
-                            .launch = p->launch,
-                            .forward = p->forward,
-                            .step = p->sequence < 0 ? UINT64_MAX : (uint64_t)p->sequence,
-                            .time_ns = p->time_ns,
-                            .device = p->device,
-                            .n_dims = (uint32_t)p->n_dims,
-                            .n_row_dims = 1 };
-    for (size_t i = 1; i < p->n_dims; i++)
-        r.dims[i] = (uint32_t)p->dims[i];
+                            .step = from->sequence < 0 ? UINT64_MAX : (uint64_t)from->sequence,
+                            .n_dims = (uint32_t)from->n_dims,
+                            .n_row_dims = 1,
+                            RECORD_FIELDS(RECORD_TAKE) };
+    for (size_t i = 1; i < from->n_dims; i++)
+        r.dims[i] = (uint32_t)from->dims[i];
     return r;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "storage/record_fields.h"
 #include "storage/rows.h"
 #include "storage/table.h"
 #include "tools/dump/dump.h"
@@ -109,24 +110,15 @@ static int write_batch(struct err *err, struct recovery *x, struct batch *b)
 
 static struct run_record record_of(const struct reader_record *rec, void *data)
 {
-    const struct dmi_record *at = &rec->at;
-    struct run_record out = {
-        .site = at->site,
-        .layer = at->layer,
-        .occurrence = at->occurrence,
-        .dtype = at->dtype,
-        .launch = at->launch,
-        .forward = at->forward,
-        .step = rec->step ? rec->step->entry->sequence : DMI_NO_STEP,
-        .time_ns = at->time_ns,
-        .device = at->device,
-        .n_dims = at->n_dims,
-        .n_row_dims = at->n_row_dims,
-        .kept = rec->kept,
-        .data = data,
-        .n_bytes = at->n_bytes,
-    };
-    memcpy(out.dims, at->dims, sizeof out.dims);
+    const struct dmi_record *from = &rec->at;
+    struct run_record out = { .step = rec->step ? rec->step->entry->sequence : DMI_NO_STEP,
+                              .n_dims = from->n_dims,
+                              .n_row_dims = from->n_row_dims,
+                              .kept = rec->kept,
+                              .data = data,
+                              .n_bytes = from->n_bytes,
+                              RECORD_FACTS(RECORD_TAKE) };
+    memcpy(out.dims, from->dims, sizeof out.dims);
     return out;
 }
 

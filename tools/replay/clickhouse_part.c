@@ -6,6 +6,7 @@
 #include "read/requests.h"
 #include "read/value.h"
 #include "storage/codec/hash.h"
+#include "storage/record_fields.h"
 #include "tools/replay/describe.h"
 #include "tools/replay/statistics.h"
 
@@ -22,10 +23,11 @@ struct bytes {
 /* What columns are taken from. */
 struct table_row {
     struct bytes run, host, model, job, site, request, phase, dtype, payload;
-    uint64_t chunk, part, time_ns, pid, launch, forward, elements, not_finite, xxh3;
+    RECORD_FIELDS(RECORD_DECLARE)
+    uint64_t chunk, part, pid, elements, not_finite, xxh3;
     int64_t step, sequence, position;
-    uint32_t record, rows, first_row, occurrence, device;
-    int32_t layer, tp, pp, dp, ep, start_token, end_token;
+    uint32_t record, rows, first_row;
+    int32_t tp, pp, dp, ep, start_token, end_token;
     uint8_t rejected, superseded;
     double scale, norm, mean, greatest;
     struct {
@@ -210,12 +212,8 @@ static void set_record(struct table_row *p, const struct item *item)
     const struct reader_record *rec = item->record;
     p->chunk = rec->place;
     p->record = rec->number;
-    p->time_ns = rec->at.time_ns;
-    p->forward = rec->at.forward;
-    p->launch = rec->at.launch;
-    p->occurrence = rec->at.occurrence;
-    p->device = rec->at.device;
-    p->layer = rec->at.layer;
+#define TAKE(type, name) p->name = rec->at.name;
+    RECORD_FIELDS(TAKE)
     p->site = bytes_of(item->site->name);
     p->scale = item->site->scale;
     p->dtype = bytes_of(dmi_dtype_info(rec->at.dtype)->name);
