@@ -82,7 +82,7 @@ int sources_add(struct err *err, struct sources *sources, struct dmi_read *run, 
     if (s->about.mixed == 1)
         return err_set(err, -EINVAL, "%s: its type or width changes from record to record",
                        s->about.key);
-    if (!elements_are_float(s->about.dtype))
+    if (!dmi_dtype_is_float(s->about.dtype))
         return err_set(err, -EINVAL, "%s holds %s, no floating-point numbers", s->about.key,
                        dmi_dtype_info(s->about.dtype) ? dmi_dtype_info(s->about.dtype)->name
                                                       : "an unknown type");

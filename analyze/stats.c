@@ -38,16 +38,14 @@ struct buffer {
 
 /* ------------------------------------------------------------------------- some rows */
 
-/* Where an element has the upper half of its value as a float, as bytes into it. */
 enum { UPPER_OF_BF16 = 0, UPPER_OF_F32 = 2, NOT_IN_MEMORY = -1 };
 
+/* Where an element, f32 or bf16, has the upper half of its value as a float, as bytes into it. */
 static int upper_half_of(uint32_t dtype, double scale)
 {
-    if (scale != 1 && scale != 0)
-        return NOT_IN_MEMORY;
-    return dtype == DMI_DTYPE_F32    ? UPPER_OF_F32
-           : dtype == DMI_DTYPE_BF16 ? UPPER_OF_BF16
-                                     : NOT_IN_MEMORY;
+    const struct dmi_dtype_info *info = dmi_dtype_info(dtype);
+    bool stored = scale == 1 || scale == 0;
+    return stored && info && info->exponent == 8 ? (int)info->n_bytes - 2 : NOT_IN_MEMORY;
 }
 
 /* Consecutive rows of a layer, which are added together. */

@@ -162,25 +162,30 @@ bool value_row(struct loader *l, const struct tree_node *node, void *into, const
     return take_index(l, node, names, DMI_ROW_COUNT, into);
 }
 
-/* What other programs call a dtype; never accepted, so that specs look alike. */
+/* What other programs call a dtype, beside PyTorch's word; never accepted, so that specs look alike. */
 static const struct {
     const char *other;
     uint32_t dtype;
 } other_spellings[] = {
-    { "float", DMI_DTYPE_F32 },      { "float32", DMI_DTYPE_F32 },
-    { "fp32", DMI_DTYPE_F32 },       { "half", DMI_DTYPE_F16 },
-    { "float16", DMI_DTYPE_F16 },    { "fp16", DMI_DTYPE_F16 },
-    { "bfloat16", DMI_DTYPE_BF16 },  { "float64", DMI_DTYPE_F64 },
-    { "double", DMI_DTYPE_F64 },     { "fp64", DMI_DTYPE_F64 },
-    { "int8", DMI_DTYPE_I8 },        { "int16", DMI_DTYPE_I16 },
-    { "int", DMI_DTYPE_I32 },        { "int32", DMI_DTYPE_I32 },
-    { "long", DMI_DTYPE_I64 },       { "int64", DMI_DTYPE_I64 },
-    { "uint8", DMI_DTYPE_U8 },       { "uint16", DMI_DTYPE_U16 },
-    { "uint32", DMI_DTYPE_U32 },     { "uint64", DMI_DTYPE_U64 },
-    { "boolean", DMI_DTYPE_BOOL },   { "float8_e4m3fn", DMI_DTYPE_F8E4M3 },
-    { "fp8", DMI_DTYPE_F8E4M3 },     { "f8_e4m3", DMI_DTYPE_F8E4M3 },
-    { "f8_e5m2", DMI_DTYPE_F8E5M2 }, { "float8_e5m2", DMI_DTYPE_F8E5M2 },
+    { "float", DMI_DTYPE_F32 },  { "fp32", DMI_DTYPE_F32 },       { "half", DMI_DTYPE_F16 },
+    { "fp16", DMI_DTYPE_F16 },   { "double", DMI_DTYPE_F64 },     { "fp64", DMI_DTYPE_F64 },
+    { "int", DMI_DTYPE_I32 },    { "long", DMI_DTYPE_I64 },       { "boolean", DMI_DTYPE_BOOL },
+    { "fp8", DMI_DTYPE_F8E4M3 }, { "f8_e4m3", DMI_DTYPE_F8E4M3 }, { "f8_e5m2", DMI_DTYPE_F8E5M2 },
 };
+
+/* The dtype that another program calls so, DMI_DTYPE_NONE: none. */
+static uint32_t meant_by(const char *other)
+{
+    for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++) {
+        const struct dmi_dtype_info *info = dmi_dtype_info(d);
+        if (strcmp(info->torch, info->name) && !strcasecmp(info->torch, other))
+            return d;
+    }
+    for (size_t i = 0; i < N_OF(other_spellings); i++)
+        if (!strcasecmp(other_spellings[i].other, other))
+            return other_spellings[i].dtype;
+    return DMI_DTYPE_NONE;
+}
 
 bool value_dtype(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
@@ -189,14 +194,14 @@ bool value_dtype(struct loader *l, const struct tree_node *node, void *into, con
     size_t n = 0;
     for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++)
         names[n++] = dmi_dtype_info(d)->name;
-    for (size_t i = 0; node->kind == TREE_SCALAR && i < N_OF(other_spellings); i++)
-        if (!strcasecmp(other_spellings[i].other, node->text)) {
-            char all[256];
-            names_join(names, n, all, sizeof all);
-            loader_complain(l, node, "found \"%s\"; expected one of %s; did you mean \"%s\"?",
-                            node->text, all, dmi_dtype_info(other_spellings[i].dtype)->name);
-            return false;
-        }
+    uint32_t meant = node->kind == TREE_SCALAR ? meant_by(node->text) : DMI_DTYPE_NONE;
+    if (meant) {
+        char all[256];
+        names_join(names, n, all, sizeof all);
+        loader_complain(l, node, "found \"%s\"; expected one of %s; did you mean \"%s\"?",
+                        node->text, all, dmi_dtype_info(meant)->name);
+        return false;
+    }
     int i = take_word(l, node, names, n);
     *(uint32_t *)into = (uint32_t)(i + 1);
     return i >= 0;

@@ -70,7 +70,8 @@ size_t write_readings(const struct spec *spec, const struct tree_node *node,
 
 bool spec_edits_dtype(uint32_t dtype)
 {
-    return dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F16 || dtype == DMI_DTYPE_BF16;
+    uint32_t n_bytes = dmi_dtype_bytes(dtype);
+    return dmi_dtype_is_float(dtype) && (n_bytes == 2 || n_bytes == 4);
 }
 
 /* Why edits cannot write into such a site, NULL: they can. @key: of the entry, that the sentence is about. */

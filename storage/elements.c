@@ -9,77 +9,36 @@
 /*
  * Small floats as floats, without branches, so that the compiler vectorises the loops below (at -O3). Shifted to where a
  * float has its exponent and mantissa, the value is too small by a power of two, which also makes subnormal ones normal.
+ * Where all bits of the exponent are 1 it is infinity, or NaN where the mantissa has some.
  */
-static inline double float_of(uint32_t magnitude, uint32_t sign, float scale)
+static inline double small_to_double(uint32_t bits, int exponent, int mantissa, bool finite)
 {
-    float value;
+    uint32_t all = (1u << (exponent + mantissa)) - 1, m = bits & all;
+    uint32_t special = finite ? all : all >> mantissa << mantissa;
+    uint32_t magnitude = m << (23 - mantissa) | (m >= special ? 0x7f800000u : 0);
+    uint32_t power = (255u - (1u << (exponent - 1))) << 23; /* 2 to the difference of the biases */
+    float value, scale;
     memcpy(&value, &magnitude, sizeof value);
+    memcpy(&scale, &power, sizeof scale);
     value *= scale;
-    return sign ? -(double)value : (double)value;
+    return bits & (all + 1) ? -(double)value : (double)value;
 }
 
-/* Where all bits of the exponent are 1: infinity, or NaN where the mantissa has some. */
-static inline uint32_t special(uint32_t magnitude, uint32_t first)
-{
-    return magnitude >= first ? 0x7f800000u : 0;
-}
-
-static inline double half_to_double(uint32_t bits)
-{
-    uint32_t m = bits & 0x7fffu;
-    return float_of(m << 13 | special(m, 0x7c00u), bits & 0x8000u, 0x1p112f);
-}
-
-/* The "fn" form: no infinity, NaN is all ones. */
-static inline double f8e4m3_to_double(uint32_t bits)
-{
-    uint32_t m = bits & 0x7fu;
-    return float_of(m << 20 | special(m, 0x7fu), bits & 0x80u, 0x1p120f);
-}
-
-#define CONVERT(TYPE)                                                                              \
-    for (size_t i = 0; i < n; i++) {                                                               \
-        TYPE v;                                                                                    \
-        memcpy(&v, (const char *)data + i * sizeof v, sizeof v);                                   \
-        out[i] = (double)v;                                                                        \
-    }                                                                                              \
-    break
+#define CONVERT(word, number, name, safetensors, npy, torch, c, exponent, mantissa, finite)        \
+    case DMI_DTYPE_##word:                                                                         \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            c v;                                                                                   \
+            memcpy(&v, (const char *)data + i * sizeof v, sizeof v);                               \
+            out[i] = exponent && sizeof v < sizeof(float)                                          \
+                         ? small_to_double((uint32_t)v, exponent, mantissa, finite)                \
+                         : (double)v;                                                              \
+        }                                                                                          \
+        break;
 
 void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out)
 {
-    const uint8_t *b = data;
     switch (dtype) {
-    case DMI_DTYPE_F32: CONVERT(float);
-    case DMI_DTYPE_F64: CONVERT(double);
-    case DMI_DTYPE_I8: CONVERT(int8_t);
-    case DMI_DTYPE_I16: CONVERT(int16_t);
-    case DMI_DTYPE_I32: CONVERT(int32_t);
-    case DMI_DTYPE_I64: CONVERT(int64_t);
-    case DMI_DTYPE_BOOL:
-    case DMI_DTYPE_U8: CONVERT(uint8_t);
-    case DMI_DTYPE_U16: CONVERT(uint16_t);
-    case DMI_DTYPE_U32: CONVERT(uint32_t);
-    case DMI_DTYPE_U64: CONVERT(uint64_t);
-    case DMI_DTYPE_F16:
-        for (size_t i = 0; i < n; i++)
-            out[i] = half_to_double((uint32_t)b[2 * i] | (uint32_t)b[2 * i + 1] << 8);
-        break;
-    case DMI_DTYPE_BF16:
-        for (size_t i = 0; i < n; i++) {
-            uint32_t bits = (uint32_t)b[2 * i] << 16 | (uint32_t)b[2 * i + 1] << 24;
-            float v;
-            memcpy(&v, &bits, sizeof v);
-            out[i] = (double)v;
-        }
-        break;
-    case DMI_DTYPE_F8E4M3:
-        for (size_t i = 0; i < n; i++)
-            out[i] = f8e4m3_to_double(b[i]);
-        break;
-    case DMI_DTYPE_F8E5M2: /* the upper byte of an f16 */
-        for (size_t i = 0; i < n; i++)
-            out[i] = half_to_double((uint32_t)b[i] << 8);
-        break;
+        DMI_DTYPES(CONVERT)
     default:
         for (size_t i = 0; i < n; i++)
             out[i] = __builtin_nan("");
@@ -95,12 +54,6 @@ void elements_to_true(uint32_t dtype, const void *data, size_t n, double scale, 
 
 /* ------------------------------------------------------------------------- sums */
 
-bool elements_are_float(uint32_t dtype)
-{
-    return dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F64 || dtype == DMI_DTYPE_F16 ||
-           dtype == DMI_DTYPE_BF16 || dtype == DMI_DTYPE_F8E4M3 || dtype == DMI_DTYPE_F8E5M2;
-}
-
 void elements_add(uint32_t dtype, const void *data, size_t n, union elements_sum *sums)
 {
     size_t size = dmi_dtype_bytes(dtype);
@@ -108,7 +61,7 @@ void elements_add(uint32_t dtype, const void *data, size_t n, union elements_sum
         const char *at = (const char *)data + i * size;
         double value;
         uint64_t whole = 0;
-        if (elements_are_float(dtype)) {
+        if (dmi_dtype_is_float(dtype)) {
             elements_to_double(dtype, at, 1, &value);
             sums[i].real += value;
         } else {
@@ -144,24 +97,20 @@ static uint32_t small_bits(double value, int n_exponent, int n_mantissa, bool fi
 
 static uint64_t float_bits(uint32_t dtype, double value)
 {
+    const struct dmi_dtype_info *info = dmi_dtype_info(dtype);
     float f = (float)value;
-    uint32_t bits;
-    uint64_t wide;
-    switch (dtype) {
-    case DMI_DTYPE_F32: memcpy(&bits, &f, sizeof bits); return bits;
-    case DMI_DTYPE_F64: memcpy(&wide, &value, sizeof wide); return wide;
-    case DMI_DTYPE_F16: return small_bits(value, 5, 10, false);
-    case DMI_DTYPE_BF16: return small_bits(value, 8, 7, false);
-    case DMI_DTYPE_F8E4M3: return small_bits(value, 4, 3, true);
-    default: return small_bits(value, 5, 2, false);
-    }
+    uint64_t bits = 0;
+    if (info->n_bytes < sizeof f)
+        return small_bits(value, info->exponent, info->mantissa, info->finite);
+    info->n_bytes == sizeof f ? memcpy(&bits, &f, sizeof f) : memcpy(&bits, &value, sizeof value);
+    return bits;
 }
 
 void elements_from_sums(uint32_t dtype, const union elements_sum *sums, size_t n, void *out)
 {
     size_t size = dmi_dtype_bytes(dtype);
     for (size_t i = 0; i < n; i++) {
-        uint64_t bits = elements_are_float(dtype) ? float_bits(dtype, sums[i].real) : sums[i].whole;
+        uint64_t bits = dmi_dtype_is_float(dtype) ? float_bits(dtype, sums[i].real) : sums[i].whole;
         memcpy((char *)out + i * size, &bits, size);
     }
 }

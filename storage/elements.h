@@ -24,9 +24,6 @@ union elements_sum {
     uint64_t whole;
 };
 
-/* Are elements of the type floating-point numbers? Pure function: any thread. */
-bool elements_are_float(uint32_t dtype);
-
 /**
  * elements_add() - add @n elements to sums
  * @sums: one a element, 0 at first: floats are added as doubles, integers modulo 2^64, other types not at all

@@ -23,7 +23,8 @@ from typing import Any, Iterable, Iterator
 import dmi
 
 from . import sources
-from .reading import IN_TORCH, Request, Run, Tensor, _near
+from .dtypes import IN_TORCH
+from .reading import Request, Run, Tensor, _near
 from .several import _free
 from .torch import names
 

@@ -19,11 +19,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
-from .reading import BYTES, DAMAGED, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .dtypes import BYTES, IN_NUMPY, IN_SAFETENSORS
+from .reading import DAMAGED, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
 from .torch.names import layer_words, layers_of
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
-IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
 IDS, HIDDEN, FINAL = "token_ids", "resid_pre", "resid_final"
 
 
@@ -233,7 +233,7 @@ def _header(about: dict, hidden: Tensor, n_layers: int, scales: Any) -> bytes:
     if scales is not None:
         entries["hidden_states_scales"] = {"dtype": "F32", "shape": list(scales.shape), "data_offsets": [first, first + scales.nbytes]}
         first += scales.nbytes
-    entries["hidden_states"] = {"dtype": IN_SAFETENSORS.get(hidden.dtype, hidden.dtype.upper()),
+    entries["hidden_states"] = {"dtype": IN_SAFETENSORS[hidden.dtype],
                                 "shape": [n, n_layers, hidden.row_bytes // BYTES[hidden.dtype]],
                                 "data_offsets": [first, first + n_layers * n * hidden.row_bytes]}
     text = json.dumps(entries, ensure_ascii=False).encode()

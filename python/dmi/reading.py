@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from . import edited
+from .dtypes import BYTES, DTYPES, IN_NUMPY, IN_TORCH
 from .edited import Edit
 from .torch.names import LENS
 
@@ -39,13 +40,6 @@ if TYPE_CHECKING:
     from .experts import Experts
 
 U32, U64, I32, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
-DTYPES = ("none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f8e4m3", "f8e5m2")  # enum dmi_dtype
-IN_NUMPY = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8", "u8": "u1", "u16": "<u2",
-            "u32": "<u4", "u64": "<u8", "bool": "?"}
-IN_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-IN_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-            "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
 STATES = ("closed", "running", "killed")                             # enum dmi_read_state
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
@@ -356,7 +350,7 @@ def _numpy_type(dtype: str) -> Any:
         import ml_dtypes
     except ImportError:
         raise TypeError(f"numpy has no {dtype}: install ml_dtypes, or ask for .float32() or .torch()") from None
-    return numpy.dtype(getattr(ml_dtypes, IN_ML_DTYPES[dtype]))
+    return numpy.dtype(getattr(ml_dtypes, IN_TORCH[dtype]))
 
 
 def _e4m3() -> Any:

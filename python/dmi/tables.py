@@ -17,7 +17,8 @@ from typing import Any, Callable, Iterator
 
 from . import edited
 from .export import Folder, _arrow
-from .reading import BYTES, DTYPES, EDITED, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
+from .dtypes import BYTES, DTYPES
+from .reading import EDITED, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
 
 NONE = 2**64 - 1
 AT_A_TIME = 50000  # lines of a table, and rows of a tensor

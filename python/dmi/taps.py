@@ -4,13 +4,10 @@ import ctypes
 import struct
 import threading
 
+from .dtypes import NUMBERS as DTYPES
+
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
 WRITABLE = 1 << 0  # enum dmi_tap_flags
-
-# enum dmi_dtype (include/dmi/dtype.h), by PyTorch's names.
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8, "uint8": 9,
-          "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13, "float8_e4m3fn": 14, "float8_e5m2": 15}
-
 
 # struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
 _FORM = struct.Struct("@IIPPPiiIIII4Q4q")

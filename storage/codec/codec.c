@@ -51,13 +51,9 @@ uint32_t codec_encoding(uint32_t dtype, enum codec_rung rung)
 {
     if (rung == CODEC_STORED)
         return DMI_ENCODING_RAW;
-    switch (dtype) {
-    case DMI_DTYPE_F32:
-    case DMI_DTYPE_F16:
-    case DMI_DTYPE_BF16:
-    case DMI_DTYPE_F64: return DMI_ENCODING_ROTATED;
-    default: return dmi_dtype_bytes(dtype) > 1 ? DMI_ENCODING_PLANES : DMI_ENCODING_RAW;
-    }
+    if (dmi_dtype_bytes(dtype) < 2)
+        return DMI_ENCODING_RAW;
+    return dmi_dtype_is_float(dtype) ? DMI_ENCODING_ROTATED : DMI_ENCODING_PLANES;
 }
 
 uint32_t codec_planes(uint32_t encoding, uint32_t element_bytes)

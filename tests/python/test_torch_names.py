@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import dmi.torch
+from dmi import dtypes
 from dmi import taps as library
 from dmi.torch import families, names
 from harness import BUILD, ROOT, environment, run
@@ -40,12 +41,11 @@ def test_struct():
 
 
 def test_element_types():
-    """The numbers are those of include/dmi/dtype.h."""
-    there = dict(re.findall(r"DMI_DTYPE_(\w+) = (\d+)", (ROOT / "include/dmi/dtype.h").read_text()))
-    short = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "bool": "BOOL"}
-    for name, number in library.DTYPES.items():
-        kind, bits, rest = re.fullmatch(r"([a-z]+?)(\d*)((?:_e\dm\d)?)(?:fn)?", name).groups()
-        assert there[short[kind] + bits + rest[1:].upper()] == str(number), name
+    """The tables of Python and of include/dmi/dtype.h are one."""
+    text = (ROOT / "include/dmi/dtype.h").read_text(encoding="utf-8")
+    rows = re.findall(r'TYPE\(\w+, (\d+), "(\w+)", "(\w+)", (?:NULL|"([^"]+)"), "(\w+)", (\w+), ', text)
+    n_bytes = {"float": 4, "double": 8} | {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    assert {int(number): (*names, npy or None, torch, n_bytes[kind]) for number, *names, npy, torch, kind in rows} == dtypes.TABLE
 
 
 @pytest.mark.parametrize("text, layers", [

@@ -119,8 +119,7 @@ static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *da
 
 static bool is_read(uint32_t dtype)
 {
-    return dtype == DMI_DTYPE_F64 || dtype == DMI_DTYPE_F32 || dtype == DMI_DTYPE_F16 ||
-           dtype == DMI_DTYPE_BF16;
+    return dmi_dtype_is_float(dtype) && dmi_dtype_bytes(dtype) > 1;
 }
 
 /* An array: a vector, or one for each layer from 0 on. */

@@ -2,6 +2,7 @@
 #include "tools/common/vectors_run.h"
 
 #include "core/cleanup.h"
+#include "policy/spec.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
@@ -56,7 +57,7 @@ static const char *objection(const struct dmi_read_tensor *t, const struct edit_
         return "its rows belong to no request: the engine said no steps";
     if (t->mixed)
         return "its type or scale changes from record to record";
-    if (t->dtype != DMI_DTYPE_F32 && t->dtype != DMI_DTYPE_F16 && t->dtype != DMI_DTYPE_BF16)
+    if (!spec_edits_dtype(t->dtype))
         return "its numbers are of another type than f32, f16 and bf16";
     if (t->n_rows != v->n_rows)
         return "not all of the positions were captured";
