@@ -67,6 +67,19 @@ def test_options_of_commands_are_those_of_their_manual():
     assert not wrong, wrong
 
 
+def options_of(source):
+    """What a tool's table of options (tools/common/options.h) shows in --help."""
+    return re.findall(r'\{ "(--?[a-z][^"]*)",\s*"', source)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "man").glob("dmi-*.1")), ids=lambda page: page.stem)
+def test_each_option_is_in_its_manual(page):
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tools" / page.stem[4:]).glob("*.c")))
+    manual = re.sub(r'\\f[BIR]|"', "", page.read_text(encoding="utf-8")).replace("\\-", "-")
+    shown = [word for row in options_of(source) for word in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", row)]
+    assert shown and not [word for word in shown if not re.search(rf"(?<![\w-]){word}(?![\w-])", manual)], shown
+
+
 def test_the_check_of_links_sees_what_is_wrong():
     text = "# A title: `x`\n\n[a](#a-title-x) [b](#b) [c](nowhere.md) `[d](e.md)` [f](https://g)\n"
     assert anchors(text) == {"a-title-x"}

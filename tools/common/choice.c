@@ -75,3 +75,23 @@ bool choice_ranks(const char *text, int32_t ranks[DMI_AXIS_COUNT])
         complain("--rank: '%s': one axis has two ranks, of which no run has both", text);
     return !twice;
 }
+
+int choice_take_name(const struct option_row *row, void *into)
+{
+    return option_taken(choice_name(optarg, option_field(row, into)));
+}
+
+int choice_take_layers(const struct option_row *row, void *into)
+{
+    return option_taken(choice_layers(optarg, option_field(row, into)));
+}
+
+int choice_take_tokens(const struct option_row *row, void *into)
+{
+    return option_taken(choice_tokens(optarg, option_field(row, into)));
+}
+
+int choice_take_numbers(const struct option_row *row, void *into)
+{
+    return option_taken(choice_numbers(option_word(row), optarg, false, option_field(row, into)));
+}

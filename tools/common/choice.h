@@ -4,6 +4,7 @@
 #define TOOLS_COMMON_CHOICE_H
 
 #include "read/selection.h"
+#include "tools/common/options.h"
 
 #include <dmi/site.h>
 
@@ -18,5 +19,11 @@ bool choice_numbers(const char *option, const char *text, bool from_end, struct 
 
 /* Of --rank: sets the axes that it names, or tp; an axis has one rank. Return: as choice_name(). */
 bool choice_ranks(const char *text, int32_t ranks[DMI_AXIS_COUNT]);
+
+/* The first four as setters of rows: of a struct selection_names, a struct selection, one again, and a struct slices from 0 on. */
+int choice_take_name(const struct option_row *row, void *into);
+int choice_take_layers(const struct option_row *row, void *into);
+int choice_take_tokens(const struct option_row *row, void *into);
+int choice_take_numbers(const struct option_row *row, void *into);
 
 #endif

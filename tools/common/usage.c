@@ -26,12 +26,3 @@ int usage_command(const char *word, const char *commands)
         return usage_wrong("'%s' is no command: expected %s", word, commands);
     return usage_wrong("expected a command: %s", commands);
 }
-
-int usage_option(int argc, char **argv, const char *shorts, const struct option *longs)
-{
-    argv[0] = program_invocation_short_name; /* getopt_long() begins its sentence with it */
-    int c = getopt_long(argc, argv, shorts, longs, NULL);
-    if (c == '?')
-        usage_hint();
-    return c;
-}

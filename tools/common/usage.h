@@ -3,8 +3,6 @@
 #ifndef TOOLS_COMMON_USAGE_H
 #define TOOLS_COMMON_USAGE_H
 
-#include <getopt.h>
-
 enum { USAGE_WRONG = 2 }; /* the status to exit with, of every tool */
 
 /* Says on stderr where help is. Return: USAGE_WRONG. */
@@ -15,8 +13,5 @@ int usage_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* @word: what stands where one of @commands was expected ("steps, show"); NULL or "": nothing does. Return: USAGE_WRONG. */
 int usage_command(const char *word, const char *commands);
-
-/* The next option, by getopt_long(). It says what is wrong with a wrong one ('?'), and where help is. */
-int usage_option(int argc, char **argv, const char *shorts, const struct option *longs);
 
 #endif

@@ -5,7 +5,7 @@
 #include "read/runs.h"
 #include "read/value.h"
 #include "tools/common/say.h"
-#include "tools/common/usage.h"
+#include "tools/common/options.h"
 #include "tools/ctl/edits.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 enum { CTL_OK = 0, CTL_REFUSED = 1, CTL_USAGE = 2 };
 
-static const char usage_text[] =
+static const char before[] =
     "dmi-ctl RUN status                       what is in force\n"
     "dmi-ctl RUN sites on|off PATTERN...      switch sites whose names match\n"
     "dmi-ctl RUN overload MAPPING             another overload of the HookSpec\n"
@@ -42,9 +42,9 @@ static const char usage_text[] =
     "\n"
     "RUN is the folder of a run whose process was started with dmi-run --control or --trace, or a\n"
     "folder with several: then each is asked.\n"
-    "\n"
-    "  --json      answers as they come, a JSON object a line; options may stand anywhere\n"
-    "  --version   the version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "Exit status: 0 done by all; 1 one refused; 2 wrong usage, or a process that cannot be "
     "asked.\n";
@@ -412,32 +412,33 @@ static const char *make_line(char **words, int n, struct question *q)
     return line->n > MAX_LINE ? "a command has at most 16 KiB" : NULL;
 }
 
+static const struct option_row rows[] = {
+    { "--json", "answers as they come, a JSON object a line; options may stand anywhere",
+      option_flag },
+    { "--version", "the version" },
+};
+
+static const struct options_table table = {
+    .name = "dmi-ctl", .before = before, .after = after, .column = 14, OPTIONS_ROWS(rows)
+};
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { "version", no_argument, NULL, 'v' },
-                                             { 0 } };
     _cleanup_(question_deinit) struct question q = { .file = NULL };
     bool json = false;
-    for (int c; (c = usage_option(argc, argv, "h", options)) != -1;) {
-        switch (c) {
-        case 'j': json = true; break;
-        case 'h': fputs(usage_text, stdout); return CTL_OK;
-        case 'v': puts("dmi-ctl " DMI_VERSION); return CTL_OK;
-        default: complain("after -- words may begin with -"); return CTL_USAGE;
-        }
-    }
-    if (argc == 1) {
-        fputs(usage_text, stderr);
-        return CTL_USAGE;
-    }
+    int status = options_read(&table, argc, argv, &json, NULL);
+    if (status == USAGE_WRONG)
+        complain("after -- words may begin with -");
+    if (status >= 0)
+        return status;
+    if (argc == 1)
+        return options_help(&table, stderr);
     if (argc - optind < 2)
         return usage_wrong("expected a run and a command: dmi-ctl RUN status");
     const char *wrong = make_line(argv + optind + 1, argc - optind - 1, &q);
     if (wrong)
         return usage_wrong("%s", wrong);
-    int status = ask_all(argv[optind], &q, json);
+    status = ask_all(argv[optind], &q, json);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return CTL_USAGE;

@@ -15,47 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage_text[] =
+static const char before[] =
     "dmi-replay RUN... --to SINK [OPTION]...    records again, in the recorded order\n"
     "dmi-replay RUN... --policy SPEC --link SIZE [--ring SIZE] [--speed S] [-D NAME=VALUE]... "
     "[--json]\n"
     "                                           what a HookSpec's overload would have kept\n"
     "\n"
     "RUN is a run's folder, or a folder with several runs (of ranks), which go together by time.\n"
-    "\n"
-    "  --to SINK           where to: one of the sinks below\n"
-    "  --format F, -f      one of the formats below\n"
-    "  --values            jsonl: with the values of records\n"
-    "  --names FILE        also a JSON object an item, a line each, to FILE (for npy, which has no "
-    "names)\n"
-    "  --speed S           max (the default), 1 as recorded, 0.5 at half of that speed, 10x\n"
-    "  --cursor FILE       go on after what the sink has taken, as FILE says, and write it there\n"
-    "  --consume           delete segments that the sink has taken (of a run that is written its "
-    "process "
-    "does)\n"
-    "  --follow            read on in a run that grows, until its process ends\n"
-    "  --wait-for N        unix, tcp: begin when N readers are there (default: 1)\n"
-    "  --lose-slow S       unix, tcp: give up a reader that takes nothing for S seconds\n"
-    "  --at-once N         command: at most N at a time (default: 8)\n"
-    "  --site NAME         only this site or tensor\n"
-    "  --layers LIST       only these layers: 0,3-7,last (3-7: 7 is included)\n"
-    "  --request ID        only rows of this request\n"
-    "  --tokens LIST       only these tokens of each request: positions 5 or A:B, which -2: counts "
-    "from the\n"
-    "                      end, prompt, response, response[0:16], last, all\n"
-    "  --step A:B          the engine's step numbers (without step metadata: forwards), A to B-1\n"
-    "  --forward A:B       forwards, counted from 0. These options may come several times: all of "
-    "it is wanted\n"
-    "  --rejected          also rows whose drafts were rejected\n"
-    "  --superseded        also rows whose position was computed again\n"
-    "  --rank R | tp=R,... only the runs of tensor parallel rank R, or with these ranks of tp, pp, "
-    "dp, ep\n"
-    "  --policy SPEC       records go nowhere: try the overload of this HookSpec on them\n"
-    "  --link SIZE         policy: bytes a second from the ring to the host; K, M or G may follow\n"
-    "  --ring SIZE         policy: bytes of the ring (default: the HookSpec's ring)\n"
-    "  -D NAME=VALUE       policy: a variable of the HookSpec\n"
-    "  --json              the summary as JSON on stdout, or on stderr where stdout is the sink\n"
-    "  --version           the version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "Exit status: 0 all was replayed; 1 damage, records that cannot be decoded, accounting that "
     "does not\n"
@@ -63,132 +32,50 @@ static const char usage_text[] =
     "usage, nothing\n"
     "readable, a sink that fails. With --follow a signal is a good end.\n";
 
-enum option_id {
-    OPT_TO = 256,
-    OPT_VALUES,
-    OPT_NAMES,
-    OPT_SPEED,
-    OPT_CURSOR,
-    OPT_FOLLOW,
-    OPT_CONSUME,
-    OPT_WAIT_FOR,
-    OPT_LOSE_SLOW,
-    OPT_AT_ONCE,
-    OPT_SITE,
-    OPT_LAYER,
-    OPT_REQUEST,
-    OPT_TOKENS,
-    OPT_STEP,
-    OPT_FORWARD,
-    OPT_REJECTED,
-    OPT_SUPERSEDED,
-    OPT_RANK,
-    OPT_JSON,
-    OPT_POLICY,
-    OPT_LINK,
-    OPT_RING,
-    OPT_VERSION
-};
-
-static const struct option long_options[] = {
-    { "to", required_argument, NULL, OPT_TO },
-    { "format", required_argument, NULL, 'f' },
-    { "values", no_argument, NULL, OPT_VALUES },
-    { "names", required_argument, NULL, OPT_NAMES },
-    { "speed", required_argument, NULL, OPT_SPEED },
-    { "cursor", required_argument, NULL, OPT_CURSOR },
-    { "follow", no_argument, NULL, OPT_FOLLOW },
-    { "consume", no_argument, NULL, OPT_CONSUME },
-    { "wait-for", required_argument, NULL, OPT_WAIT_FOR },
-    { "lose-slow", required_argument, NULL, OPT_LOSE_SLOW },
-    { "at-once", required_argument, NULL, OPT_AT_ONCE },
-    { "site", required_argument, NULL, OPT_SITE },
-    { "layer", required_argument, NULL, OPT_LAYER },
-    { "layers", required_argument, NULL, OPT_LAYER },
-    { "request", required_argument, NULL, OPT_REQUEST },
-    { "tokens", required_argument, NULL, OPT_TOKENS },
-    { "step", required_argument, NULL, OPT_STEP },
-    { "forward", required_argument, NULL, OPT_FORWARD },
-    { "rejected", no_argument, NULL, OPT_REJECTED },
-    { "superseded", no_argument, NULL, OPT_SUPERSEDED },
-    { "rank", required_argument, NULL, OPT_RANK },
-    { "json", no_argument, NULL, OPT_JSON },
-    { "policy", required_argument, NULL, OPT_POLICY },
-    { "link", required_argument, NULL, OPT_LINK },
-    { "ring", required_argument, NULL, OPT_RING },
-    { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, OPT_VERSION },
-    { 0 },
-};
-
-static int take(bool taken)
+static int take_to(const struct option_row *row, void *into)
 {
-    return taken ? -1 : usage_hint();
-}
-
-static int print_usage(FILE *to)
-{
-    fputs(usage_text, to);
-    fputs("\nSinks:\n", to);
-    for (size_t i = 0; sinks[i]; i++)
-        fprintf(to, "  %s%-*s %s\n", sinks[i]->prefix, 20 - (int)strlen(sinks[i]->prefix),
-                sinks[i]->where, sinks[i]->what);
-    fputs("\nFormats, the default first:\n", to);
-    for (size_t i = 0; formats[i]; i++)
-        fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
-    return to == stdout ? REPLAY_OK : REPLAY_USAGE;
-}
-
-/* ------------------------------------------------------------------------- values of options */
-
-static int take_to(struct options *o)
-{
+    struct options *o = into;
     o->to = optarg;
     o->kind = sink_find(optarg, &o->sink.where);
     if (o->kind)
         return -1;
     return usage_wrong(
-        "--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT, command:CMD or "
+        "--%s: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT, command:CMD or "
         "clickhouse://HOST/",
-        optarg);
+        option_word(row), optarg);
 }
 
-static int take_format(struct options *o)
+static int take_format(const struct option_row *row, void *into)
 {
+    struct options *o = into;
     o->sink.format = format_find(optarg);
     if (o->sink.format)
         return -1;
-    return usage_wrong("--format: '%s' is no format: write frames, jsonl or npy", optarg);
+    return usage_wrong("--%s: '%s' is no format: write frames, jsonl or npy", option_word(row),
+                       optarg);
 }
 
-static int take_speed(struct options *o)
+static int take_speed(const struct option_row *row, void *into)
 {
-    if (pace_parse(optarg, &o->speed))
+    if (pace_parse(optarg, option_field(row, into)))
         return -1;
-    return usage_wrong("--speed: '%s' is no speed: write max, 1, 0.5 or 10x", optarg);
+    return usage_wrong("--%s: '%s' is no speed: write max, 1, 0.5 or 10x", option_word(row),
+                       optarg);
 }
 
-static int take_count(const char *name, unsigned *out)
+static int take_size(const struct option_row *row, void *into)
 {
-    char *end;
-    errno = 0;
-    unsigned long v = strtoul(optarg, &end, 10);
-    *out = (unsigned)v;
-    if (*optarg >= '0' && *optarg <= '9' && !*end && !errno && v && v <= 1000000)
-        return -1;
-    return usage_wrong("--%s: '%s' is no number from 1 to 1000000", name, optarg);
-}
-
-static int take_size(const char *name, uint64_t *out)
-{
+    uint64_t *out = option_field(row, into);
     if (parse_size(optarg, strlen(optarg), out) && *out)
         return -1;
     return usage_wrong("--%s: '%s' is no size: write a number above 0, K, M or G may follow it",
-                       name, optarg);
+                       option_word(row), optarg);
 }
 
-static int take_var(struct options *o)
+static int take_var(const struct option_row *row, void *into)
 {
+    struct options *o = into;
+    (void)row;
     if (strchr(optarg, '=') && o->n_vars < SPEC_MAX_VARS) {
         o->vars[o->n_vars++] = optarg;
         return -1;
@@ -196,49 +83,87 @@ static int take_var(struct options *o)
     return usage_wrong("-D: '%s': write NAME=VALUE, at most %d times", optarg, SPEC_MAX_VARS);
 }
 
-static int take_selection(int c, struct wanted *w)
+static int take_rank(const struct option_row *row, void *into)
 {
-    switch (c) {
-    case OPT_SITE: return take(choice_name(optarg, &w->select.sites));
-    case OPT_LAYER: return take(choice_layers(optarg, &w->select));
-    case OPT_REQUEST: return take(choice_name(optarg, &w->select.requests));
-    case OPT_TOKENS: return take(choice_tokens(optarg, &w->select));
-    case OPT_STEP: return take(choice_numbers("step", optarg, false, &w->steps));
-    case OPT_FORWARD: return take(choice_numbers("forward", optarg, false, &w->forwards));
-    case OPT_REJECTED: w->select.rejected = true; break;
-    case OPT_SUPERSEDED: w->select.superseded = true; break;
-    case OPT_RANK: w->by_rank = true; return take(choice_ranks(optarg, w->ranks));
-    default: return REPLAY_USAGE;
-    }
-    return -1;
+    struct wanted *w = &((struct options *)into)->wanted;
+    (void)row;
+    w->by_rank = true;
+    return option_taken(choice_ranks(optarg, w->ranks));
 }
 
-/* Return: -1 to go on, else an exit status. */
-static int take_option(int c, struct options *o)
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--to SINK", "where to: one of the sinks below", take_to },
+    { "--format F, -f", "one of the formats below", take_format },
+    { "--values", "jsonl: with the values of records", option_flag, AT(sink.values) },
+    { "--names FILE",
+      "also a JSON object an item, a line each, to FILE (for npy, which has no names)", option_text,
+      AT(sink.names) },
+    { "--speed S", "max (the default), 1 as recorded, 0.5 at half of that speed, 10x", take_speed,
+      AT(speed) },
+    { "--cursor FILE", "go on after what the sink has taken, as FILE says, and write it there",
+      option_text, AT(cursor) },
+    { "--consume",
+      "delete segments that the sink has taken (of a run that is written its process does)",
+      option_flag, AT(consume) },
+    { "--follow", "read on in a run that grows, until its process ends", option_flag, AT(follow) },
+    { "--wait-for N", "unix, tcp: begin when N readers are there (default: 1)", option_number,
+      AT(sink.wait_for), NULL, 1000000 },
+    { "--lose-slow S", "unix, tcp: give up a reader that takes nothing for S seconds",
+      option_number, AT(sink.lose_s), NULL, 1000000 },
+    { "--at-once N", "command: at most N at a time (default: 8)", option_number, AT(at_once), NULL,
+      1000000 },
+    { "--site NAME", "only this site or tensor", choice_take_name, AT(wanted.select.sites) },
+    { "--layers LIST", "only these layers: 0,3-7,last (3-7: 7 is included)", choice_take_layers,
+      AT(wanted.select) },
+    { "--layer LIST", NULL, choice_take_layers, AT(wanted.select) },
+    { "--request ID", "only rows of this request", choice_take_name, AT(wanted.select.requests) },
+    { "--tokens LIST",
+      "only these tokens of each request: positions 5 or A:B, which -2: counts from the\n"
+      "end, prompt, response, response[0:16], last, all",
+      choice_take_tokens, AT(wanted.select) },
+    { "--step A:B", "the engine's step numbers (without step metadata: forwards), A to B-1",
+      choice_take_numbers, AT(wanted.steps) },
+    { "--forward A:B",
+      "forwards, counted from 0. These options may come several times: all of it is wanted",
+      choice_take_numbers, AT(wanted.forwards) },
+    { "--rejected", "also rows whose drafts were rejected", option_flag,
+      AT(wanted.select.rejected) },
+    { "--superseded", "also rows whose position was computed again", option_flag,
+      AT(wanted.select.superseded) },
+    { "--rank R | tp=R,...",
+      "only the runs of tensor parallel rank R, or with these ranks of tp, pp, dp, ep", take_rank },
+    { "--policy SPEC", "records go nowhere: try the overload of this HookSpec on them", option_text,
+      AT(policy) },
+    { "--link SIZE", "policy: bytes a second from the ring to the host; K, M or G may follow",
+      take_size, AT(link) },
+    { "--ring SIZE", "policy: bytes of the ring (default: the HookSpec's ring)", take_size,
+      AT(ring) },
+    { "-D NAME=VALUE", "policy: a variable of the HookSpec", take_var },
+    { "--json", "the summary as JSON on stdout, or on stderr where stdout is the sink", option_flag,
+      AT(json) },
+    { "--version", "the version" },
+};
+
+static void print_choices(FILE *to)
 {
-    switch (c) {
-    case OPT_TO: return take_to(o);
-    case 'f': return take_format(o);
-    case OPT_VALUES: o->sink.values = true; break;
-    case OPT_NAMES: o->sink.names = optarg; break;
-    case OPT_SPEED: return take_speed(o);
-    case OPT_CURSOR: o->cursor = optarg; break;
-    case OPT_FOLLOW: o->follow = true; break;
-    case OPT_CONSUME: o->consume = true; break;
-    case OPT_WAIT_FOR: return take_count("wait-for", &o->sink.wait_for);
-    case OPT_LOSE_SLOW: return take_count("lose-slow", &o->sink.lose_s);
-    case OPT_AT_ONCE: return take_count("at-once", &o->at_once);
-    case OPT_JSON: o->json = true; break;
-    case OPT_POLICY: o->policy = optarg; break;
-    case OPT_LINK: return take_size("link", &o->link);
-    case OPT_RING: return take_size("ring", &o->ring);
-    case 'D': return take_var(o);
-    case 'h': return print_usage(stdout);
-    case OPT_VERSION: puts("dmi-replay " DMI_VERSION); return REPLAY_OK;
-    default: return take_selection(c, &o->wanted);
-    }
-    return -1;
+    fputs("\nSinks:\n", to);
+    for (size_t i = 0; sinks[i]; i++)
+        fprintf(to, "  %s%-*s %s\n", sinks[i]->prefix, 20 - (int)strlen(sinks[i]->prefix),
+                sinks[i]->where, sinks[i]->what);
+    fputs("\nFormats, the default first:\n", to);
+    for (size_t i = 0; formats[i]; i++)
+        fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
 }
+
+static const struct options_table table = {
+    .name = "dmi-replay",
+    .before = before,
+    .after = after,
+    .more = print_choices,
+    .column = 22,
+    OPTIONS_ROWS(rows),
+};
 
 /* ------------------------------------------------------------------------- all of them */
 
@@ -330,13 +255,10 @@ static int check(struct options *o, char **words, int n)
 int options_parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
-    int c;
-    while ((c = usage_option(argc, argv, "f:D:h", long_options)) != -1) {
-        int status = take_option(c, o);
-        if (status >= 0)
-            return status;
-    }
-    return argc == 1 ? print_usage(stderr) : check(o, argv + optind, argc - optind);
+    int status = options_read(&table, argc, argv, o, NULL);
+    if (status >= 0)
+        return status;
+    return argc == 1 ? options_help(&table, stderr) : check(o, argv + optind, argc - optind);
 }
 
 static void add_slices(struct text *t, const char *name, const struct slices *slices)

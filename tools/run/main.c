@@ -8,8 +8,8 @@
 #include "policy/spec.h"
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
+#include "tools/common/options.h"
 #include "tools/common/say.h"
-#include "tools/common/usage.h"
 #include "tools/common/watch.h"
 #include "tools/run/edits.h"
 #include "tools/run/outcome.h"
@@ -48,7 +48,7 @@ struct options {
     char **command;  /* NULL-terminated, borrowed from argv */
 };
 
-static const char usage[] =
+static const char before[] =
     "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --tap NAME[,NAME]... [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-run --steer FILE [--times N] [OPTION]... [--] COMMAND [ARGUMENT]...\n"
@@ -57,45 +57,9 @@ static const char usage[] =
     "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps; or edit them; "
     "or\n"
     "store when its steps ran.\n"
-    "\n"
-    "  --spec FILE        the HookSpec (else $DMI_SPEC)\n"
-    "  --tap NAMES        names of taps, or patterns of them, separated by commas, in place of a\n"
-    "                     HookSpec (docs/taps.md)\n"
-    "  --preset NAME      a group of taps: residuals, attention, mlp, logits, eagle3, all\n"
-    "  --layers LIST      of which layers they are stored, as 3,7-12,last (else all)\n"
-    "  --attach SITES     COMMAND is a program in Python: models of Hugging Face's are tapped\n"
-    "                     there, by name or module:PATTERN:in|out, and the taps stored\n"
-    "  --write SITES      edits may write into these taps, as resid_post,mlp_out; without --tap "
-    "and\n"
-    "                     --preset models of Hugging Face's are tapped there\n"
-    "  --model PATTERN    of models of Hugging Face's that are tapped: those whose class, path, "
-    "or\n"
-    "                     last part of the path it fits; several may be given. Else all; and a "
-    "model\n"
-    "                     that drafts for another one is no place for edits\n"
-    "  --edits FILE       edits that are in force from the first step on (docs/edits.md)\n"
-    "  --steer FILE       add the vector of FILE at the place for edits, in the layers of "
-    "--layers\n"
-    "                     (else in all that FILE has); without a HookSpec and --write at "
-    "resid_post\n"
-    "                     of models of Hugging Face's\n"
-    "  --site NAME        with --steer: which of several places\n"
-    "  --times N          with --steer: N times the vector (else 1)\n"
-    "  --lenient          with --edits and --steer, for servers: where edits cannot be done, run\n"
-    "                     COMMAND without them, and end as it does\n"
-    "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
-    "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
-    "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
-    "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
-    "  --trace            store when each step ran, on the host and on the device, and sums of "
-    "the\n"
-    "                     kernels that ran in it, by CUPTI (docs/trace.md); --trace=steps: steps\n"
-    "                     alone; --trace=full: each kernel\n"
-    "  --control          dmi-ctl may change what is captured while COMMAND runs; where there are\n"
-    "                     places for edits, and with --trace, it may without this option, too\n"
-    "  --check            only check the spec; run nothing\n"
-    "  --strict           do not run COMMAND if the capture cannot work\n"
-    "  --help, --version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
     "makes a folder of its own in DIR. Look into it with dmi-dump. A process that loads the CUDA\n"
@@ -105,122 +69,123 @@ static const char usage[] =
     "with\n"
     "0 and an edit was not done. Else a bad spec is reported and COMMAND runs without capture.\n";
 
-/* Return: -1 to go on, else the status to exit with. */
-static int read_options(int argc, char **argv, struct options *o)
+/* Of an option that may come several times. */
+static int take_list(const struct option_row *row, void *into)
 {
-    enum {
-        SPEC = 256,
-        TAP,
-        PRESET,
-        LAYERS,
-        ATTACH,
-        WRITE,
-        EDITS,
-        STEER,
-        MODEL,
-        SITE,
-        TIMES,
-        LENIENT,
-        OUT,
-        LOG,
-        RING_BYTES,
-        CONTROL,
-        TRACE,
-        CHECK,
-        STRICT,
-        VERSION
-    };
-    static const struct option longs[] = {
-        { "spec", required_argument, NULL, SPEC },
-        { "tap", required_argument, NULL, TAP },
-        { "preset", required_argument, NULL, PRESET },
-        { "layers", required_argument, NULL, LAYERS },
-        { "attach", required_argument, NULL, ATTACH },
-        { "write", required_argument, NULL, WRITE },
-        { "edits", required_argument, NULL, EDITS },
-        { "steer", required_argument, NULL, STEER },
-        { "model", required_argument, NULL, MODEL },
-        { "site", required_argument, NULL, SITE },
-        { "times", required_argument, NULL, TIMES },
-        { "lenient", no_argument, NULL, LENIENT },
-        { "out", required_argument, NULL, OUT },
-        { "define", required_argument, NULL, 'D' },
-        { "log", required_argument, NULL, LOG },
-        { "ring-bytes", required_argument, NULL, RING_BYTES },
-        { "control", no_argument, NULL, CONTROL },
-        { "trace", optional_argument, NULL, TRACE },
-        { "check", no_argument, NULL, CHECK },
-        { "strict", no_argument, NULL, STRICT },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, VERSION },
-        { NULL, 0, NULL, 0 },
-    };
-    int c;
-    /* '+': options after it belong to the command */
-    while ((c = usage_option(argc, argv, "+D:h", longs)) != -1) {
-        switch (c) {
-        case SPEC: o->spec = optarg; break;
-        case TAP:
-        case LAYERS:
-        case ATTACH:
-        case MODEL:
-        case WRITE:
-            if (taps_add(c == TAP      ? &o->taps.names
-                         : c == LAYERS ? &o->taps.layers
-                         : c == WRITE  ? &o->taps.write
-                         : c == MODEL  ? &o->taps.model
-                                       : &o->taps.attach,
-                         optarg))
-                break;
-            complain("no memory");
-            return EXIT_USAGE;
-        case PRESET:
-            if (o->taps.preset) {
-                complain("--preset %s beside --preset %s: expected one; --tap names more", optarg,
-                         o->taps.preset);
-                return EXIT_USAGE;
-            }
-            o->taps.preset = optarg;
-            break;
-        case EDITS: o->edits.file = optarg; break;
-        case STEER: o->edits.steer = optarg; break;
-        case SITE: o->edits.site = optarg; break;
-        case TIMES: o->edits.times = optarg; break;
-        case LENIENT: o->edits.lenient = true; break;
-        case OUT: o->out = optarg; break;
-        case LOG: o->log = optarg; break;
-        case CONTROL: o->control = true; break;
-        case TRACE:
-            o->trace = optarg ? optarg : "kernels";
-            if (!strcmp(o->trace, "steps") || !strcmp(o->trace, "kernels") ||
-                !strcmp(o->trace, "full"))
-                break;
-            complain("--trace=%s: expected steps, kernels or full", o->trace);
-            return EXIT_USAGE;
-        case CHECK: o->check = true; break;
-        case STRICT: o->strict = true; break;
-        case RING_BYTES:
-            o->ring_bytes = o->ring_number;
-            if (command_size(optarg, o->ring_number, sizeof o->ring_number))
-                break;
-            complain("--ring-bytes %s: expected a number of bytes, K, M or G may follow it",
-                     optarg);
-            return EXIT_USAGE;
-        case 'D':
-            if (o->n_vars == SPEC_MAX_VARS) {
-                complain("more than %d -D", SPEC_MAX_VARS);
-                return EXIT_USAGE;
-            }
-            o->vars[o->n_vars++] = optarg;
-            break;
-        case 'h': fputs(usage, stdout); return 0;
-        case VERSION: puts("dmi-run " DMI_VERSION); return 0;
-        default: return EXIT_USAGE;
-        }
+    if (taps_add(option_field(row, into), optarg))
+        return -1;
+    complain("no memory");
+    return EXIT_USAGE;
+}
+
+static int take_preset(const struct option_row *row, void *into)
+{
+    const char **preset = option_field(row, into);
+    if (*preset) {
+        complain("--preset %s beside --preset %s: expected one; --tap names more", optarg, *preset);
+        return EXIT_USAGE;
     }
-    o->command = o->edits.command = argv + optind;
+    *preset = optarg;
     return -1;
 }
+
+static int take_trace(const struct option_row *row, void *into)
+{
+    const char **trace = option_field(row, into);
+    *trace = optarg ? optarg : "kernels";
+    if (!strcmp(*trace, "steps") || !strcmp(*trace, "kernels") || !strcmp(*trace, "full"))
+        return -1;
+    complain("--trace=%s: expected steps, kernels or full", *trace);
+    return EXIT_USAGE;
+}
+
+static int take_ring(const struct option_row *row, void *into)
+{
+    struct options *o = into;
+    o->ring_bytes = o->ring_number;
+    if (command_size(optarg, o->ring_number, sizeof o->ring_number))
+        return -1;
+    complain("--%s %s: expected a number of bytes, K, M or G may follow it", option_word(row),
+             optarg);
+    return EXIT_USAGE;
+}
+
+static int take_var(const struct option_row *row, void *into)
+{
+    struct options *o = into;
+    (void)row;
+    if (o->n_vars == SPEC_MAX_VARS) {
+        complain("more than %d -D", SPEC_MAX_VARS);
+        return EXIT_USAGE;
+    }
+    o->vars[o->n_vars++] = optarg;
+    return -1;
+}
+
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--spec FILE", "the HookSpec (else $DMI_SPEC)", option_text, AT(spec) },
+    { "--tap NAMES",
+      "names of taps, or patterns of them, separated by commas, in place of a\n"
+      "HookSpec (docs/taps.md)",
+      take_list, AT(taps.names) },
+    { "--preset NAME", "a group of taps: residuals, attention, mlp, logits, eagle3, all",
+      take_preset, AT(taps.preset) },
+    { "--layers LIST", "of which layers they are stored, as 3,7-12,last (else all)", take_list,
+      AT(taps.layers) },
+    { "--attach SITES",
+      "COMMAND is a program in Python: models of Hugging Face's are tapped\n"
+      "there, by name or module:PATTERN:in|out, and the taps stored",
+      take_list, AT(taps.attach) },
+    { "--write SITES",
+      "edits may write into these taps, as resid_post,mlp_out; without --tap and\n"
+      "--preset models of Hugging Face's are tapped there",
+      take_list, AT(taps.write) },
+    { "--model PATTERN",
+      "of models of Hugging Face's that are tapped: those whose class, path, or\n"
+      "last part of the path it fits; several may be given. Else all; and a model\n"
+      "that drafts for another one is no place for edits",
+      take_list, AT(taps.model) },
+    { "--edits FILE", "edits that are in force from the first step on (docs/edits.md)", option_text,
+      AT(edits.file) },
+    { "--steer FILE",
+      "add the vector of FILE at the place for edits, in the layers of --layers\n"
+      "(else in all that FILE has); without a HookSpec and --write at resid_post\n"
+      "of models of Hugging Face's",
+      option_text, AT(edits.steer) },
+    { "--site NAME", "with --steer: which of several places", option_text, AT(edits.site) },
+    { "--times N", "with --steer: N times the vector (else 1)", option_text, AT(edits.times) },
+    { "--lenient",
+      "with --edits and --steer, for servers: where edits cannot be done, run\n"
+      "COMMAND without them, and end as it does",
+      option_flag, AT(edits.lenient) },
+    { "--out DIR", "folder for the runs (else $DMI_OUT, else dmi-out); made if missing",
+      option_text, AT(out) },
+    { "-D NAME=VALUE", "set a variable of the spec's vars:; may be given several times", take_var },
+    { "--define NAME=VALUE", NULL, take_var },
+    { "--log DEST", "log lines to stderr, none, or a file (else $DMI_LOG, else stderr)",
+      option_text, AT(log) },
+    { "--ring-bytes N", "size of the ring in device memory; K, M, G may follow N", take_ring },
+    { "--trace",
+      "store when each step ran, on the host and on the device, and sums of the\n"
+      "kernels that ran in it, by CUPTI (docs/trace.md); --trace=steps: steps\n"
+      "alone; --trace=full: each kernel",
+      take_trace, AT(trace), NULL, 0, true },
+    { "--control",
+      "dmi-ctl may change what is captured while COMMAND runs; where there are\n"
+      "places for edits, and with --trace, it may without this option, too",
+      option_flag, AT(control) },
+    { "--check", "only check the spec; run nothing", option_flag, AT(check) },
+    { "--strict", "do not run COMMAND if the capture cannot work", option_flag, AT(strict) },
+    { "--help, --version", "" },
+};
+
+static const struct options_table table = { .name = "dmi-run",
+                                            .before = before,
+                                            .after = after,
+                                            .column = 21,
+                                            .stops = true,
+                                            OPTIONS_ROWS(rows) };
 
 /* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
 static int complete_options(struct options *o)
@@ -494,7 +459,8 @@ static int run(struct options *o, bool good, const char *const *vars, size_t n_v
 int main(int argc, char **argv)
 {
     _cleanup_(options_deinit) struct options o = { 0 };
-    int status = read_options(argc, argv, &o);
+    int status = options_read(&table, argc, argv, &o, NULL);
+    o.command = o.edits.command = argv + optind;
     if (status < 0)
         status = complete_options(&o);
     if (status >= 0)

@@ -3,7 +3,7 @@
 #include "core/cleanup.h"
 #include "tools/common/command.h"
 #include "tools/common/say.h"
-#include "tools/common/usage.h"
+#include "tools/common/options.h"
 #include "tools/sites/check.h"
 #include "tools/sites/kernels.h"
 #include "tools/sites/match.h"
@@ -19,7 +19,7 @@
 
 #define EXIT_USAGE 2
 
-static const char usage[] =
+static const char before[] =
     "Usage: dmi-sites record --out REC [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-sites match REC --reference REF -o SPEC [--model NAME]\n"
     "       dmi-sites check SPEC REC [--reference REF]\n"
@@ -28,31 +28,9 @@ static const char usage[] =
     "       dmi-sites reference MODEL --prompt TEXT -o REF\n"
     "Find where an engine keeps the tensors of a model.\n"
     "\n"
-    "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n"
-    "  --out REC          the recording, a new file\n"
-    "  --budget BYTES     no more of memory's contents than this (K, M, G may follow; 4G)\n"
-    "  --begin PATTERN    from the first launch of such a kernel on; it begins a forward\n"
-    "  --forwards N       with --begin: N forwards, then no more\n"
-    "\n"
-    "match compares a recording with reference activations, and writes a HookSpec.\n"
-    "  --reference REF    safetensors: REQUEST/SITE.LAYER, a row a token\n"
-    "  -o SPEC            the HookSpec to write; of one that is there, all but its forwards and\n"
-    "                     sites stays\n"
-    "  --model NAME       the `model` of a new one\n"
-    "\n"
-    "check compares a HookSpec with a recording: which sites match no launch any more, or another\n"
-    "number, or lie elsewhere. With --reference it compares values too, and prints entries that\n"
-    "mend what drifted. With --out it records COMMAND first, as record does.\n"
-    "\n"
-    "kernels prints names and parameters (bytes, and where) of the kernels in a recording, a "
-    "cubin, a\n"
-    "fatbin, or a program or library that holds some.\n"
-    "\n"
-    "reference computes reference activations with Hugging Face's transformers, on the CPU; it "
-    "needs\n"
-    "python3 with PyTorch. dmi-sites reference --help has its options.\n"
-    "\n"
-    "  --help, --version\n"
+    "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n";
+
+static const char after[] =
     "\n"
     "Exit status: 0; 1 where nothing was found, a site has drifted or a file cannot be read; 2 "
     "for\n"
@@ -64,44 +42,62 @@ struct options {
     char budget[32];
 };
 
-enum { OUT = 256, BUDGET, BEGIN, FORWARDS, REFERENCE, MODEL, VERSION };
+static int take_forwards(const struct option_row *row, void *into)
+{
+    if (!*optarg || strspn(optarg, "0123456789") != strlen(optarg))
+        return usage_wrong("--%s: expected a number", option_word(row));
+    return option_text(row, into);
+}
 
-static const struct option longs[] = {
-    { "out", required_argument, NULL, OUT },
-    { "budget", required_argument, NULL, BUDGET },
-    { "begin", required_argument, NULL, BEGIN },
-    { "forwards", required_argument, NULL, FORWARDS },
-    { "reference", required_argument, NULL, REFERENCE },
-    { "model", required_argument, NULL, MODEL },
-    { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, VERSION },
-    { NULL, 0, NULL, 0 },
+static int take_budget(const struct option_row *row, void *into)
+{
+    struct options *o = into;
+    o->record.budget = o->budget;
+    if (command_size(optarg, o->budget, sizeof o->budget))
+        return -1;
+    return usage_wrong("--%s: expected a number of bytes, K, M or G may follow it",
+                       option_word(row));
+}
+
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--out REC", "the recording, a new file", option_text, AT(record.out) },
+    { "--budget BYTES", "no more of memory's contents than this (K, M, G may follow; 4G)",
+      take_budget },
+    { "--begin PATTERN", "from the first launch of such a kernel on; it begins a forward",
+      option_text, AT(record.begin) },
+    { "--forwards N", "with --begin: N forwards, then no more", take_forwards,
+      AT(record.forwards) },
+    { NULL, "\n"
+            "match compares a recording with reference activations, and writes a HookSpec.\n" },
+    { "--reference REF", "safetensors: REQUEST/SITE.LAYER, a row a token", option_text,
+      AT(match.reference) },
+    { "-o SPEC",
+      "the HookSpec to write; of one that is there, all but its forwards and\n"
+      "sites stays",
+      option_text, AT(match.spec) },
+    { "--model NAME", "the `model` of a new one", option_text, AT(match.model) },
+    { NULL,
+      "\n"
+      "check compares a HookSpec with a recording: which sites match no launch any more, or "
+      "another\n"
+      "number, or lie elsewhere. With --reference it compares values too, and prints entries that\n"
+      "mend what drifted. With --out it records COMMAND first, as record does.\n"
+      "\n"
+      "kernels prints names and parameters (bytes, and where) of the kernels in a recording, a "
+      "cubin, a\n"
+      "fatbin, or a program or library that holds some.\n"
+      "\n"
+      "reference computes reference activations with Hugging Face's transformers, on the CPU; it "
+      "needs\n"
+      "python3 with PyTorch. dmi-sites reference --help has its options.\n"
+      "\n" },
+    { "--help, --version", "" },
 };
 
-/* Return: -1 to go on, else the status to exit with. */
-static int take_option(int c, struct options *o)
-{
-    switch (c) {
-    case OUT: o->record.out = optarg; return -1;
-    case BEGIN: o->record.begin = optarg; return -1;
-    case FORWARDS:
-        o->record.forwards = optarg;
-        return *optarg && strspn(optarg, "0123456789") == strlen(optarg)
-                   ? -1
-                   : usage_wrong("--forwards: expected a number");
-    case BUDGET:
-        o->record.budget = o->budget;
-        return command_size(optarg, o->budget, sizeof o->budget)
-                   ? -1
-                   : usage_wrong("--budget: expected a number of bytes, K, M or G may follow it");
-    case REFERENCE: o->match.reference = optarg; return -1;
-    case MODEL: o->match.model = optarg; return -1;
-    case 'o': o->match.spec = optarg; return -1;
-    case 'h': fputs(usage, stdout); return 0;
-    case VERSION: puts("dmi-sites " DMI_VERSION); return 0;
-    default: return EXIT_USAGE;
-    }
-}
+static const struct options_table table = {
+    .name = "dmi-sites", .before = before, .after = after, .column = 21, OPTIONS_ROWS(rows)
+};
 
 static int run_record(struct options *o, char **rest)
 {
@@ -192,16 +188,15 @@ static int run_reference(char **rest, size_t n)
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
-    int c, status = -1;
+    struct options_table taken = table;
     printable_install();
     const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
     if (!strcmp(what, "reference"))
         return run_reference(argv + 2, (size_t)argc - 2);
-    /* '+': options after it belong to the command; files come before and after options */
-    const char *shorts = strcmp(what, "record") ? "o:h" : "+o:h";
+    /* options after its first word belong to the command of record; files of others come before and after options */
+    taken.stops = !strcmp(what, "record");
     optind = *what ? 2 : 1;
-    while (status < 0 && (c = usage_option(argc, argv, shorts, longs)) != -1)
-        status = take_option(c, &o);
+    int status = options_read(&taken, argc, argv, &o, NULL);
     if (status >= 0)
         return status;
     if (!strcmp(what, "record"))

@@ -3,9 +3,9 @@
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "storage/file.h"
+#include "tools/common/options.h"
 #include "tools/common/say.h"
 #include "tools/common/stop.h"
-#include "tools/common/usage.h"
 #include "tools/top/serve.h"
 #include "tools/top/show.h"
 
@@ -15,7 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { TOP_OK = 0, TOP_FAILED = 1, TOP_USAGE = 2 };
+enum { TOP_OK = 0, TOP_FAILED = 1 };
 
 #define MAX_INTERVAL_S 3600
 
@@ -26,16 +26,12 @@ struct options {
     bool once, json;
 };
 
-static const char usage[] =
+static const char before[] =
     "Usage: dmi-top [OPTION]... [RUN | DIR]\n"
     "Show what is captured at this moment: of RUN, or of all runs in DIR that are being written.\n"
-    "\n"
-    "  --interval S       seconds between two views (1)\n"
-    "  --once             one view, after one interval\n"
-    "  --json             as JSON, an object a line\n"
-    "  --prometheus FILE  write a page for Prometheus each interval, in place of a view; or\n"
-    "                     unix:PATH: serve it over HTTP on a socket that only you can open\n"
-    "  --help, --version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "Without RUN and DIR: $DMI_OUT, else dmi-out, else the current folder. Several runs have a\n"
     "block each, and their sum comes first. Only the owner of a run can look at it.\n"
@@ -43,44 +39,39 @@ static const char usage[] =
 
 /* ------------------------------------------------------------------------- options */
 
-static bool parse_interval(const char *text, uint64_t *ns)
+static int take_interval(const struct option_row *row, void *into)
 {
     char *end;
-    double s = strtod(text, &end);
-    if (end == text || *end || !(s >= 0.01) || s > MAX_INTERVAL_S)
-        return false;
-    *ns = (uint64_t)(s * 1e9);
-    return true;
+    double s = strtod(optarg, &end);
+    if (end == optarg || *end || !(s >= 0.01) || s > MAX_INTERVAL_S)
+        return usage_wrong("--%s %s: expected seconds, from 0.01 to %d", option_word(row), optarg,
+                           MAX_INTERVAL_S);
+    *(uint64_t *)option_field(row, into) = (uint64_t)(s * 1e9);
+    return -1;
 }
+
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--interval S", "seconds between two views (1)", take_interval, AT(interval_ns) },
+    { "--once", "one view, after one interval", option_flag, AT(once) },
+    { "--json", "as JSON, an object a line", option_flag, AT(json) },
+    { "--prometheus FILE",
+      "write a page for Prometheus each interval, in place of a view; or\n"
+      "unix:PATH: serve it over HTTP on a socket that only you can open",
+      option_text, AT(prometheus) },
+    { "--help, --version", "" },
+};
+
+static const struct options_table table = {
+    .name = "dmi-top", .before = before, .after = after, .column = 21, OPTIONS_ROWS(rows)
+};
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option longs[] = {
-        { "interval", required_argument, NULL, 'i' },
-        { "once", no_argument, NULL, 'o' },
-        { "json", no_argument, NULL, 'j' },
-        { "prometheus", required_argument, NULL, 'p' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
-    };
-    int c;
-    while ((c = usage_option(argc, argv, "h", longs)) != -1) {
-        switch (c) {
-        case 'o': o->once = true; break;
-        case 'j': o->json = true; break;
-        case 'p': o->prometheus = optarg; break;
-        case 'i':
-            if (parse_interval(optarg, &o->interval_ns))
-                break;
-            return usage_wrong("--interval %s: expected seconds, from 0.01 to %d", optarg,
-                               MAX_INTERVAL_S);
-        case 'h': fputs(usage, stdout); return TOP_OK;
-        case 'v': puts("dmi-top " DMI_VERSION); return TOP_OK;
-        default: return TOP_USAGE;
-        }
-    }
+    int status = options_read(&table, argc, argv, o, NULL);
+    if (status >= 0)
+        return status;
     if (argc - optind > 1 || (o->json && o->prometheus)) {
         return usage_wrong(o->json && o->prometheus ? "--json or --prometheus, not both"
                                                     : "expected one run, or one folder");

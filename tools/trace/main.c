@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace: when steps ran, and whether the trace of it is complete. See docs/man/dmi-trace.1. */
 #include "policy/number.h"
+#include "tools/common/options.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
-#include "tools/common/usage.h"
 #include "tools/trace/diff.h"
 #include "tools/trace/export.h"
 #include "tools/trace/kernels.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] =
+static const char before[] =
     "Usage: dmi-trace steps RUN... [--each | --slowest N] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
@@ -39,19 +39,9 @@ static const char usage[] =
     "and\n"
     "                   none is lost\n"
     "  export           steps, ranges and kernels of all runs as one time line for Perfetto\n"
-    "\n"
-    "  --each           steps: a line a step\n"
-    "  --slowest N      steps: a line for each of the N steps that took longest, on the host or on "
-    "the\n"
-    "                   device\n"
-    "  --step N         show: the step's number, as steps --each has it\n"
-    "  --perfetto FILE  export: the file, which must not be there\n"
-    "  --steps A:B      diff, export, kernels: only steps with a number from A to before B, and "
-    "ranges\n"
-    "                   that meet them\n"
-    "  --kept           export: only steps that dmi-ctl trace keep stored\n"
-    "  --json           a JSON document a run; check: one for all\n"
-    "  --help, --version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "Exit status: 0; 1: check, and a trace is not complete; diff, and a kernel is new, gone or "
     "changed;\n"
@@ -64,45 +54,35 @@ struct options {
     const char *step, *steps, *slowest, *perfetto;
 };
 
-/* Return: -1 to go on, else the status to exit with. */
-static int read_options(int argc, char **argv, struct options *o)
-{
-    enum { EACH = 256, JSON, STEP, STEPS, SLOWEST, KEPT, PERFETTO, VERSION };
-    static const struct option longs[] = {
-        { "each", no_argument, NULL, EACH },
-        { "json", no_argument, NULL, JSON },
-        { "step", required_argument, NULL, STEP },
-        { "steps", required_argument, NULL, STEPS },
-        { "slowest", required_argument, NULL, SLOWEST },
-        { "kept", no_argument, NULL, KEPT },
-        { "perfetto", required_argument, NULL, PERFETTO },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, VERSION },
-        { NULL, 0, NULL, 0 },
-    };
-    int c;
-    while ((c = usage_option(argc, argv, "h", longs)) != -1) {
-        switch (c) {
-        case EACH: o->each = true; break;
-        case JSON: o->json = true; break;
-        case STEP: o->step = optarg; break;
-        case STEPS: o->steps = optarg; break;
-        case SLOWEST: o->slowest = optarg; break;
-        case KEPT: o->kept = true; break;
-        case PERFETTO: o->perfetto = optarg; break;
-        case 'h': fputs(usage, stdout); return 0;
-        case VERSION: puts("dmi-trace " DMI_VERSION); return 0;
-        default: return REPORT_IMPOSSIBLE;
-        }
-    }
-    return -1;
-}
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--each", "steps: a line a step", option_flag, AT(each), "steps" },
+    { "--slowest N",
+      "steps: a line for each of the N steps that took longest, on the host or on the\n"
+      "device",
+      option_text, AT(slowest), "steps" },
+    { "--step N", "show: the step's number, as steps --each has it", option_text, AT(step),
+      "show" },
+    { "--perfetto FILE", "export: the file, which must not be there", option_text, AT(perfetto),
+      "export" },
+    { "--steps A:B",
+      "diff, export, kernels: only steps with a number from A to before B, and ranges\n"
+      "that meet them",
+      option_text, AT(steps), "diff export kernels" },
+    { "--kept", "export: only steps that dmi-ctl trace keep stored", option_flag, AT(kept),
+      "export" },
+    { "--json", "a JSON document a run; check: one for all", option_flag, AT(json),
+      "steps show kernels diff check" },
+    { "--help, --version", "" },
+};
+
+static const struct options_table table = {
+    .name = "dmi-trace", .before = before, .after = after, .column = 19, OPTIONS_ROWS(rows)
+};
 
 static int show(const struct options *o, char **paths)
 {
     int64_t number;
-    if (o->each)
-        return usage_wrong("show takes no --each");
     if (paths[1])
         return usage_wrong("show takes one run");
     if (!o->step || !parse_integer(o->step, &number) || number < 0)
@@ -125,8 +105,6 @@ static bool steps_asked(const struct options *o, struct runs_steps *steps)
 static int export(const struct options *o, char **paths)
 {
     struct runs_steps steps;
-    if (o->each || o->json || o->step)
-        return usage_wrong("export takes --perfetto, and --steps or --kept alone");
     if (o->kept && o->steps)
         return usage_wrong("export: --kept beside --steps: expected one");
     if (!o->perfetto)
@@ -139,16 +117,12 @@ static int export(const struct options *o, char **paths)
 static int kernels(const struct options *o, char **paths)
 {
     struct runs_steps steps;
-    if (o->each || o->step || o->perfetto)
-        return usage_wrong("kernels takes --steps and --json alone");
     return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;
 }
 
 static int diff(const struct options *o, char **paths)
 {
     struct runs_steps steps;
-    if (o->each || o->step || o->perfetto)
-        return usage_wrong("diff takes --steps and --json alone");
     if (!paths[1] || paths[2])
         return usage_wrong("diff: expected two runs");
     return steps_asked(o, &steps) ? trace_diff(paths[0], paths[1], o->json, &steps)
@@ -174,39 +148,32 @@ static bool is_command(const char *word)
     return false;
 }
 
-static int run(const struct options *o, char **words)
+static int run(const struct options *o, uint64_t given, char **words)
 {
     if (!is_command(*words))
         return usage_command(*words, "steps, show, kernels, diff, check or export");
     if (!words[1])
         return usage_wrong("expected a run after the command");
+    if (!options_fit(&table, *words, given))
+        return usage_hint();
     if (!strcmp(*words, "export"))
-        return o->slowest ? usage_wrong("only steps takes --slowest") : export(o, words + 1);
-    if (o->kept)
-        return usage_wrong("only export takes --kept");
-    if (!strcmp(*words, "steps") && !o->perfetto && !o->steps && !o->step)
+        return export(o, words + 1);
+    if (!strcmp(*words, "steps"))
         return steps(o, words + 1);
-    if (o->slowest)
-        return usage_wrong("only steps takes --slowest");
     if (!strcmp(*words, "kernels"))
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))
         return diff(o, words + 1);
-    if (o->perfetto || o->steps)
-        return usage_wrong("only export takes --perfetto; it, kernels and diff take --steps");
-    if (!strcmp(*words, "show"))
-        return show(o, words + 1);
-    if (o->step)
-        return usage_wrong("only show takes --step");
-    return o->each ? usage_wrong("check takes no --each") : trace_check(words + 1, o->json);
+    return !strcmp(*words, "show") ? show(o, words + 1) : trace_check(words + 1, o->json);
 }
 
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
-    int status = read_options(argc, argv, &o);
+    uint64_t given = 0;
+    int status = options_read(&table, argc, argv, &o, &given);
     if (status < 0)
-        status = run(&o, argv + optind);
+        status = run(&o, given, argv + optind);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return REPORT_IMPOSSIBLE;

@@ -6,11 +6,11 @@
 #include "read/handle.h"
 #include "policy/number.h"
 #include "tools/common/leftover.h"
+#include "tools/common/options.h"
 #include "tools/common/place.h"
 #include "tools/common/say.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
-#include "tools/common/usage.h"
 #include "tools/view/page.h"
 #include "tools/view/view.h"
 
@@ -47,35 +47,14 @@ struct options {
     struct text layers, tokens; /* with commas */
 };
 
-static const char usage[] =
+static const char before[] =
     "Usage: dmi-view RUN [OTHER] [-o FILE] [OPTION]...\n"
     "Write a report of RUN for a browser: one file, which needs nothing else and asks for "
     "nothing.\n"
     "With OTHER also how far the two are apart.\n"
-    "\n"
-    "  --output FILE, -o  where to (default: RUN's name with .html in the current folder)\n"
-    "  --force            replace a file that is there\n"
-    "  --request ID       only this request (default: the first 20); with OTHER: ID=NAME, as it "
-    "calls\n"
-    "                     the request\n"
-    "  --site NAME        only this site or tensor\n"
-    "  --layers LIST      only these layers: 0,3-7,last\n"
-    "  --tokens LIST      only these tokens of each request: 5, A:B, -2:, prompt, response, last\n"
-    "  --values NAME      all rows of this site or tensor on the page Values (default: the last "
-    "row\n"
-    "                     of each tensor, cut to 64 elements)\n"
-    "  --head LAYER.HEAD  this head at full resolution, too (default: the best four of each kind)\n"
-    "  --config FILE      a model's config.json or GGUF, of which attention needs what the run "
-    "does "
-    "not\n"
-    "                     say\n"
-    "  --with FILE        an answer of `python -m dmi lens` or `dla` on a page of its own\n"
-    "  --tokenizer FILE   texts of tokens, from a tokenizer.json, the folder that has it, or a "
-    "GGUF\n"
-    "  --max-bytes N      of the report, K, M or G may follow (default: 20M); what is left out is\n"
-    "                     said on the page and here\n"
-    "  --json             what the report holds as JSON on stdout, in place of the report\n"
-    "  --version          the version\n"
+    "\n";
+
+static const char after[] =
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
     "joined,\n"
@@ -96,83 +75,89 @@ static bool add_name(struct names *names, const char *text)
     return true;
 }
 
-static bool add_words(struct text *to, const char *text)
+static int take_name(const struct option_row *row, void *into)
 {
-    text_printf(to, "%s%s", to->n ? "," : "", text);
-    return !to->failed;
+    return option_taken(add_name(option_field(row, into), optarg));
 }
 
-/* "2.4". Return: false: it is none, which is said, or no memory. */
-static bool add_head(struct heads *heads, const char *text)
+static int take_words(const struct option_row *row, void *into)
 {
+    struct text *to = option_field(row, into);
+    text_printf(to, "%s%s", to->n ? "," : "", optarg);
+    return option_taken(!to->failed);
+}
+
+/* "2.4" */
+static int take_head(const struct option_row *row, void *into)
+{
+    struct heads *heads = option_field(row, into);
     unsigned layer, head;
-    char after;
-    if (strspn(text, "0123456789.") != strlen(text) ||
-        sscanf(text, "%5u.%5u%c", &layer, &head, &after) != 2) {
-        complain("--head %s: expected LAYER.HEAD, as 2.4", text);
-        return false;
-    }
+    char more;
+    if (strspn(optarg, "0123456789.") != strlen(optarg) ||
+        sscanf(optarg, "%5u.%5u%c", &layer, &head, &more) != 2)
+        return usage_wrong("--%s %s: expected LAYER.HEAD, as 2.4", option_word(row), optarg);
     if (GROW(heads->all, heads->n, heads->room))
-        return false;
+        return usage_hint();
     heads->all[heads->n++] = (struct dmi_analyze_head){ (int32_t)layer, head };
-    return true;
+    return -1;
 }
 
-/* Return: false: it is none, which is said. */
-static bool read_bytes(const char *text, uint64_t *out)
+static int take_bytes(const struct option_row *row, void *into)
 {
-    if (!parse_size(text, strlen(text), out) || *out < LEAST_BYTES) {
-        complain("--max-bytes %s: expected a size of at least 256K", text);
-        return false;
-    }
-    return true;
+    uint64_t *out = option_field(row, into);
+    if (parse_size(optarg, strlen(optarg), out) && *out >= LEAST_BYTES)
+        return -1;
+    return usage_wrong("--%s %s: expected a size of at least 256K", option_word(row), optarg);
 }
 
-static bool take_option(int c, struct options *o)
-{
-    switch (c) {
-    case 'o': o->output = optarg; return true;
-    case 'f': return o->force = true;
-    case 'j': return o->json = true;
-    case 'r': return add_name(&o->requests, optarg);
-    case 's': return add_name(&o->sites, optarg);
-    case 'v': return add_name(&o->values, optarg);
-    case 'k': return (o->tokenizer = optarg) != NULL;
-    case 'w': return add_name(&o->answers, optarg);
-    case 'H': return add_head(&o->heads, optarg);
-    case 'c': o->config = optarg; return true;
-    case 'l': return add_words(&o->layers, optarg);
-    case 't': return add_words(&o->tokens, optarg);
-    case 'm': return read_bytes(optarg, &o->max_bytes);
-    default: return false;
-    }
-}
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    { "--output FILE, -o", "where to (default: RUN's name with .html in the current folder)",
+      option_text, AT(output) },
+    { "--force", "replace a file that is there", option_flag, AT(force) },
+    { "--request ID",
+      "only this request (default: the first 20); with OTHER: ID=NAME, as it calls\n"
+      "the request",
+      take_name, AT(requests) },
+    { "--site NAME", "only this site or tensor", take_name, AT(sites) },
+    { "--layers LIST", "only these layers: 0,3-7,last", take_words, AT(layers) },
+    { "--tokens LIST", "only these tokens of each request: 5, A:B, -2:, prompt, response, last",
+      take_words, AT(tokens) },
+    { "--values NAME",
+      "all rows of this site or tensor on the page Values (default: the last row\n"
+      "of each tensor, cut to 64 elements)",
+      take_name, AT(values) },
+    { "--head LAYER.HEAD",
+      "this head at full resolution, too (default: the best four of each kind)", take_head,
+      AT(heads) },
+    { "--config FILE",
+      "a model's config.json or GGUF, of which attention needs what the run does not\n"
+      "say",
+      option_text, AT(config) },
+    { "--with FILE", "an answer of `python -m dmi lens` or `dla` on a page of its own", take_name,
+      AT(answers) },
+    { "--tokenizer FILE",
+      "texts of tokens, from a tokenizer.json, the folder that has it, or a GGUF", option_text,
+      AT(tokenizer) },
+    { "--max-bytes N",
+      "of the report, K, M or G may follow (default: 20M); what is left out is\n"
+      "said on the page and here",
+      take_bytes, AT(max_bytes) },
+    { "--json", "what the report holds as JSON on stdout, in place of the report", option_flag,
+      AT(json) },
+    { "--version", "the version" },
+};
 
-static const struct option longs[] = {
-    { "output", required_argument, NULL, 'o' },    { "force", no_argument, NULL, 'f' },
-    { "request", required_argument, NULL, 'r' },   { "site", required_argument, NULL, 's' },
-    { "layers", required_argument, NULL, 'l' },    { "tokens", required_argument, NULL, 't' },
-    { "values", required_argument, NULL, 'v' },    { "with", required_argument, NULL, 'w' },
-    { "head", required_argument, NULL, 'H' },      { "config", required_argument, NULL, 'c' },
-    { "tokenizer", required_argument, NULL, 'k' }, { "json", no_argument, NULL, 'j' },
-    { "max-bytes", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' },
-    { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+static const struct options_table table = {
+    .name = "dmi-view", .before = before, .after = after, .column = 21, OPTIONS_ROWS(rows)
 };
 
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    int c;
-    while ((c = usage_option(argc, argv, "ho:", longs)) != -1) {
-        if (c == '?')
-            return VIEW_USAGE;
-        if (c == 'h' || c == 'V') {
-            fputs(c == 'h' ? usage : "dmi-view " DMI_VERSION "\n", stdout);
-            return VIEW_OK;
-        }
-        if (!take_option(c, o))
-            return usage_hint();
-    }
+    int status = options_read(&table, argc, argv, o, NULL);
+    if (status >= 0)
+        return status;
     if (argc - optind != 1 && argc - optind != 2) {
         return usage_wrong("expected one run, or two");
     }
