@@ -7,6 +7,7 @@
 #include <dmi/format.h>
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 json_t *value_bytes(const char *s, size_t n)
@@ -67,6 +68,18 @@ static int add(const char *data, size_t n, void *to)
         len = len ? len : 1;
     }
     return 0;
+}
+
+json_t *value_object(const struct value_pair *pairs, size_t n)
+{
+    json_t *o = json_object();
+    bool good = o != NULL;
+    for (size_t i = 0; i < n; i++) /* takes each over, whatever came before */
+        good = !json_object_set_new(o, pairs[i].word, pairs[i].value) && good;
+    if (good)
+        return o;
+    json_decref(o);
+    return NULL;
 }
 
 void value_add(struct text *to, const json_t *value)

@@ -25,6 +25,19 @@ json_t *value_double(double v);
 /* null for DMI_NO_LAYER */
 json_t *value_layer(int32_t layer);
 
+struct value_pair {
+    const char *word;
+    json_t *value; /* taken over */
+};
+
+/* An object with so many members, in their order; NULL where one has no value. */
+json_t *value_object(const struct value_pair *pairs, size_t n);
+
+/* value_object() of { word, value } pairs */
+#define VALUE_OBJECT(...)                                                                          \
+    value_object((const struct value_pair[]){ __VA_ARGS__ },                                       \
+                 sizeof(const struct value_pair[]){ __VA_ARGS__ } / sizeof(struct value_pair))
+
 /* Adds @value on one line. A NULL @value, or no memory, makes @to failed. */
 void value_add(struct text *to, const json_t *value);
 

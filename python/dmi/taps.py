@@ -4,8 +4,9 @@ import ctypes
 import struct
 import threading
 
-from .dtypes import NUMBERS as DTYPES
+from . import dtypes
 
+DTYPES = dtypes.NUMBERS
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
 WRITABLE = 1 << 0  # enum dmi_tap_flags
 

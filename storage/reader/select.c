@@ -171,11 +171,12 @@ static bool is_wanted(const struct reader_wanted *w, const struct reader_segment
 
 /* ------------------------------------------------------------------------- records */
 
+#define AGREES(type, name) rec->name == e->name &&
+
 static bool agrees(const struct dmi_footer_entry *e, const struct dmi_record *rec)
 {
     uint32_t rows = 0;
     rows_count(rec->dims, rec->n_row_dims, &rows);
-#define AGREES(type, name) rec->name == e->name &&
     return RECORD_INDEXED(AGREES) rows == e->rows;
 }
 

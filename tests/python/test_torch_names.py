@@ -8,7 +8,6 @@ import pytest
 
 import dmi.torch
 from dmi import dtypes
-from dmi import taps as library
 from dmi.torch import families, names
 from harness import BUILD, ROOT, environment, run
 

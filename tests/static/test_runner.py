@@ -142,7 +142,7 @@ def test_a_run_beyond_its_budget_fails_in_ci(tmp_path, capsys, monkeypatch, limi
 
 @pytest.mark.parametrize("speeds, good", [([0.4], False), ([0.8, 0.9, 0.1, 0.8], True), ([0.2], False)])
 def test_a_slow_machine_has_more_seconds(tmp_path, capsys, monkeypatch, speeds, good):
-    """Tests of 20 s have a budget of 12 s where speed.py takes 0.4: that are 24 where it takes 0.8."""
+    """Tests of 20 s have a budget of 12 s where tools/setup/speed.py takes 0.4: that are 24 where it takes 0.8."""
     monkeypatch.setenv("CI", "true")
     log, cpu = logged(tmp_path, ("unit/a", "OK"), ("asan/unit/b", "OK"))
     cpu.write_text(cpu.read_text() + "".join(f'\n{{"name": "{results.SPEED}", "cpu": {speed}}}' for speed in speeds))

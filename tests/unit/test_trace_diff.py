@@ -114,7 +114,7 @@ def test_several_ranks_are_one_side(check, tmp_path):
 def test_bad_input_is_one_sentence(check, tmp_path):
     a = make(tmp_path / "a", *kernels({"one": (1, 1)}))
     empty, alone = make(tmp_path / "empty", "step 0"), make(tmp_path / "alone", "step 0", "alone there is no libcupti.so.13")
-    for words, sentence in (((a,), "diff: expected two runs"), ((a, a, a), "diff: expected two runs"), ((a, a, "--each"), "diff takes --steps and --json alone"),
+    for words, sentence in (((a,), "diff: expected two runs"), ((a, a, a), "diff: expected two runs"), ((a, a, "--each"), "diff does not take --each"),
                             ((a, a, "--steps", "x"), "--steps: expected A:B"), ((a, tmp_path / "none"), "none"),
                             ((a, empty), f"{empty} holds no kernel, copy or fill: dmi-run --trace stores them"),
                             ((alone, a), f"{alone}: steps alone were traced: there is no libcupti.so.13"),

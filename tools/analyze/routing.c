@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "read/value.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
 #include "tools/analyze/result.h"
@@ -41,22 +42,24 @@ static json_t *load_value(const struct dmi_routing_layer *l)
 static json_t *layer_row(const struct dmi_routing_layer *l)
 {
     double n = (double)n_choices_of(l);
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:o, s:o, s:o}",
-        "layer", value_layer(l->layer), "experts", json_integer(l->n_experts), "choices",
-        json_integer(l->n_choices), "tokens", value_u64(l->n_tokens), "tokens_damaged",
-        value_u64(l->n_damaged), "choices_invalid", value_u64(l->n_invalid), "load", load_value(l),
-        "variation", value_double(l->variation), "entropy", value_double(l->entropy),
-        "entropy_share",
-        value_double(l->n_experts > 1 ? l->entropy / log((double)l->n_experts) : NAN), "idle",
-        json_integer(l->n_idle), "busiest", json_integer(l->busiest), "busiest_share",
-        value_double(n > 0 ? (double)l->load[l->busiest] / n : NAN), "token_pairs",
-        value_u64(l->n_pairs), "token_overlap", value_double(l->token_overlap), "requests",
-        value_u64(l->n_requests), "request_overlap", value_double(l->request_overlap),
-        "request_likeness", value_double(l->request_likeness), "tokens_weighed",
-        value_u64(l->n_weighed), "first_share", value_double(l->first_share), "token_entropy",
-        value_double(l->token_entropy));
+    return VALUE_OBJECT(
+        { "layer", value_layer(l->layer) }, { "experts", json_integer(l->n_experts) },
+        { "choices", json_integer(l->n_choices) }, { "tokens", value_u64(l->n_tokens) },
+        { "tokens_damaged", value_u64(l->n_damaged) },
+        { "choices_invalid", value_u64(l->n_invalid) }, { "load", load_value(l) },
+        { "variation", value_double(l->variation) }, { "entropy", value_double(l->entropy) },
+        { "entropy_share",
+          value_double(l->n_experts > 1 ? l->entropy / log((double)l->n_experts) : NAN) },
+        { "idle", json_integer(l->n_idle) }, { "busiest", json_integer(l->busiest) },
+        { "busiest_share", value_double(n > 0 ? (double)l->load[l->busiest] / n : NAN) },
+        { "token_pairs", value_u64(l->n_pairs) },
+        { "token_overlap", value_double(l->token_overlap) },
+        { "requests", value_u64(l->n_requests) },
+        { "request_overlap", value_double(l->request_overlap) },
+        { "request_likeness", value_double(l->request_likeness) },
+        { "tokens_weighed", value_u64(l->n_weighed) },
+        { "first_share", value_double(l->first_share) },
+        { "token_entropy", value_double(l->token_entropy) });
 }
 
 CELL(cell_variation, cell_number, "variation", NULL)

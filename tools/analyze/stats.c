@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/words.h"
 #include "read/handle.h"
+#include "read/value.h"
 #include "tools/analyze/asked.h"
 #include "tools/analyze/cells.h"
 #include "tools/common/edit_words.h"
@@ -55,12 +56,12 @@ static json_t *share_value(uint64_t part, uint64_t all)
 static json_t *counts_value(const struct dmi_stats_layer *l)
 {
     uint64_t n_bad = l->n_nan + l->n_infinite, n = l->n_values + n_bad;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "channels",
-                     value_u64(l->width), "rows", value_u64(l->n_rows), "rows_skipped",
-                     value_u64(l->n_skipped), "rows_damaged", value_u64(l->n_damaged), "values",
-                     value_u64(l->n_values), "zeros", value_u64(l->n_zero), "share_zero",
-                     share_value(l->n_zero, n), "nan", value_u64(l->n_nan), "infinite",
-                     value_u64(l->n_infinite), "share_nonfinite", share_value(n_bad, n));
+    return VALUE_OBJECT(
+        { "channels", value_u64(l->width) }, { "rows", value_u64(l->n_rows) },
+        { "rows_skipped", value_u64(l->n_skipped) }, { "rows_damaged", value_u64(l->n_damaged) },
+        { "values", value_u64(l->n_values) }, { "zeros", value_u64(l->n_zero) },
+        { "share_zero", share_value(l->n_zero, n) }, { "nan", value_u64(l->n_nan) },
+        { "infinite", value_u64(l->n_infinite) }, { "share_nonfinite", share_value(n_bad, n) });
 }
 
 static json_t *norm_value(const struct stats_answer *a, uint64_t index,
@@ -81,16 +82,16 @@ json_t *stats_layer_row(const struct stats_answer *a, uint64_t index)
     if (dmi_stats_layer(a->stats, index, &l))
         return NULL;
     const struct dmi_dtype_info *dtype = dmi_dtype_info(l.dtype);
-    json_t *row = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
-        value_text(l.name), "layer", value_layer(l.layer), "dtype",
-        value_text(dtype ? dtype->name : NULL), "left_out", value_text(l.left_out), "norm",
-        norm_value(a, index, &l), "mean", value_double(l.mean), "sd", value_double(l.sd),
-        "kurtosis", value_double(l.kurtosis), "least", value_double(l.least), "most",
-        value_double(l.most), "max", place_value(a->run, &l.peak, l.n_values), "quantiles",
-        quantiles_value(a->stats, index, DMI_STATS_OF_VALUES), "magnitudes",
-        quantiles_value(a->stats, index, DMI_STATS_OF_MAGNITUDES), "outlier_channels",
-        l.has_spread ? value_u64(l.n_outliers) : json_null());
+    json_t *row = VALUE_OBJECT(
+        { "site", value_text(l.name) }, { "layer", value_layer(l.layer) },
+        { "dtype", value_text(dtype ? dtype->name : NULL) }, { "left_out", value_text(l.left_out) },
+        { "norm", norm_value(a, index, &l) }, { "mean", value_double(l.mean) },
+        { "sd", value_double(l.sd) }, { "kurtosis", value_double(l.kurtosis) },
+        { "least", value_double(l.least) }, { "most", value_double(l.most) },
+        { "max", place_value(a->run, &l.peak, l.n_values) },
+        { "quantiles", quantiles_value(a->stats, index, DMI_STATS_OF_VALUES) },
+        { "magnitudes", quantiles_value(a->stats, index, DMI_STATS_OF_MAGNITUDES) },
+        { "outlier_channels", l.has_spread ? value_u64(l.n_outliers) : json_null() });
     json_t *counts = counts_value(&l);
     if (!row || !counts || json_object_update(row, counts)) {
         json_decref(row);

@@ -3,6 +3,7 @@
 #include "tools/analyze/stats.h"
 
 #include "core/cleanup.h"
+#include "read/value.h"
 #include "tools/analyze/cells.h"
 
 #include <errno.h>
@@ -29,12 +30,12 @@ static const struct column token_columns[] = {
 static json_t *token_row(const struct dmi_read_tensor *t, const char *site, int64_t token,
                          const struct dmi_stats_row *row)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(site), "layer",
-                     value_layer(t->layer), "request",
-                     t->request ? value_bytes(t->request, t->request_bytes) : json_null(), "token",
-                     json_integer(token), "norm", value_double(row->norm), "mean",
-                     value_double(row->mean), "max", value_double(row->peak), "nonfinite",
-                     value_u64(row->n_bad));
+    return VALUE_OBJECT(
+        { "site", value_text(site) }, { "layer", value_layer(t->layer) },
+        { "request", t->request ? value_bytes(t->request, t->request_bytes) : json_null() },
+        { "token", json_integer(token) }, { "norm", value_double(row->norm) },
+        { "mean", value_double(row->mean) }, { "max", value_double(row->peak) },
+        { "nonfinite", value_u64(row->n_bad) });
 }
 
 /* Some rows of a tensor: those that were left out, or are damaged, are not there. */
@@ -86,10 +87,10 @@ static const struct column channel_columns[] = {
 static json_t *channel_row(const struct dmi_stats_layer *l, uint64_t channel,
                            const struct dmi_stats_channel *c)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(l->name),
-                     "layer", value_layer(l->layer), "channel", value_u64(channel), "mean",
-                     value_double(c->mean), "sd", value_double(c->sd), "max", value_double(c->peak),
-                     "score", value_double(c->score), "nonfinite", value_u64(c->n_bad));
+    return VALUE_OBJECT({ "site", value_text(l->name) }, { "layer", value_layer(l->layer) },
+                        { "channel", value_u64(channel) }, { "mean", value_double(c->mean) },
+                        { "sd", value_double(c->sd) }, { "max", value_double(c->peak) },
+                        { "score", value_double(c->score) }, { "nonfinite", value_u64(c->n_bad) });
 }
 
 int stats_by_channel(struct err *err, struct report *report, const struct stats_answer *a)

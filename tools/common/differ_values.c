@@ -59,13 +59,14 @@ static double mean_of(const struct sums *s)
 static json_t *site_row(const char *name, const struct site_sum *s)
 {
     static const struct divergence none;
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(name),
-        "layers", value_u64(s->n_layers), "tensors", value_u64(s->n_tensors), "differing",
-        value_u64(s->n_failed), "rows", value_u64(s->n_rows), "same_rows", value_u64(s->n_same),
-        "lacking_rows", value_u64(s->n_lacking), "greatest", value_double(s->sums.greatest), "mean",
-        value_double(mean_of(&s->sums)), "error", value_double(s->error), "least_cosine",
-        value_double(s->least_cosine), "first", differ_divergence(s->first ? s->first : &none));
+    return VALUE_OBJECT(
+        { "site", value_text(name) }, { "layers", value_u64(s->n_layers) },
+        { "tensors", value_u64(s->n_tensors) }, { "differing", value_u64(s->n_failed) },
+        { "rows", value_u64(s->n_rows) }, { "same_rows", value_u64(s->n_same) },
+        { "lacking_rows", value_u64(s->n_lacking) }, { "greatest", value_double(s->sums.greatest) },
+        { "mean", value_double(mean_of(&s->sums)) }, { "error", value_double(s->error) },
+        { "least_cosine", value_double(s->least_cosine) },
+        { "first", differ_divergence(s->first ? s->first : &none) });
 }
 
 json_t *differ_sites(const struct differ *d)
@@ -93,15 +94,15 @@ json_t *differ_tensor(const struct differ *d, size_t i)
     const struct tensor *t = &d->run.tensors.all[i];
     const struct difference *x = &d->results[i];
     bool any = x->n_rows;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "key",
-                     value_text(t->key), "rows", value_u64(x->n_rows), "same_rows",
-                     value_u64(x->n_same), "lacking_rows", value_u64(x->n_lacking), "greatest",
-                     any ? value_double(x->sums.greatest) : json_null(), "mean",
-                     any ? value_double(mean_of(&x->sums)) : json_null(), "error",
-                     any ? value_double(sums_error(x->sums.err2, x->sums.ref2)) : json_null(),
-                     "cosine", any ? value_double(sums_cosine(&x->sums)) : json_null(), "first",
-                     differ_divergence(&x->first), "other_shape", x->bad_shape, "passes",
-                     difference_passes(d, x));
+    return VALUE_OBJECT(
+        { "key", value_text(t->key) }, { "rows", value_u64(x->n_rows) },
+        { "same_rows", value_u64(x->n_same) }, { "lacking_rows", value_u64(x->n_lacking) },
+        { "greatest", any ? value_double(x->sums.greatest) : json_null() },
+        { "mean", any ? value_double(mean_of(&x->sums)) : json_null() },
+        { "error", any ? value_double(sums_error(x->sums.err2, x->sums.ref2)) : json_null() },
+        { "cosine", any ? value_double(sums_cosine(&x->sums)) : json_null() },
+        { "first", differ_divergence(&x->first) }, { "other_shape", json_boolean(x->bad_shape) },
+        { "passes", json_boolean(difference_passes(d, x)) });
 }
 
 /* ------------------------------------------------------------------------- what only one has */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The options of a tool: one table, of which getopt_long()'s array, --help, and the check which command takes which of them are
- * made; bash completes what --help says. --help, -h and --version are every tool's. A program of one thread.
+ * The options of a tool: one table. getopt_long()'s array, --help, and the check which command takes which option follow from it;
+ * bash completes what --help says. --help, -h and --version are every tool's. A program of one thread.
  */
 #ifndef TOOLS_COMMON_OPTIONS_H
 #define TOOLS_COMMON_OPTIONS_H

@@ -14,12 +14,13 @@ const char *proof_state_name(uint32_t state)
 json_t *proof_value(const struct dmi_analyze_proof *p)
 {
     bool compared = p->n_rows;
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "state", proof_state_name(p->state),
-                     "error", compared ? value_double(p->error) : json_null(), "worst_row",
-                     compared ? value_double(p->worst_row) : json_null(), "bound",
-                     compared ? value_double(p->bound) : json_null(), "rows", value_u64(p->n_rows),
-                     "layer", compared ? value_layer(p->layer) : json_null(), "head",
-                     compared ? json_integer(p->head) : json_null());
+    return VALUE_OBJECT({ "state", json_string(proof_state_name(p->state)) },
+                        { "error", compared ? value_double(p->error) : json_null() },
+                        { "worst_row", compared ? value_double(p->worst_row) : json_null() },
+                        { "bound", compared ? value_double(p->bound) : json_null() },
+                        { "rows", value_u64(p->n_rows) },
+                        { "layer", compared ? value_layer(p->layer) : json_null() },
+                        { "head", compared ? json_integer(p->head) : json_null() });
 }
 
 bool proof_refuses(const struct dmi_analyze_proof *p, const struct dmi_analyze_shape *shape,

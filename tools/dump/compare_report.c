@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "read/value.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -94,14 +95,14 @@ static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct 
 
 static json_t *site_row(const char *name, const struct site_sum *s)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o}", "site",
-                     value_text(name), "layers", value_u64(s->n_layers), "tensors",
-                     value_u64(s->n_tensors), "rows", value_u64(s->n_rows), "reference_rows",
-                     value_u64(s->n_ref_rows), "cached_rows", value_u64(s->n_cached), "worst_error",
-                     value_double(s->worst), "worst_row", value_double(s->worst_row),
-                     "least_cosine", value_double(s->least_cosine), "worst_tensor",
-                     value_text(s->worst_at ? s->worst_at->key : NULL), "sketch", s->sketch,
-                     "failed", value_u64(s->n_failed));
+    return VALUE_OBJECT(
+        { "site", value_text(name) }, { "layers", value_u64(s->n_layers) },
+        { "tensors", value_u64(s->n_tensors) }, { "rows", value_u64(s->n_rows) },
+        { "reference_rows", value_u64(s->n_ref_rows) }, { "cached_rows", value_u64(s->n_cached) },
+        { "worst_error", value_double(s->worst) }, { "worst_row", value_double(s->worst_row) },
+        { "least_cosine", value_double(s->least_cosine) },
+        { "worst_tensor", value_text(s->worst_at ? s->worst_at->key : NULL) },
+        { "sketch", json_boolean(s->sketch) }, { "failed", value_u64(s->n_failed) });
 }
 
 static int print_sites(struct comparer *c, struct report *report)
@@ -127,15 +128,18 @@ static int print_sites(struct comparer *c, struct report *report)
 
 static json_t *tensor_row(const struct tensor *t, const struct compared *r, bool passed)
 {
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "key", value_text(t->key),
-        "error", r->bad_shape ? json_null() : value_double(compared_error(r)), "worst_row",
-        value_double(r->worst_row), "worst_position", json_integer(r->worst_position), "cosine",
-        r->bad_shape || !r->n_compared ? json_null() : value_double(compared_cosine(r)), "rows",
-        value_u64(r->n_compared), "reference_rows",
-        value_u64(r->ref->entry->n_dims ? r->ref->entry->dims[0] : 0), "cached_rows",
-        value_u64(r->n_cached), "rows_beyond_reference", value_u64(r->n_beyond), "sketch",
-        r->sketch, "passes", passed);
+    return VALUE_OBJECT(
+        { "key", value_text(t->key) },
+        { "error", r->bad_shape ? json_null() : value_double(compared_error(r)) },
+        { "worst_row", value_double(r->worst_row) },
+        { "worst_position", json_integer(r->worst_position) },
+        { "cosine",
+          r->bad_shape || !r->n_compared ? json_null() : value_double(compared_cosine(r)) },
+        { "rows", value_u64(r->n_compared) },
+        { "reference_rows", value_u64(r->ref->entry->n_dims ? r->ref->entry->dims[0] : 0) },
+        { "cached_rows", value_u64(r->n_cached) },
+        { "rows_beyond_reference", value_u64(r->n_beyond) }, { "sketch", json_boolean(r->sketch) },
+        { "passes", json_boolean(passed) });
 }
 
 static void failure_line(struct report *report, const struct tensor *t, const struct compared *r)

@@ -3,6 +3,7 @@
 #include "tools/dump/export.h"
 
 #include "core/grow.h"
+#include "read/value.h"
 #include "storage/map.h"
 
 #include <errno.h>
@@ -130,12 +131,12 @@ json_t *export_facts(const struct exporter *x, const struct target *target)
     for (uint32_t d = 0; d < t->n_tail; d++)
         json_array_append_new(shape, json_integer(t->tail[d]));
     json_t *rejected = flagged(t, STRETCH_REJECTED), *superseded = flagged(t, STRETCH_SUPERSEDED);
-    json_t *facts = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
-                              value_text(t->site->name), "layer", value_layer(t->layer), "request",
-                              t->request ? value_bytes(t->request, t->n_request) : json_null(),
-                              "row", value_text(dmi_row_name(t->site->row)), "scale",
-                              value_double(t->site->scale), "shape", shape, "note",
-                              value_text(t->site->note), "positions", value_u64(target->positions));
+    json_t *facts = VALUE_OBJECT(
+        { "site", value_text(t->site->name) }, { "layer", value_layer(t->layer) },
+        { "request", t->request ? value_bytes(t->request, t->n_request) : json_null() },
+        { "row", value_text(dmi_row_name(t->site->row)) },
+        { "scale", value_double(t->site->scale) }, { "shape", shape },
+        { "note", value_text(t->site->note) }, { "positions", value_u64(target->positions) });
     if (rejected && facts)
         json_object_set(facts, "rejected", rejected);
     if (superseded && facts)

@@ -10,6 +10,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/whole.h"
+#include "read/value.h"
 #include "storage/map.h"
 #include "read/record.h"
 #include "tools/common/npy.h"
@@ -185,13 +186,15 @@ static int add_record(struct tree *t, const struct reader_record *rec, const cha
     const struct dmi_site *site = reader_site(t->reader, rec->at.site);
     add_step(t, rec->step);
     value_add_new(&t->index,
-                  json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "file",
-                            value_text(path), "site", value_text(site->name), "layer",
-                            value_layer(rec->at.layer), "dtype",
-                            dmi_dtype_info(rec->at.dtype)->name, "scale", value_double(site->scale),
-                            "forward", value_u64(rec->at.forward), "launch",
-                            value_u64(rec->at.launch), "occurrence", value_u64(rec->at.occurrence),
-                            "kept_rows", kept_rows(rec), "time_ns", value_u64(rec->at.time_ns)));
+                  VALUE_OBJECT({ "file", value_text(path) }, { "site", value_text(site->name) },
+                               { "layer", value_layer(rec->at.layer) },
+                               { "dtype", json_string(dmi_dtype_info(rec->at.dtype)->name) },
+                               { "scale", value_double(site->scale) },
+                               { "forward", value_u64(rec->at.forward) },
+                               { "launch", value_u64(rec->at.launch) },
+                               { "occurrence", value_u64(rec->at.occurrence) },
+                               { "kept_rows", kept_rows(rec) },
+                               { "time_ns", value_u64(rec->at.time_ns) }));
     text_printf(&t->index, "\n");
     return t->index.n < FULL && !t->index.failed ? 0 : flush_index(t);
 }

@@ -6,6 +6,7 @@
  * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
  */
 #include "tools/dump/dataset.h"
+#include "read/value.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
@@ -312,10 +313,12 @@ static json_t *facts_of(const struct exporter *x, const struct plan *p)
         add_name(&name, &p->all[i]);
         json_array_append_new(layers, value_text(name.data));
     }
-    return json_pack("{s:s, s:O, s:o, s:s, s:o, s:o, s:b}", "format", "vllm", "sites", p->sites,
-                     "layers", layers, "dtype", dmi_dtype_info(like->tensor->dtype)->name, "width",
-                     value_u64(like->tensor->width), "tokens", export_tokens(&x->options->select),
-                     "loss_mask", x->masks != NULL);
+    return VALUE_OBJECT({ "format", json_string("vllm") }, { "sites", json_incref(p->sites) },
+                        { "layers", layers },
+                        { "dtype", json_string(dmi_dtype_info(like->tensor->dtype)->name) },
+                        { "width", value_u64(like->tensor->width) },
+                        { "tokens", export_tokens(&x->options->select) },
+                        { "loss_mask", json_boolean(x->masks != NULL) });
 }
 
 static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)

@@ -5,6 +5,7 @@
  * after a request's tokens is 0. Source: vLLM Hook (mia), graph/artifact_writer.py and run_utils.py.
  */
 #include "tools/dump/dataset.h"
+#include "read/value.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
@@ -288,11 +289,12 @@ static json_t *facts_of(const struct exporter *x, const struct plan *p)
     json_t *layers = json_array();
     for (size_t i = 0; i < p->wanted.n; i++)
         json_array_append_new(layers, json_integer(p->wanted.all[i]));
-    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:s, s:o}", "format", "vllm-hook", "site",
-                     value_text(p->stock.site), "layers", layers, "dtype",
-                     dmi_dtype_info(q->dtype)->name, "config", config_of(x), "queries",
-                     x->options->last_queries ? "last" : "all", "tokens",
-                     export_tokens(&x->options->select));
+    return VALUE_OBJECT({ "format", json_string("vllm-hook") },
+                        { "site", value_text(p->stock.site) }, { "layers", layers },
+                        { "dtype", json_string(dmi_dtype_info(q->dtype)->name) },
+                        { "config", config_of(x) },
+                        { "queries", json_string(x->options->last_queries ? "last" : "all") },
+                        { "tokens", export_tokens(&x->options->select) });
 }
 
 static int add_samples(struct exporter *x, const char *file)
@@ -528,11 +530,12 @@ static json_t *edits(const struct exporter *x)
 static int put_facts(struct text *to, const struct exporter *x)
 {
     const char *mode = x->options->last_queries ? "last_token" : "all_tokens";
-    json_t *o = json_pack(
-        "{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:s, s:o, s:o}", "config", config_of(x), "layer_order",
-        layer_order(x, mode), "batch_size", value_u64(x->n_targets / x->n_group), "hookq_mode",
-        mode, "tp_rank", rank_of(x), "seq_lens", lengths(x), "k_seq_lens", lengths(x), "run",
-        reader_run(x->reader)->uuid, "requests", requests(x), "positions", positions(x));
+    json_t *o = VALUE_OBJECT(
+        { "config", config_of(x) }, { "layer_order", layer_order(x, mode) },
+        { "batch_size", value_u64(x->n_targets / x->n_group) }, { "hookq_mode", json_string(mode) },
+        { "tp_rank", json_integer(rank_of(x)) }, { "seq_lens", lengths(x) },
+        { "k_seq_lens", lengths(x) }, { "run", json_string(reader_run(x->reader)->uuid) },
+        { "requests", requests(x) }, { "positions", positions(x) });
     if (o && !x->options->last_queries)
         json_object_set_new(o, "q_seq_lens", lengths(x));
     if (o && x->options->select.fill_cached)

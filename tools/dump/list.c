@@ -6,6 +6,7 @@
 #include "read/edited.h"
 #include "read/record.h"
 #include "read/layers.h"
+#include "read/value.h"
 #include "tools/common/select.h"
 #include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
@@ -77,14 +78,15 @@ static const struct column record_columns[] = {
 
 static json_t *record_row(const struct reader_record *rec, const struct dmi_site *site)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "launch",
-                     value_u64(rec->at.launch), "forward", value_u64(rec->at.forward), "step",
-                     rec->step ? value_u64(rec->step->entry->step) : json_null(), "site",
-                     value_text(site->name), "site_id", (int)site->id, "layer",
-                     value_layer(rec->at.layer), "occurrence", value_u64(rec->at.occurrence),
-                     "dtype", dtype_name(rec->at.dtype), "shape",
-                     dims_value(rec->at.dims, rec->at.n_dims), "device", value_u64(rec->at.device),
-                     "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
+    return VALUE_OBJECT(
+        { "launch", value_u64(rec->at.launch) }, { "forward", value_u64(rec->at.forward) },
+        { "step", rec->step ? value_u64(rec->step->entry->step) : json_null() },
+        { "site", value_text(site->name) }, { "site_id", json_integer((int)site->id) },
+        { "layer", value_layer(rec->at.layer) }, { "occurrence", value_u64(rec->at.occurrence) },
+        { "dtype", json_string(dtype_name(rec->at.dtype)) },
+        { "shape", dims_value(rec->at.dims, rec->at.n_dims) },
+        { "device", value_u64(rec->at.device) }, { "time_ns", value_u64(rec->at.time_ns) },
+        { "bytes", value_u64(rec->at.n_bytes) });
 }
 
 /* Whether a span computes a token that is wanted. */
@@ -171,11 +173,11 @@ static int list_tensors(struct report *report, const struct reader *reader,
     report_table(report, "tensors", tensor_columns, N_OF(tensor_columns));
     for (size_t i = 0; i < ts.n; i++) {
         const struct tensor *t = &ts.all[i];
-        json_t *row =
-            json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "key", value_text(t->key), "dtype",
-                      dtype_name(t->dtype), "rows", value_u64(t->n_rows), "width",
-                      value_u64(t->width), "shape", dims_value(t->tail, t->n_tail), "changes",
-                      t->mixed, "what_changes", value_text(t->mixed ? tensor_mixed_text(t) : NULL));
+        json_t *row = VALUE_OBJECT(
+            { "key", value_text(t->key) }, { "dtype", json_string(dtype_name(t->dtype)) },
+            { "rows", value_u64(t->n_rows) }, { "width", value_u64(t->width) },
+            { "shape", dims_value(t->tail, t->n_tail) }, { "changes", json_boolean(t->mixed) },
+            { "what_changes", value_text(t->mixed ? tensor_mixed_text(t) : NULL) });
         json_t *edits = edited_names(edited, t, site_of(reader, t), -1);
         if (edits)
             json_object_set_new(row, "edited_by", edits);
@@ -218,15 +220,15 @@ static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
     uint32_t n_rows = sum->any ? record_row_dims(sum->any) : 0;
     layers_sort(&sum->layers);
     layers_add_text(&ranges, &sum->layers);
-    return json_pack("{s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
-                     value_text(site->name), "layers", layers_value(&sum->layers), "layer_ranges",
-                     ranges.data && sum->any ? ranges.data : "nothing", "dtype",
-                     dtype_name(sum->any ? sum->any->at.dtype : site->dtype), "width",
-                     value_u64(width), "shape",
-                     sum->any ? dims_value(sum->any->at.dims + n_rows, sum->any->at.n_dims - n_rows)
-                              : json_null(),
-                     "rows", value_u64(sum->n_rows), "row", value_text(dmi_row_name(site->row)),
-                     "scale", value_double(site->scale), "note", value_text(site->note));
+    return VALUE_OBJECT(
+        { "site", value_text(site->name) }, { "layers", layers_value(&sum->layers) },
+        { "layer_ranges", json_string(ranges.data && sum->any ? ranges.data : "nothing") },
+        { "dtype", json_string(dtype_name(sum->any ? sum->any->at.dtype : site->dtype)) },
+        { "width", value_u64(width) },
+        { "shape", sum->any ? dims_value(sum->any->at.dims + n_rows, sum->any->at.n_dims - n_rows)
+                            : json_null() },
+        { "rows", value_u64(sum->n_rows) }, { "row", value_text(dmi_row_name(site->row)) },
+        { "scale", value_double(site->scale) }, { "note", value_text(site->note) });
 }
 
 /* Rows of a record that belong to a request, or all where the engine named none. */

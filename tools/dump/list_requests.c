@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/edited.h"
+#include "read/value.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -82,18 +83,20 @@ static json_t *request_row(const struct request *r, double n_stored)
 {
     bool ended = r->state == REQUEST_FINISHED || r->state == REQUEST_ABORTED;
     uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
-    json_t *row = json_pack(
-        "{s:o, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "request", value_bytes(r->id, r->n_id), "state", request_state_name(r->state), "reason",
-        ended ? value_text(request_reason_name(r->reason)) : json_null(), "prompt",
-        r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt), "prompt_is_said",
-        r->prompt_is_said, "generated", value_u64(request_generated(r)), "cached",
-        value_u64(r->n_cached), "computed", value_u64(request_computed(r)), "prefill",
-        value_u64(r->n_tokens[DMI_PHASE_PREFILL]), "decode",
-        value_u64(r->n_tokens[DMI_PHASE_DECODE]), "draft", value_u64(r->n_tokens[DMI_PHASE_DRAFT]),
-        "other", value_u64(other), "rejected", value_u64(r->n_rejected), "preemptions",
-        value_u64(r->n_preemptions), "shed", r->shed ? value_u64(r->shed_step) : json_null(),
-        "steps", value_u64(r->n_steps));
+    json_t *row = VALUE_OBJECT(
+        { "request", value_bytes(r->id, r->n_id) },
+        { "state", json_string(request_state_name(r->state)) },
+        { "reason", ended ? value_text(request_reason_name(r->reason)) : json_null() },
+        { "prompt", r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt) },
+        { "prompt_is_said", json_boolean(r->prompt_is_said) },
+        { "generated", value_u64(request_generated(r)) }, { "cached", value_u64(r->n_cached) },
+        { "computed", value_u64(request_computed(r)) },
+        { "prefill", value_u64(r->n_tokens[DMI_PHASE_PREFILL]) },
+        { "decode", value_u64(r->n_tokens[DMI_PHASE_DECODE]) },
+        { "draft", value_u64(r->n_tokens[DMI_PHASE_DRAFT]) }, { "other", value_u64(other) },
+        { "rejected", value_u64(r->n_rejected) }, { "preemptions", value_u64(r->n_preemptions) },
+        { "shed", r->shed ? value_u64(r->shed_step) : json_null() },
+        { "steps", value_u64(r->n_steps) });
     json_t *cost =
         json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "end_position", (json_int_t)r->end, "records",
                   value_u64(r->n_records), "rows", value_u64(r->n_rows), "raw_bytes",

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/runs.h"
+#include "read/value.h"
 
 #include <string.h>
 #include <time.h>
@@ -47,11 +48,12 @@ static json_t *run_row(const struct reader *reader, bool *damaged)
     *damaged = false;
     for (size_t i = 0; i < reader_n_findings(reader); i++)
         *damaged |= reader_finding(reader, i)->damage;
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b}", "run", value_text(run->path),
-                     "state", facts_state(run), "uuid", value_text(run->uuid), "pid",
-                     value_u64(run->pid), "start_realtime_ns", value_u64(run->start_ns), "records",
-                     value_u64(facts_n_records(reader)), "file_bytes", value_u64(run->n_file_bytes),
-                     "damage", *damaged);
+    return VALUE_OBJECT(
+        { "run", value_text(run->path) }, { "state", json_string(facts_state(run)) },
+        { "uuid", value_text(run->uuid) }, { "pid", value_u64(run->pid) },
+        { "start_realtime_ns", value_u64(run->start_ns) },
+        { "records", value_u64(facts_n_records(reader)) },
+        { "file_bytes", value_u64(run->n_file_bytes) }, { "damage", json_boolean(*damaged) });
 }
 
 int dump_list_runs(const char *folder, bool json)

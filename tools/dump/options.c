@@ -275,7 +275,7 @@ static bool is_one(const struct options *o, const struct format *format)
     return false;
 }
 
-/* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
+/* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: -1 to go on, else an exit status. */
 static int hand_over(struct options *o)
 {
     const struct format *format = formats_find(o->format);

@@ -6,6 +6,7 @@
 #include "core/words.h"
 #include "read/account.h"
 #include "read/layers.h"
+#include "read/value.h"
 #include "tools/common/select.h"
 #include "tools/dump/edits.h"
 #include "tools/dump/missing.h"
@@ -111,18 +112,18 @@ static json_t *stats_row(const char *name, const struct account *a, const struct
     layers_add_text(&ranges, layers);
     double ratio = a->n_stored > 0 ? (double)a->found.bytes / a->n_stored : 1.0;
     struct dmi_tally captured = account_captured(a);
-    return json_pack("{s:o, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o, s:o, s:o}",
-                     "site", value_text(name), "layers", (int)layers->n, "layer_ranges",
-                     ranges.data ? ranges.data : "", "records", value_u64(a->found.records), "rows",
-                     value_u64(a->found.rows), "raw_bytes", value_u64(a->found.bytes),
-                     "stored_bytes", value_double(round(a->n_stored)), "ratio", value_double(ratio),
-                     "expected", tally_value(&a->expected), "captured", tally_value(&captured),
-                     "released", tally_value(&a->released), "dropped", tally_value(&a->dropped),
-                     lost_name, tally_value(&a->lost), "dropped_by_reason", reasons_value(a),
-                     "dropped_rows_by_reason", rows_value(a), "launches", value_u64(a->launches),
-                     "uncounted", value_u64(a->uncounted), "holds",
-                     a->known ? json_boolean(a->balances) : json_null());
+    return VALUE_OBJECT(
+        { "site", value_text(name) }, { "layers", json_integer((int)layers->n) },
+        { "layer_ranges", json_string(ranges.data ? ranges.data : "") },
+        { "records", value_u64(a->found.records) }, { "rows", value_u64(a->found.rows) },
+        { "raw_bytes", value_u64(a->found.bytes) },
+        { "stored_bytes", value_double(round(a->n_stored)) }, { "ratio", value_double(ratio) },
+        { "expected", tally_value(&a->expected) }, { "captured", tally_value(&captured) },
+        { "released", tally_value(&a->released) }, { "dropped", tally_value(&a->dropped) },
+        { lost_name, tally_value(&a->lost) }, { "dropped_by_reason", reasons_value(a) },
+        { "dropped_rows_by_reason", rows_value(a) }, { "launches", value_u64(a->launches) },
+        { "uncounted", value_u64(a->uncounted) },
+        { "holds", a->known ? json_boolean(a->balances) : json_null() });
 }
 
 /* ------------------------------------------------------------------------- what is selected */

@@ -179,10 +179,11 @@ static json_t *source_value(const struct source *s)
 {
     json_t *said = json_pack("{s:o, s:o, s:I}", "time_ns", number(s->said.time_ns), "step",
                              number(s->said.step), "span", (json_int_t)s->said.span);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "uuid",
-                     reader_run(s->reader)->uuid, "sent", position_value(&s->sent), "said", said,
-                     "records", number(s->n_records), "rows", number(s->n_rows), "payload",
-                     number(s->n_bytes), "not_decoded", number(s->n_lost), "done", s->done);
+    return VALUE_OBJECT({ "uuid", json_string(reader_run(s->reader)->uuid) },
+                        { "sent", position_value(&s->sent) }, { "said", said },
+                        { "records", number(s->n_records) }, { "rows", number(s->n_rows) },
+                        { "payload", number(s->n_bytes) }, { "not_decoded", number(s->n_lost) },
+                        { "done", json_boolean(s->done) });
 }
 
 int cursor_write(struct err *err, const struct cursor *c, const struct source *sources, size_t n)
@@ -193,10 +194,11 @@ int cursor_write(struct err *err, const struct cursor *c, const struct source *s
     json_t *runs = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(runs, source_value(&sources[i]));
-    json_t *cursor = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "format", FORMAT,
-                               "version", VERSION, "choice", c->choice, "bytes",
-                               number(c->mark.n_bytes), "tail", number(c->mark.tail), "items",
-                               number(c->n_items), "requests", number(c->n_requests), "runs", runs);
+    json_t *cursor =
+        VALUE_OBJECT({ "format", json_string(FORMAT) }, { "version", json_integer(VERSION) },
+                     { "choice", json_string(c->choice) }, { "bytes", number(c->mark.n_bytes) },
+                     { "tail", number(c->mark.tail) }, { "items", number(c->n_items) },
+                     { "requests", number(c->n_requests) }, { "runs", runs });
     if (cursor)
         json_object_set_new(cursor, "checksum", number(checksum(cursor)));
     value_add_new(&t, cursor);

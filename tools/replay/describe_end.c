@@ -56,10 +56,11 @@ static json_t *account_value(const struct source *s)
     const struct account *a = &all.total;
     if (!a->known)
         return json_pack("{s:o}", "captured", tally_value(&a->found));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "expected", tally_value(&a->expected),
-                     "captured", tally_value(&a->found), "dropped", tally_value(&a->dropped),
-                     "dropped_by", drops_value(a), "released", tally_value(&a->released), "lost",
-                     tally_value(&a->lost), "balances", a->balances);
+    return VALUE_OBJECT(
+        { "expected", tally_value(&a->expected) }, { "captured", tally_value(&a->found) },
+        { "dropped", tally_value(&a->dropped) }, { "dropped_by", drops_value(a) },
+        { "released", tally_value(&a->released) }, { "lost", tally_value(&a->lost) },
+        { "balances", json_boolean(a->balances) });
 }
 
 static json_t *left_out_value(const struct source *s)
@@ -76,9 +77,10 @@ static json_t *left_out_value(const struct source *s)
 json_t *describe_end(const struct source *s, bool complete)
 {
     const struct dmi_tally replayed = { s->n_records, s->n_rows, s->n_bytes };
-    json_t *more = json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "state", describe_state(s),
-                             "complete", complete, "replayed", tally_value(&replayed),
-                             "not_decoded", value_u64(s->n_lost), "left_out", left_out_value(s),
-                             "account", account_value(s), "edits", describe_edits(s));
+    json_t *more =
+        VALUE_OBJECT({ "state", json_string(describe_state(s)) },
+                     { "complete", json_boolean(complete) }, { "replayed", tally_value(&replayed) },
+                     { "not_decoded", value_u64(s->n_lost) }, { "left_out", left_out_value(s) },
+                     { "account", account_value(s) }, { "edits", describe_edits(s) });
     return merge(describe_begin(s, ITEM_END), more);
 }

@@ -107,11 +107,12 @@ static json_t *requests_value(const struct rehearsal *r)
     for (size_t i = 0; i < r->n_requests; i++) {
         const struct rehearsal_request *q = &r->requests[i];
         json_t *step = q->fate == REHEARSAL_KEPT ? json_null() : value_u64(q->step);
-        json_array_append_new(
-            all, json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "request", value_text(q->id),
-                           "became", fates[q->fate], "step", step, "rows", value_u64(q->n_rows),
-                           "rows_kept", value_u64(q->n_rows_kept), "bytes", value_u64(q->n_bytes),
-                           "bytes_kept", value_u64(q->n_bytes_kept)));
+        json_array_append_new(all, VALUE_OBJECT({ "request", value_text(q->id) },
+                                                { "became", json_string(fates[q->fate]) },
+                                                { "step", step }, { "rows", value_u64(q->n_rows) },
+                                                { "rows_kept", value_u64(q->n_rows_kept) },
+                                                { "bytes", value_u64(q->n_bytes) },
+                                                { "bytes_kept", value_u64(q->n_bytes_kept) }));
     }
     return all;
 }
@@ -122,26 +123,27 @@ static json_t *run_value(const struct reporting *p, const char *path, const stru
     json_t *waits = json_pack("{s:o, s:o, s:o, s:o}", "launches", value_u64(r->n_waits), "in_vain",
                               value_u64(r->n_over), "longest_s", value_double(r->longest_wait_s),
                               "all_s", value_double(r->wait_s));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "path",
-                     value_text(path), "seconds", value_double(r->seconds), "wanted",
-                     tally_value(&r->wanted), "kept", tally_value(&r->kept), "shed",
-                     tally_value(&r->shed), "dropped", tally_value(&r->dropped), "other_sites",
-                     value_u64(r->n_elsewhere), "link_wanted",
-                     value_double(share_of_link(r, t, &r->wanted)), "link_kept",
-                     value_double(share_of_link(r, t, &r->kept)), "ring_most_full",
-                     value_double(r->most_full), "waits", waits, "requests", requests_value(r));
+    return VALUE_OBJECT({ "path", value_text(path) }, { "seconds", value_double(r->seconds) },
+                        { "wanted", tally_value(&r->wanted) }, { "kept", tally_value(&r->kept) },
+                        { "shed", tally_value(&r->shed) }, { "dropped", tally_value(&r->dropped) },
+                        { "other_sites", value_u64(r->n_elsewhere) },
+                        { "link_wanted", value_double(share_of_link(r, t, &r->wanted)) },
+                        { "link_kept", value_double(share_of_link(r, t, &r->kept)) },
+                        { "ring_most_full", value_double(r->most_full) }, { "waits", waits },
+                        { "requests", requests_value(r) });
 }
 
 static void print_json(const struct reporting *p)
 {
     const struct rehearsal_terms *t = &p->terms;
     _cleanup_(text_deinit) struct text text = { 0 };
-    value_add_new(&text, json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:O}", "spec",
-                                   value_text(p->options->policy), "mode",
-                                   overload_mode_name(t->spec->overload.mode), "strategy",
-                                   overload_strategy_name(t->spec->overload.strategy), "link",
-                                   value_u64(t->link_bytes_per_s), "ring", value_u64(t->ring_bytes),
-                                   "speed", value_double(t->speed), "runs", p->runs));
+    value_add_new(
+        &text, VALUE_OBJECT(
+                   { "spec", value_text(p->options->policy) },
+                   { "mode", json_string(overload_mode_name(t->spec->overload.mode)) },
+                   { "strategy", json_string(overload_strategy_name(t->spec->overload.strategy)) },
+                   { "link", value_u64(t->link_bytes_per_s) }, { "ring", value_u64(t->ring_bytes) },
+                   { "speed", value_double(t->speed) }, { "runs", json_incref(p->runs) }));
     text_add(&text, "\n", 1);
     if (!text.failed)
         fwrite(text.data, 1, text.n, stdout);

@@ -95,14 +95,15 @@ static void print_json(const struct replay *r, const struct sums *all, int statu
     _cleanup_(text_deinit) struct text t = { 0 };
     FILE *to = r->options->kind == &sink_stdout ? stderr : stdout;
     json_t *failed = r->failed ? json_incref(r->failed) : json_array();
-    value_add_new(&t,
-                  json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:i, s:o}",
-                            "records", value_u64(all->n_records), "rows", value_u64(all->n_rows),
-                            "bytes", value_u64(all->n_bytes), "not_decoded", value_u64(all->n_lost),
-                            "damage", value_u64(r->n_damage), "balances", all->balances, "resumed",
-                            r->resumed, "stopped", r->stopped, "commands", value_u64(r->n_commands),
-                            "rows_without_request", value_u64(r->n_without), "failed", failed,
-                            "status", status, "runs", runs_value(r)));
+    value_add_new(
+        &t, VALUE_OBJECT(
+                { "records", value_u64(all->n_records) }, { "rows", value_u64(all->n_rows) },
+                { "bytes", value_u64(all->n_bytes) }, { "not_decoded", value_u64(all->n_lost) },
+                { "damage", value_u64(r->n_damage) }, { "balances", json_boolean(all->balances) },
+                { "resumed", json_boolean(r->resumed) }, { "stopped", json_boolean(r->stopped) },
+                { "commands", value_u64(r->n_commands) },
+                { "rows_without_request", value_u64(r->n_without) }, { "failed", failed },
+                { "status", json_integer(status) }, { "runs", runs_value(r) }));
     text_add(&t, "\n", 1);
     if (!t.failed)
         fwrite(t.data, 1, t.n, to);

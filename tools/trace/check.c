@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/runs.h"
+#include "read/value.h"
 #include "tools/trace/steps.h"
 
 #include "tools/common/report.h"
@@ -116,27 +117,21 @@ static json_t *known(bool is, uint64_t n)
 static json_t *row_of(const struct trace_account *a, bool holds, bool complete)
 {
     const struct trace_marks *m = &a->marks;
-    json_t *row = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "run",
-                            value_text(a->path), "stored", value_u64(a->n_steps), "released",
-                            value_u64(a->n_released), "lost", value_u64(m->n_lost), "ended",
-                            known(m->has_ended, m->n_ended), "missing", value_u64(a->n_missing),
-                            "ranges_stored", value_u64(a->n_ranges), "ranges_lost",
-                            value_u64(m->n_ranges_lost), "traced", a->any, "holds", holds,
-                            "complete", complete, "wrong", trace_words_wrong_rows(a));
-    json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ran_stored",
-        value_u64(a->n_ran), "ran_summed", value_u64(trace_summed_alone(a)), "sums",
-        value_u64(a->n_summed), "ran_lost", value_u64(m->n_ran_lost), "ran_lost_why", lost_rows(m),
-        "ran", known(m->has_ran, m->n_ran), "ran_unknown", value_u64(a->n_ran_unknown),
-        "ran_dropped", value_u64(m->n_ran_dropped), "ring_gone", known(m->has_ring, m->n_ring_gone),
-        "kept", kept_rows(m), "steps_overlap", value_u64(a->n_overlaps), "kernels_unknown",
-        value_u64(a->n_kernels_unknown));
-    if (json_object_update(row, more)) {
-        json_decref(row);
-        row = NULL;
-    }
-    json_decref(more);
-    return row;
+    return VALUE_OBJECT(
+        { "run", value_text(a->path) }, { "stored", value_u64(a->n_steps) },
+        { "released", value_u64(a->n_released) }, { "lost", value_u64(m->n_lost) },
+        { "ended", known(m->has_ended, m->n_ended) }, { "missing", value_u64(a->n_missing) },
+        { "ranges_stored", value_u64(a->n_ranges) }, { "ranges_lost", value_u64(m->n_ranges_lost) },
+        { "traced", json_boolean(a->any) }, { "holds", json_boolean(holds) },
+        { "complete", json_boolean(complete) }, { "wrong", trace_words_wrong_rows(a) },
+        { "ran_stored", value_u64(a->n_ran) }, { "ran_summed", value_u64(trace_summed_alone(a)) },
+        { "sums", value_u64(a->n_summed) }, { "ran_lost", value_u64(m->n_ran_lost) },
+        { "ran_lost_why", lost_rows(m) }, { "ran", known(m->has_ran, m->n_ran) },
+        { "ran_unknown", value_u64(a->n_ran_unknown) },
+        { "ran_dropped", value_u64(m->n_ran_dropped) },
+        { "ring_gone", known(m->has_ring, m->n_ring_gone) }, { "kept", kept_rows(m) },
+        { "steps_overlap", value_u64(a->n_overlaps) },
+        { "kernels_unknown", value_u64(a->n_kernels_unknown) });
 }
 
 /* ------------------------------------------------------------------------- a run */

@@ -6,6 +6,7 @@
 #include "core/demangle.h"
 #include "core/own_stack.h"
 #include "core/sorted.h"
+#include "read/value.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/kernels.h"
@@ -337,11 +338,12 @@ static void put_side(struct report *report, const struct side *s, const char *ke
                 letter, s->path, s->n_steps, s->sums.n_records, (double)s->sums.sum_ns / 1e6,
                 (double)s->launches / each, (double)s->graphs / each);
     report_member(report, key,
-                  json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "path", value_text(s->path),
-                            "runs", value_u64(s->n_runs), "steps", value_u64(s->n_steps), "records",
-                            value_u64(s->sums.n_records), "sum_ns", value_u64(s->sums.sum_ns),
-                            "launches", value_u64(s->launches), "graph_launches",
-                            value_u64(s->graphs)));
+                  VALUE_OBJECT({ "path", value_text(s->path) }, { "runs", value_u64(s->n_runs) },
+                               { "steps", value_u64(s->n_steps) },
+                               { "records", value_u64(s->sums.n_records) },
+                               { "sum_ns", value_u64(s->sums.sum_ns) },
+                               { "launches", value_u64(s->launches) },
+                               { "graph_launches", value_u64(s->graphs) }));
 }
 
 static void print(struct report *report, const struct diff *d)

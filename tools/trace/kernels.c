@@ -3,6 +3,7 @@
 
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "read/value.h"
 #include "storage/codec/hash.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
@@ -250,12 +251,12 @@ static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l
         a->sites ? kernels_site(a->sites, (struct ran_place){ .site = l->site }) : NULL;
     json_t *layers = l->first ? json_pack("[o, o]", value_u64(l->first - 1), value_u64(l->last - 1))
                               : json_null();
-    return json_pack("{s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "kind",
-                     kernels_kind(l->kind), "name", value_bytes(l->name, l->n_name), "n",
-                     value_u64(l->n), "sum_ns", value_u64(l->sum_ns), "share", share, "most_ns",
-                     value_u64(l->most_ns), "registers", value_u64(l->registers), "shared",
-                     value_u64(l->shared), "bytes", value_u64(l->bytes), "site",
-                     site ? value_text(site) : json_null(), "layers", layers);
+    return VALUE_OBJECT(
+        { "kind", json_string(kernels_kind(l->kind)) }, { "name", value_bytes(l->name, l->n_name) },
+        { "n", value_u64(l->n) }, { "sum_ns", value_u64(l->sum_ns) }, { "share", json_real(share) },
+        { "most_ns", value_u64(l->most_ns) }, { "registers", value_u64(l->registers) },
+        { "shared", value_u64(l->shared) }, { "bytes", value_u64(l->bytes) },
+        { "site", site ? value_text(site) : json_null() }, { "layers", layers });
 }
 
 static bool names_sites(const struct kernels_sums *a)

@@ -3,6 +3,7 @@
 
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "read/value.h"
 #include "tools/common/report.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/runs.h"
@@ -71,13 +72,13 @@ static void show_ranges(struct asked *a)
 static json_t *range_json(const struct asked *a, const struct shown *s)
 {
     json_t *facts = *s->facts ? json_loads(s->facts, 0, NULL) : NULL;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b}", "name", value_text(s->name),
-                     "offset_ns", json_integer((json_int_t)(s->at.begin_ns - a->begin_ns)), "ns",
-                     json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)), "thread",
-                     value_u64(s->at.thread), "depth", value_u64(s->at.depth), "facts",
-                     facts ? facts : json_object(), "source",
-                     s->at.source == DMI_RANGE_NVTX ? "nvtx" : "said", "overlaps",
-                     s->at.source == DMI_RANGE_OVERLAPS);
+    return VALUE_OBJECT({ "name", value_text(s->name) },
+                        { "offset_ns", json_integer((json_int_t)(s->at.begin_ns - a->begin_ns)) },
+                        { "ns", json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)) },
+                        { "thread", value_u64(s->at.thread) }, { "depth", value_u64(s->at.depth) },
+                        { "facts", facts ? facts : json_object() },
+                        { "source", json_string(s->at.source == DMI_RANGE_NVTX ? "nvtx" : "said") },
+                        { "overlaps", json_boolean(s->at.source == DMI_RANGE_OVERLAPS) });
 }
 
 static void show_step(struct asked *a, const struct dmi_step_times *at)

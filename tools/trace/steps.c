@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "read/value.h"
 #include "tools/common/report.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/quantiles.h"
@@ -129,15 +130,15 @@ static const struct column columns[] = {
 
 static json_t *group_row(struct group *g, enum phase phase, unsigned bucket)
 {
-    return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "phase",
-        phase_words[phase], "rows", value_u64(bucket ? 1ull << (bucket - 1) : 0), "steps",
-        value_u64(g->n), "timed", value_u64(g->device.n), "device_ns_p50",
-        quantile(&g->device, 0.5), "device_ns_p99", quantile(&g->device, 0.99), "host_ns_p50",
-        quantile(&g->host, 0.5), "host_ns_p99", quantile(&g->host, 0.99), "gap_ns_p50",
-        quantile(&g->gap, 0.5), "gap_ns_p99", quantile(&g->gap, 0.99), "wait_ns_p50",
-        quantile(&g->wait, 0.5), "launches", mean(g->launches, g->n), "graph_launches",
-        mean(g->graphs, g->n), "own", mean(g->own, g->n), "stall_ns", mean(g->stall_ns, g->n));
+    return VALUE_OBJECT(
+        { "phase", json_string(phase_words[phase]) },
+        { "rows", value_u64(bucket ? 1ull << (bucket - 1) : 0) }, { "steps", value_u64(g->n) },
+        { "timed", value_u64(g->device.n) }, { "device_ns_p50", quantile(&g->device, 0.5) },
+        { "device_ns_p99", quantile(&g->device, 0.99) }, { "host_ns_p50", quantile(&g->host, 0.5) },
+        { "host_ns_p99", quantile(&g->host, 0.99) }, { "gap_ns_p50", quantile(&g->gap, 0.5) },
+        { "gap_ns_p99", quantile(&g->gap, 0.99) }, { "wait_ns_p50", quantile(&g->wait, 0.5) },
+        { "launches", mean(g->launches, g->n) }, { "graph_launches", mean(g->graphs, g->n) },
+        { "own", mean(g->own, g->n) }, { "stall_ns", mean(g->stall_ns, g->n) });
 }
 
 static void groups_table(struct report *report, struct group *groups)
@@ -182,29 +183,30 @@ static json_t *u64_or_null(uint64_t step)
 static json_t *short_row(const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
-    return json_pack(
-        "{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "number",
-        value_u64(at->number), "step", u64_or_null(at->engine_step), "sequence",
-        u64_or_null(at->step), "phase", phase_words[phase_of(at)], "rows", value_u64(at->rows),
-        "device_ns", known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns), "host_ns",
-        json_integer((json_int_t)(at->end_ns - at->begin_ns)), "gap_ns",
-        known(at->flags & DMI_STEP_HAS_GAP, at->gap_ns), "launches", value_u64(at->launches),
-        "graph_launches", value_u64(at->graph_launches), "own", value_u64(at->own), "begin_ns",
-        value_u64(at->begin_ns), "reason", reason ? reason : "");
+    return VALUE_OBJECT(
+        { "number", value_u64(at->number) }, { "step", u64_or_null(at->engine_step) },
+        { "sequence", u64_or_null(at->step) }, { "phase", json_string(phase_words[phase_of(at)]) },
+        { "rows", value_u64(at->rows) },
+        { "device_ns", known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns) },
+        { "host_ns", json_integer((json_int_t)(at->end_ns - at->begin_ns)) },
+        { "gap_ns", known(at->flags & DMI_STEP_HAS_GAP, at->gap_ns) },
+        { "launches", value_u64(at->launches) },
+        { "graph_launches", value_u64(at->graph_launches) }, { "own", value_u64(at->own) },
+        { "begin_ns", value_u64(at->begin_ns) }, { "reason", json_string(reason ? reason : "") });
 }
 
 json_t *trace_step_row(const struct dmi_step_times *at)
 {
     json_t *row = short_row(at);
-    json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "end_ns",
-        value_u64(at->end_ns), "launch_ns", known(at->launch_ns, (json_int_t)at->launch_ns),
-        "requests", value_u64(at->requests), "prefill", value_u64(at->prefill), "decode",
-        value_u64(at->decode), "context", value_u64(at->context), "stall_ns",
-        value_u64(at->stall_ns), "loads", value_u64(at->loads), "allocations",
-        value_u64(at->allocations), "waits", value_u64(at->waits), "wait_us",
-        value_u64(at->wait_us), "device", value_u64(at->device), "source", runs_source(at->source),
-        "thread", value_u64(at->thread));
+    json_t *more = VALUE_OBJECT(
+        { "end_ns", value_u64(at->end_ns) },
+        { "launch_ns", known(at->launch_ns, (json_int_t)at->launch_ns) },
+        { "requests", value_u64(at->requests) }, { "prefill", value_u64(at->prefill) },
+        { "decode", value_u64(at->decode) }, { "context", value_u64(at->context) },
+        { "stall_ns", value_u64(at->stall_ns) }, { "loads", value_u64(at->loads) },
+        { "allocations", value_u64(at->allocations) }, { "waits", value_u64(at->waits) },
+        { "wait_us", value_u64(at->wait_us) }, { "device", value_u64(at->device) },
+        { "source", json_string(runs_source(at->source)) }, { "thread", value_u64(at->thread) });
     if (json_object_update(row, more)) {
         json_decref(row);
         row = NULL;

@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "read/account.h"
 #include "read/handle.h"
+#include "read/value.h"
 
 #include <dmi/counters.h>
 #include <dmi/dtype.h>
@@ -24,16 +25,16 @@ static void add_run(struct document *d, const struct dmi_read_run *run)
 {
     document_add(
         d, "run",
-        json_pack(
-            "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-            "path", document_text(run->path), "uuid", document_text(run->uuid), "state",
-            state_name(run->state), "model", document_text(run->model), "host",
-            document_text(run->host), "library", document_text(run->library_version), "job",
-            document_text(run->job), "pid", value_u64(run->pid), "start_ns",
-            value_u64(run->start_realtime_ns), "runs", value_u64(run->n_runs), "segments",
-            value_u64(run->n_segments), "file_bytes", value_u64(run->file_bytes), "records",
-            value_u64(run->n_records), "steps", value_u64(run->n_steps), "forwards",
-            value_u64(run->n_forwards), "requests", value_u64(run->n_requests)));
+        VALUE_OBJECT(
+            { "path", document_text(run->path) }, { "uuid", document_text(run->uuid) },
+            { "state", json_string(state_name(run->state)) },
+            { "model", document_text(run->model) }, { "host", document_text(run->host) },
+            { "library", document_text(run->library_version) }, { "job", document_text(run->job) },
+            { "pid", value_u64(run->pid) }, { "start_ns", value_u64(run->start_realtime_ns) },
+            { "runs", value_u64(run->n_runs) }, { "segments", value_u64(run->n_segments) },
+            { "file_bytes", value_u64(run->file_bytes) }, { "records", value_u64(run->n_records) },
+            { "steps", value_u64(run->n_steps) }, { "forwards", value_u64(run->n_forwards) },
+            { "requests", value_u64(run->n_requests) }));
 }
 
 /* ------------------------------------------------------------------------- sites */
@@ -51,12 +52,13 @@ static json_t *reasons(const struct account *a)
 static json_t *account_value(const struct account *a)
 {
     struct dmi_tally captured = account_captured(a);
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "expected", value_u64(a->expected.records),
-        "captured", value_u64(captured.records), "released", value_u64(a->released.records),
-        "dropped", value_u64(a->dropped.records), "lost", value_u64(a->lost.records), "reasons",
-        reasons(a), "rows", value_u64(a->found.rows), "bytes", value_u64(a->found.bytes),
-        "balances", a->known ? json_boolean(a->balances) : json_null());
+    return VALUE_OBJECT(
+        { "expected", value_u64(a->expected.records) }, { "captured", value_u64(captured.records) },
+        { "released", value_u64(a->released.records) },
+        { "dropped", value_u64(a->dropped.records) }, { "lost", value_u64(a->lost.records) },
+        { "reasons", reasons(a) }, { "rows", value_u64(a->found.rows) },
+        { "bytes", value_u64(a->found.bytes) },
+        { "balances", a->known ? json_boolean(a->balances) : json_null() });
 }
 
 static json_t *site_value(const struct dmi_site *s, const struct account *a)
@@ -102,14 +104,15 @@ static json_t *request_value(const struct dmi_read_request *r)
     json_t *prompt = r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt);
     json_t *shed = r->shed_step < 0 ? json_null() : json_integer(r->shed_step);
     json_t *tags = r->tags ? document_bytes(r->tags, r->tags_bytes) : json_null();
-    return json_pack(
-        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id",
-        document_bytes(r->id, r->id_bytes), "state", request_state_name(r->state), "tokens",
-        json_integer(r->end_position), "prompt", prompt, "generated", value_u64(r->n_generated),
-        "cached", value_u64(r->n_cached), "prefill", value_u64(r->n_prefill), "decode",
-        value_u64(r->n_decode), "draft", value_u64(r->n_draft), "rejected",
-        value_u64(r->n_rejected), "steps", value_u64(r->n_steps), "rows", value_u64(r->n_rows),
-        "bytes", value_u64(r->raw_bytes), "shed", shed, "tags", tags);
+    return VALUE_OBJECT(
+        { "id", document_bytes(r->id, r->id_bytes) },
+        { "state", json_string(request_state_name(r->state)) },
+        { "tokens", json_integer(r->end_position) }, { "prompt", prompt },
+        { "generated", value_u64(r->n_generated) }, { "cached", value_u64(r->n_cached) },
+        { "prefill", value_u64(r->n_prefill) }, { "decode", value_u64(r->n_decode) },
+        { "draft", value_u64(r->n_draft) }, { "rejected", value_u64(r->n_rejected) },
+        { "steps", value_u64(r->n_steps) }, { "rows", value_u64(r->n_rows) },
+        { "bytes", value_u64(r->raw_bytes) }, { "shed", shed }, { "tags", tags });
 }
 
 static void add_requests(struct view_report *report, uint64_t n)
