@@ -15,6 +15,7 @@ import torch_env
 
 LISTED = harness.ROOT / "tools" / "setup" / "torch-cuda.txt"
 RUNTIME = harness.STANDIN / "runtime"
+TABLE = harness.ROOT / "tests" / "standin" / "runtime" / "runtime.def"
 # The doubles that the build may have: the runtime, products of matrices, CUPTI, and the driver itself.
 DOUBLES = [RUNTIME, harness.STANDIN / "blas", harness.STANDIN / "cupti", harness.STANDIN]
 CACHE = harness.ROOT / "build" / "cache"
@@ -75,9 +76,10 @@ def make_stubs(torch, folder):
 
 
 def missing(torch):
-    """The functions of the CUDA runtime that torch's libraries want and the double does not export."""
+    """The functions of the CUDA runtime that torch's libraries want and the double does not have: those without a row of its table are an error."""
     told = subprocess.run(["readelf", "-W", "--dyn-syms", RUNTIME / "libcudart.so.13"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    has = set(re.findall(r" (\w+)@@libcudart\.so\.13", told))
+    rows = re.findall(r"^RUNTIME\((\w+)", TABLE.read_text(), re.M)
+    has = {*rows, *re.findall(r" (__cuda\w+|cudaGetError\w+)@@libcudart\.so\.13", told)}
     asked = set().union(*(functions(library) for library in torch.glob("lib*.so*")))
     return sorted(f"{name} of {version}" for name, version in asked if version.startswith("libcudart") and (version != "libcudart.so.13" or name not in has))
 
@@ -91,6 +93,6 @@ def python_with_cuda():
     if lacks:
         pytest.skip(f"the double of the CUDA runtime does not fit this PyTorch: it has no {', '.join(lacks)}")
     env = harness.environment(PYTHONDONTWRITEBYTECODE=1, TRITON_PTXAS_PATH=venv / "stubs/ptxas", TRITON_LIBCUDA_PATH=harness.STANDIN,
-                              TRITON_CACHE_DIR=CACHE / "triton", TORCHINDUCTOR_CACHE_DIR=CACHE / "inductor")
+                              TRITON_CACHE_DIR=CACHE / "triton", TORCHINDUCTOR_CACHE_DIR=CACHE / "inductor", CC="gcc", CXX="g++")
     env["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in [*DOUBLES, venv / "stubs"])
     return venv / "env/bin/python", env

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real PyTorch on the stand-in driver, through the double of the CUDA runtime (tests/standin/runtime), in four columns.
+
+torch_cuda_programs.py holds the programs: copies, streams, threads, graphs, allocators, two devices, processes that are forked and
+spawned. Each compares its values bit by bit. columns.py says what is checked: outcomes program by program without the library, with
+it, with every launch captured, every launch of the driver's log accounted for, and with a trace in full. The programs run once for
+each of PyTorch's allocators. Skipped, by name, where the wheels are not to be had, or want a function of the runtime that the double lacks.
+"""
+import shutil
+
+import pytest
+
+import columns
+import harness
+import torch_cuda_env
+
+pytestmark = pytest.mark.built(harness.PRELOAD, harness.DMI_DUMP, harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13")
+PROGRAMS = harness.ROOT / "tests" / "engine" / "torch_cuda_programs.py"
+WORK = harness.BUILD / "tests" / "engine" / "torch_cuda"
+ALLOCATORS = {
+    "caching": {}, "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "driver_pools": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "not_caching": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+}
+
+
+@pytest.fixture(name="environment", scope="module")
+def fixture_environment():
+    return torch_cuda_env.python_with_cuda()
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_programs_of_pytorch(environment, allocator, check, subtests, monkeypatch):
+    python, env = environment
+    spec = columns.spec().replace("row: none", "row: none, shared_memory: allow")  # a program shares memory with its child
+    monkeypatch.setattr(columns, "spec", lambda: spec)
+    folder = WORK / allocator
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copy(PROGRAMS, folder)
+    ran = columns.run_columns(folder, [python, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, folder / PROGRAMS.name], folder,
+                              env | ALLOCATORS[allocator] | {"DMI_STANDIN_DEVICES": "2", "DMI_STANDIN_MEMORY": "1G"})
+    columns.judge(ran, {}, check, subtests)
+
+
+def test_a_pytorch_that_wants_more_is_skipped_by_name(environment, monkeypatch):
+    functions = torch_cuda_env.functions
+    monkeypatch.setattr(torch_cuda_env, "functions", lambda library: functions(library) | {("cudaOfTomorrow", "libcudart.so.13"), ("cudaFree", "libcudart.so.14")})
+    with pytest.raises(pytest.skip.Exception, match="cudaFree of libcudart.so.14, cudaOfTomorrow of libcudart.so.13"):
+        torch_cuda_env.python_with_cuda()
