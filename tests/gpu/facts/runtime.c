@@ -85,7 +85,7 @@ void ask_runtime_errors(void)
     tell("cudaFree(NULL)", runtime.cudaFree(NULL));
     TRY(kernel(&poke, "poke"));
     TRY(launch(poke, 1, 1, NULL, params));
-    tell("cudaDeviceSynchronize behind a kernel that faults", runtime.cudaDeviceSynchronize());
+    tell("cudaDeviceSynchronize after a kernel that faults", runtime.cudaDeviceSynchronize());
     tell("cudaGetLastError after it", runtime.cudaGetLastError());
     tell("cudaGetLastError after it, again", runtime.cudaGetLastError());
 }
