@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""check.py SEED ROUNDS [PART...]: every operator that has own kernels, on the stand-in against PyTorch's for the CPU.
+
+Shapes, strides, types and values are random, by the seed. A line of JSON for each operator: its name, how many results were
+compared, and what differed or was refused. PART: only operators whose names hold one.
+"""
+import json
+import os
+import random
+import sys
+
+sys.setdlopenflags(os.RTLD_LAZY)
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+F32, BF16, F64, F16, I64, I32, BOOL = torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64, torch.int32, torch.bool
+FLOATS, HALVES, INTS = (F32, BF16, F64), (F32, BF16), (I64, I32)
+rng = random.Random()
+
+
+def values(n, dtype, low=-4.0, high=4.0):
+    if dtype == BOOL:
+        return torch.tensor([rng.random() < 0.5 for _ in range(n)])
+    if dtype in INTS:
+        return torch.tensor([rng.randint(-9, 9) or 1 for _ in range(n)], dtype=dtype)
+    return torch.tensor([rng.uniform(low, high) for _ in range(n)], dtype=F64).to(dtype)
+
+
+def shape(least=0, most=4):
+    return [rng.choice((1, 2, 3, 5, 8, 17)) for _ in range(rng.randint(least, most))]
+
+
+class Pair:
+    """The same tensor on the CPU and on the device."""
+
+    def __init__(self, host, device):
+        self.host, self.device = host, device
+
+
+def view(sizes, dtype, low=-4.0, high=4.0):
+    """A tensor of @sizes: dense, with turned dimensions, every second element, or one that repeats."""
+    kind = rng.choice(("dense", "dense", "turned", "stepped", "repeated"))
+    base = list(sizes)
+    if kind == "turned":
+        order = list(range(len(sizes)))
+        rng.shuffle(order)
+        base = [sizes[d] for d in order]
+    elif kind == "stepped" and sizes:
+        base[-1] *= 2
+    elif kind == "repeated" and sizes:
+        base[rng.randrange(len(sizes))] = 1
+    n = 1
+    for size in base:
+        n *= size
+    host = values(n, dtype, low, high).reshape(base)
+    pair = []
+    for tensor in (host, host.cuda()):
+        if kind == "turned":
+            tensor = tensor.permute([order.index(d) for d in range(len(sizes))])
+        elif kind == "stepped" and sizes:
+            tensor = tensor[..., ::2]
+        pair.append(tensor.expand(sizes))
+    return Pair(*pair)
+
+
+def dense(sizes, dtype, low=-4.0, high=4.0):
+    n = 1
+    for size in sizes:
+        n *= size
+    host = values(n, dtype, low, high).reshape(sizes)
+    return Pair(host, host.cuda())
+
+
+def indices(sizes, limit, below_zero=False):
+    n = 1
+    for size in sizes:
+        n *= size
+    host = torch.tensor([rng.randrange(-limit if below_zero else 0, limit) for _ in range(n)], dtype=I64).reshape(sizes)
+    return Pair(host, host.cuda())
+
+
+CASES = {}
+
+
+def case(name):
+    def add(make):
+        CASES[name] = make
+        return make
+    return add
+
+
+def simple(name, function, dtypes, n=1, low=-4.0, high=4.0):
+    """An operator of @n tensors of one shape, or of shapes that are broadcast."""
+    def make():
+        sizes, dtype = shape(), rng.choice(dtypes)
+        given = [view(sizes, dtype, low, high)]
+        for _ in range(n - 1):
+            given.append(view([1 if rng.random() < 0.2 else size for size in sizes], dtype, low, high))
+        return function, given
+    CASES[name] = make
+
+
+def number(name, function, dtypes, low=-4.0, high=4.0):
+    """An operator of a tensor and a number."""
+    def make():
+        dtype = rng.choice(dtypes)
+        scalar = rng.choice((-3, -1, 2, 5)) if dtype in INTS else rng.choice((True, False)) if dtype == BOOL else rng.choice((-1.5, 0.3, 2.0, 7.0))
+        return (lambda x: function(x, scalar)), [view(shape(), dtype, low, high)]
+    CASES[name] = make
+
+
+NUMBERS = FLOATS + INTS
+for own, low, high in (("exp", -4, 4), ("sin", -9, 9), ("cos", -9, 9), ("sqrt", 0, 9), ("log", 0.1, 9), ("tanh", -4, 4), ("sigmoid", -6, 6), ("rsqrt", 0.1, 9),
+                       ("reciprocal", 0.1, 9)):
+    simple(own, getattr(torch, own), FLOATS, low=low, high=high)
+simple("silu", F.silu, FLOATS)
+simple("gelu", F.gelu, FLOATS)
+simple("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), FLOATS)
+simple("neg", torch.neg, NUMBERS)
+simple("abs", torch.abs, NUMBERS)
+simple("logical_not", torch.logical_not, HALVES + INTS + (BOOL,))
+simple("bitwise_not", torch.bitwise_not, INTS + (BOOL,))
+for own, dtypes in (("add", NUMBERS + (BOOL,)), ("sub", NUMBERS), ("mul", NUMBERS + (BOOL,)), ("div", FLOATS), ("maximum", NUMBERS), ("minimum", NUMBERS),
+                    ("remainder", NUMBERS), ("floor_divide", NUMBERS), ("eq", NUMBERS + (BOOL,)), ("ne", NUMBERS), ("lt", NUMBERS), ("le", NUMBERS),
+                    ("gt", NUMBERS), ("ge", NUMBERS), ("logical_and", HALVES + INTS + (BOOL,)), ("logical_or", HALVES + INTS + (BOOL,)),
+                    ("bitwise_and", INTS + (BOOL,)), ("bitwise_or", INTS + (BOOL,)), ("bitwise_xor", INTS + (BOOL,))):
+    simple(own, getattr(torch, own), dtypes, n=2)
+    if own not in ("maximum", "minimum", "logical_and", "logical_or"):
+        number(own + " of a number", getattr(torch, own), dtypes)
+simple("add with alpha", lambda a, b: torch.add(a, b, alpha=3), NUMBERS, n=2)
+number("a number divided", lambda x, s: s / x, FLOATS, low=0.5)
+number("a number less a tensor", lambda x, s: s - x, NUMBERS)
+number("fill", lambda x, s: torch.empty_like(x).fill_(s), NUMBERS + (BOOL,))
+number("pow", lambda x, s: x ** s, FLOATS, low=0.2)
+simple("square", lambda x: x ** 2, NUMBERS)
+simple("cube", lambda x: x ** 3, NUMBERS)
+simple("contiguous", lambda x: x.contiguous(), NUMBERS + (BOOL,))
+
+
+@case("two types")
+def two_types():
+    sizes = shape()
+    first, second = rng.sample(NUMBERS + (BOOL,), 2)
+    return rng.choice((torch.add, torch.mul)), [view(sizes, first), view(sizes, second)]
+
+
+@case("to a type")
+def to_type():
+    first, second = rng.sample(NUMBERS + (BOOL, F16), 2)
+    if second in INTS and first not in INTS:
+        return (lambda x: x.to(second)), [view(shape(), first, 0, 9)]
+    return (lambda x: x.to(second)), [view(shape(), first)]
+
+
+@case("copy into a view")
+def copy_view():
+    sizes, dtype = shape(1), rng.choice(NUMBERS)
+
+    def function(x):
+        wide = torch.zeros(*sizes[:-1], sizes[-1] * 2, dtype=dtype, device=x.device)
+        wide[..., ::2] = x
+        return wide
+    return function, [view(sizes, dtype)]
+
+
+@case("where")
+def where():
+    sizes, dtype = shape(), rng.choice((F32, BF16, BOOL) + INTS)
+    return torch.where, [view(sizes, BOOL), view(sizes, dtype), view(sizes, dtype)]
+
+
+@case("masked_fill")
+def masked_fill():
+    sizes, dtype = shape(), rng.choice(FLOATS + INTS)
+    return (lambda x, m: x.masked_fill(m, 3)), [view(sizes, dtype), view(sizes, BOOL)]
+
+
+def reduction(name, function, dtypes):
+    def make():
+        sizes, dtype = shape(1), rng.choice(dtypes)
+        dims = rng.choice((None, rng.randrange(len(sizes))))
+        keep = rng.random() < 0.5
+        return (lambda x: function(x) if dims is None else function(x, dim=dims, keepdim=keep)), [view(sizes, dtype)]
+    CASES[name] = make
+
+
+reduction("sum", torch.sum, NUMBERS + (BOOL,))
+reduction("mean", torch.mean, FLOATS)
+reduction("any", torch.any, HALVES + INTS + (BOOL,))
+reduction("all", torch.all, HALVES + INTS + (BOOL,))
+reduction("amax", lambda x, **k: torch.amax(x, **k), NUMBERS)
+reduction("amin", lambda x, **k: torch.amin(x, **k), NUMBERS)
+reduction("argmax", torch.argmax, NUMBERS)
+reduction("argmin", torch.argmin, NUMBERS)
+reduction("max", lambda x, **k: torch.max(x, **k), NUMBERS)
+reduction("min", lambda x, **k: torch.min(x, **k), NUMBERS)
+reduction("norm", lambda x, **k: torch.linalg.vector_norm(x, **k), HALVES)
+reduction("var", lambda x, **k: torch.var(x, correction=0, **k), HALVES)
+
+
+@case("sum of bf16 as float")
+def sum_as():
+    return (lambda x: x.sum(-1, dtype=F32)), [view(shape(1), BF16)]
+
+
+def softmax(function):
+    def make():
+        sizes = shape(0, 2) + [rng.choice((1, 3, 17, 100, 1025, 3000))]
+        return (lambda x: function(x, dim=-1)), [dense(sizes, rng.choice(HALVES))]
+    return make
+
+
+CASES["softmax"] = softmax(F.softmax)
+CASES["log_softmax"] = softmax(F.log_softmax)
+CASES["softmax as float"] = lambda: ((lambda x: F.softmax(x, dim=-1, dtype=F32)), [dense(shape(1), BF16)])
+
+
+@case("cumsum")
+def cumsum():
+    sizes, dtype = shape(2), rng.choice(HALVES + INTS)
+    dim = rng.randrange(len(sizes))
+    return (lambda x: x.cumsum(dim, dtype=dtype)), [view(sizes, dtype)]
+
+
+@case("arange")
+def arange():
+    dtype, first, step = rng.choice(NUMBERS), rng.randint(-5, 5), rng.choice((1, 2, 3))
+    return (lambda x: torch.arange(first, first + step * 11, step, dtype=dtype, device=x.device)), [dense([1], F32)]
+
+
+for own in ("triu", "tril"):
+    def triangle(own=own):
+        k = rng.randint(-2, 2)
+        return (lambda x: getattr(torch, own)(x, diagonal=k)), [view(shape(2), rng.choice(HALVES + INTS + (BOOL,)))]
+    CASES[own] = triangle
+
+
+@case("cat")
+def cat():
+    sizes, dtype = shape(1), rng.choice(HALVES + (I64, BOOL))
+    dim = rng.randrange(len(sizes))
+    given = [(view if rng.random() < 0.5 else dense)([rng.choice((1, 4, 6)) if d == dim else size for d, size in enumerate(sizes)], dtype)
+             for _ in range(rng.choice((2, 3, 5)))]
+    return (lambda *x: torch.cat(x, dim)), given
+
+
+@case("cat of wide rows")
+def cat_wide():
+    sizes, dtype = shape(0, 2) + [rng.choice((4, 16, 64)), 16], rng.choice(HALVES + (I64,))
+    dim = rng.randrange(len(sizes))
+    return (lambda *x: torch.cat(x, dim)), [dense(sizes, dtype) for _ in range(rng.choice((2, 3)))]
+
+
+@case("index")
+def index():
+    sizes, dtype = shape(2), rng.choice(HALVES + (I64, BOOL))
+    which = shape(1, 2)
+    if rng.random() < 0.5:
+        return (lambda x, i: x[i]), [view(sizes, dtype), indices(which, sizes[0], True)]
+    return (lambda x, i, j: x[i, j]), [view(sizes, dtype), indices(which, sizes[0], True), indices(which, sizes[1], True)]
+
+
+@case("index by a mask")
+def by_mask():
+    sizes = shape(1)
+    return (lambda x, m: x[m]), [view(sizes, rng.choice(HALVES)), view(sizes, BOOL)]
+
+
+@case("index put")
+def index_put():
+    n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64, BOOL))
+    which = rng.sample(range(n), 4)
+
+    def function(x, y):
+        x = x.clone()
+        x[torch.tensor(which).to(x.device)] = y
+        return x
+    return function, [view([n] + sizes, dtype), view([4] + sizes, dtype)]
+
+
+@case("index_copy")
+def index_copy():
+    n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64,))
+    which = rng.sample(range(n), 4)
+    return (lambda x, y: x.clone().index_copy_(0, torch.tensor(which).to(x.device), y)), [view([n] + sizes, dtype), view([4] + sizes, dtype)]
+
+
+@case("embedding")
+def embedding():
+    n, width = rng.choice((3, 17)), rng.choice((4, 16, 64, 5))
+    return F.embedding, [indices(shape(1, 2), n), dense([n, width], rng.choice(HALVES))]
+
+
+@case("gather")
+def gather():
+    n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64, BOOL))
+    return (lambda x, i: torch.gather(x, -1, i)), [view(sizes + [n], dtype), indices(sizes + [rng.choice((1, 3))], n)]
+
+
+@case("scatter")
+def scatter():
+    n, dtype = 9, rng.choice(HALVES + (I64, BOOL))
+    which = Pair(*(torch.tensor([rng.sample(range(n), 4) for _ in range(3)]).to(device) for device in ("cpu", "cpu")))
+    which.device = which.host.cuda()
+    which.host = which.device.cpu()
+    return (lambda x, i, y: x.clone().scatter_(1, i, y)), [view([3, n], dtype), which, view([3, 4], dtype)]
+
+
+@case("scatter of a number")
+def scatter_number():
+    n, dtype = 9, rng.choice(HALVES + (I64,))
+    return (lambda x, i: x.clone().scatter_(1, i, 5)), [view([3, n], dtype), indices([3, 4], n)]
+
+
+MATRICES = (F32, BF16, F64, F16)
+
+
+@case("linear")
+def linear():
+    dtype, k = rng.choice(MATRICES), rng.choice((1, 5, 16))
+    given = [dense(shape(1, 3) + [k], dtype), dense([rng.choice((1, 7)), k], dtype)]
+    return F.linear, given + ([dense([given[1].host.shape[0]], dtype)] if rng.random() < 0.5 else [])
+
+
+@case("matmul")
+def matmul():
+    dtype, m, n, k, batch = rng.choice(MATRICES), *(rng.choice((1, 4, 9)) for _ in range(3)), shape(0, 2)
+    first, second = dense(batch + ([m, k] if rng.random() < 0.5 else [k, m]), dtype), dense(batch + ([k, n] if rng.random() < 0.5 else [n, k]), dtype)
+
+    def function(a, b):
+        return torch.matmul(a if a.shape[-2:] == (m, k) else a.transpose(-1, -2), b if b.shape[-2:] == (k, n) else b.transpose(-1, -2))
+    return function, [first, second]
+
+
+@case("mv")
+def mv():
+    dtype, m, k = rng.choice(MATRICES), rng.choice((1, 7)), rng.choice((1, 5, 16))
+    return torch.mv, [view([m, k], dtype), view([k], dtype)]
+
+
+# Of the largest value, how far a result may be from the CPU's: rounding of the type, and sums in another order.
+LIMITS = {F32: 4e-6, F64: 1e-12, BF16: 2.0 ** -7, F16: 2.0 ** -10}
+
+
+def difference(got, wanted):
+    """None, or what differs."""
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        return f"{got.dtype} {tuple(got.shape)}, not {wanted.dtype} {tuple(wanted.shape)}"
+    limit = LIMITS.get(wanted.dtype)
+    if limit is None or not wanted.numel():
+        return None if torch.equal(got, wanted) else f"{got.flatten()[:8].tolist()}, not {wanted.flatten()[:8].tolist()}"
+    got, wanted = got.double(), wanted.double()
+    if not torch.equal(got.isfinite(), wanted.isfinite()):
+        return "other elements that are not finite"
+    apart = (got - wanted).nan_to_num().abs().max().item()
+    most = wanted.nan_to_num(posinf=0, neginf=0).abs().max().item()
+    return None if apart <= limit * max(most, 1.0) else f"{apart} apart, of {most}"
+
+
+def compare(name, function, given):
+    """Wrong things of one call."""
+    wanted = function(*(pair.host for pair in given))
+    try:
+        got = function(*(pair.device for pair in given))
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return [f"{str(error).splitlines()[0]}: {[(tuple(p.host.shape), p.host.stride(), str(p.host.dtype)) for p in given]}"]
+    results = zip(got, wanted) if isinstance(wanted, tuple) else [(got, wanted)]
+    wrong = [difference(one.cpu(), other) for one, other in results]
+    return [f"{text}: {[(tuple(p.host.shape), p.host.stride(), str(p.host.dtype)) for p in given]}" for text in wrong if text]
+
+
+def main():
+    seed, rounds, parts = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    for name in CASES:
+        if parts and not any(part in name for part in parts):
+            continue
+        rng.seed(f"{seed} {name}")
+        wrong = [text for _ in range(rounds) for text in compare(name, *CASES[name]())]
+        print(json.dumps({"operator": name, "rounds": rounds, "wrong": wrong}), flush=True)
+
+
+main()

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Indexing: x[i], x[i] = y, embedding(), index_copy_(), gather(), scatter_(). */
+#include "index.cuh"
+
+#define SIZES(EACH) EACH(1, u8) EACH(2, i16) EACH(4, i32) EACH(8, i64) EACH(16, u128)
+
+#define INDEXED(size, T)                                                                           \
+    extern "C" __global__ void index_##size(i64 n, indexed work)                                   \
+    {                                                                                              \
+        run_indexed<T, false>(n, work);                                                            \
+    }                                                                                              \
+    extern "C" __global__ void index_put_##size(i64 n, indexed work)                               \
+    {                                                                                              \
+        run_indexed<T, true>(n, work);                                                             \
+    }                                                                                              \
+    extern "C" __global__ void index_copy_##size(i64 n, index_copied work)                         \
+    {                                                                                              \
+        run_index_copied<T>(n, work);                                                              \
+    }
+SIZES(INDEXED)
+
+#define SCATTERED(size, T)                                                                         \
+    extern "C" __global__ void gather_##size(int n, scattered work)                                \
+    {                                                                                              \
+        run_scattered<T, i64, false>(n, work);                                                     \
+    }                                                                                              \
+    extern "C" __global__ void scatter_##size(int n, scattered work)                               \
+    {                                                                                              \
+        run_scattered<T, i64, true>(n, work);                                                      \
+    }                                                                                              \
+    extern "C" __global__ void scatter_fill_##size(int n, scatter_filled<T> work)                  \
+    {                                                                                              \
+        run_scatter_filled<T, i64>(n, work);                                                       \
+    }
+SIZES(SCATTERED)
+
+#define GATHER_ROWS(name, Index)                                                                   \
+    extern "C" __global__ void gather_rows_##name(char *to, char *from, Index *indices, int n,     \
+                                                  i64 n_bytes, i64 size, i64 step, i64 to_step,    \
+                                                  bool below_zero)                                 \
+    {                                                                                              \
+        run_gather_rows(to, from, indices, n, n_bytes, size, step, to_step, below_zero);           \
+    }
+GATHER_ROWS(long, i64)
+GATHER_ROWS(int, int)
+
+#define INDEX_SELECT(T)                                                                            \
+    extern "C" __global__ void index_select_##T(                                                   \
+        tensor_info<T, unsigned> to, tensor_info<const T, unsigned> from,                          \
+        tensor_info<const i64, unsigned> indices, int to_dim, int from_dim, unsigned inner, i64 n) \
+    {                                                                                              \
+        run_index_select(to, from, indices, to_dim, from_dim, inner, n);                           \
+    }
+INDEX_SELECT(f32)
+INDEX_SELECT(bf16)
+INDEX_SELECT(i64)
+INDEX_SELECT(bool)
