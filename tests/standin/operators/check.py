@@ -260,12 +260,6 @@ def index():
     return (lambda x, i, j: x[i, j]), [view(sizes, dtype), indices(which, sizes[0], True), indices(which, sizes[1], True)]
 
 
-@case("index by a mask")
-def by_mask():
-    sizes = shape(1)
-    return (lambda x, m: x[m]), [view(sizes, rng.choice(HALVES)), view(sizes, BOOL)]
-
-
 @case("index put")
 def index_put():
     n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64, BOOL))
