@@ -198,7 +198,7 @@ static __device__ __forceinline__ struct dmi_edit_fit fit_of(const struct dmi_ed
  * The edits that a section of the program has, in their order; of those that the place has, each is looked for once. Those that save
  * rows and the others have launches of their own. Return: what follows the section.
  */
-static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place, bool saves,
+static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 at, bool saves,
                                          dmi_i64 row, const dmi_u32 *program)
 {
     const char *region = (const char *)e->region;
@@ -207,7 +207,7 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
     const char *base = (const char *)t;
     const struct dmi_edit_parts *parts =
         (const struct dmi_edit_parts *)(base + (dmi_u64)t->entries * DMI_EDIT_ALIGN) +
-        DMI_EDIT_ENTRY(t, place);
+        DMI_EDIT_ENTRY(t, e->place, at);
     const struct dmi_edit_part *p =
         (const struct dmi_edit_part *)(base + (dmi_u64)t->parts * DMI_EDIT_ALIGN) + parts->first;
     const struct dmi_edit_part *end = p + parts->n;
@@ -217,7 +217,7 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
     for (dmi_u32 i = 0; i < program[1]; i++) {
         while (p < end && p->edit < (entry[0] & 0xffffu))
             p++;
-        if (p < end && p->edit == (entry[0] & 0xffffu) &&
+        if (p < end && p->edit == (entry[0] & 0xffffu) && DMI_EDIT_IN_PASS(p, at) &&
             saves == !!(dmi_edit_traits(ops[p->first_op].kind) & DMI_EDIT_SAVES)) {
             struct stretch s = {};
             s.e = e;
@@ -229,14 +229,14 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             s.row = row;
             s.fit = fit_of(e, p, base, entry);
             if (s.fit.fits == DMI_EDIT_FITS)
-                do_part(&s, saves, entry[1], DMI_BANK_KEY(entry[3], place & 1023u, entry[2]));
+                do_part(&s, saves, entry[1], DMI_BANK_KEY(entry[3], at & 1023u, entry[2]));
         }
         entry += DMI_EDIT_BEFORE_OPS + (entry[0] >> 16);
     }
     return entry;
 }
 
-static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 place, bool saves,
+static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 at, bool saves,
                                  const dmi_u32 *words, dmi_u32 n_rows)
 {
     bool every = words[0] == DMI_EDIT_EVERY;
@@ -244,9 +244,9 @@ static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 place, bool s
         dmi_u32 row = every ? i : words[2 * i];
         dmi_u32 program = every ? words[1] : words[2 * i + 1];
         struct choice choice = { nullptr, n_rows };
-        dmi_i64 at = row_at(&e->gather, &choice, row, nullptr);
-        for (const dmi_u32 *section = words + program; at != NOWHERE && *section;)
-            section = edit_by(e, place, saves, at, section);
+        dmi_i64 lies = row_at(&e->gather, &choice, row, nullptr);
+        for (const dmi_u32 *section = words + program; lies != NOWHERE && *section;)
+            section = edit_by(e, at, saves, lies, section);
     }
 }
 

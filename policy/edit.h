@@ -69,6 +69,7 @@ struct edit {
     uint32_t *columns; /* or heads, ascending */
     uint32_t n_columns;
     bool of_heads;
+    uint32_t pass; /* DMI_EDIT_PASS() of its layers in which it is done; 0: each */
     uint32_t line; /* of its entry, for messages */
 };
 

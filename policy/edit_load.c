@@ -171,6 +171,23 @@ static bool edit_name(struct loader *l, const struct tree_node *node, void *into
     return true;
 }
 
+/* Which pass of a layer is the last is known only after it: there is no word for it. */
+static bool edit_pass(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    char was[128];
+    int64_t pass;
+    if (node->kind == TREE_SCALAR && parse_integer(node->text, &pass) && pass >= 0 &&
+        pass <= DMI_EDIT_MAX_PASS) {
+        *(uint32_t *)into = DMI_EDIT_PASS(pass);
+        return true;
+    }
+    loader_complain(l, node,
+                    "found %s; expected how often the layer has run before in the forward, 0 to %d",
+                    node_found(node, was, sizeof was), DMI_EDIT_MAX_PASS);
+    return false;
+}
+
 static bool edit_word(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     uint32_t index;
@@ -187,6 +204,7 @@ static const struct key edit_keys[] = {
     { "do", true, edit_operations, 0, NULL },
     { "requests", false, edit_requests, offsetof(struct edit, who), NULL },
     { "tokens", false, edit_tokens, offsetof(struct edit, who), NULL },
+    { "pass", false, edit_pass, offsetof(struct edit, pass), NULL },
     { "columns", false, edit_columns, 0, NULL },
     { "heads", false, edit_heads, 0, NULL },
     { "cache", false, edit_word, offsetof(struct edit, any_cache), WORDS("salted", "ignore") },

@@ -158,7 +158,8 @@ static void put_part(struct builder *b, uint32_t number, int32_t layer)
                                   .first_op = b->n_ops,
                                   .n_ops = edit->n_ops,
                                   .n_columns = edit->n_columns,
-                                  .of_heads = edit->of_heads };
+                                  .of_heads = edit->of_heads,
+                                  .pass = edit->pass };
     for (uint32_t k = 0; k < edit->n_ops; k++) {
         put_op(b, of, &edit->ops[k], layer, &part.width);
         part.sums |= !!(dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_SUMS);
@@ -274,10 +275,10 @@ const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uin
     *n = 0;
     if (place >= table->n_places || layer > SPEC_MAX_PLACE_LAYER)
         return NULL;
-    uint32_t at = DMI_EDIT_AT(place, layer);
+    uint32_t at = DMI_EDIT_AT(layer, 0);
     const struct dmi_edit_parts *entry =
         (const struct dmi_edit_parts *)(base + (size_t)t->entries * DMI_EDIT_ALIGN) +
-        DMI_EDIT_ENTRY(t, at);
+        DMI_EDIT_ENTRY(t, place, at);
     *n = entry->n;
     return (const struct dmi_edit_part *)(base + (size_t)t->parts * DMI_EDIT_ALIGN) + entry->first;
 }

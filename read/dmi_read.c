@@ -306,6 +306,20 @@ int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_findi
     return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
+int dmi_read_problem(struct dmi_read *run, uint64_t index, struct dmi_read_problem *out)
+{
+    if (run->failed)
+        return -EBADF;
+    const struct reader_run *said = reader_run(run->view.reader);
+    if (index >= said->n_problems)
+        return handle_fail(run, -ENOENT, "no such problem");
+    const struct reader_problem *p = &said->problems[index];
+    struct dmi_read_problem ours = {
+        .site = p->site, .reason = p->reason, .sentence = p->sentence, .times = p->times
+    };
+    return handle_hand_out(run, out, &ours, sizeof ours);
+}
+
 int64_t dmi_read_find(struct dmi_read *run, const char *key)
 {
     if (run->failed)

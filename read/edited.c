@@ -345,6 +345,20 @@ static void entry_deinit(struct edited *e)
     text_deinit(&e->text);
 }
 
+/* Was no row due of an edit that has accounts? A request that has ended has none of its own: the edit may have been for no layer, or no pass, of its. */
+static bool had_nothing_to_do(const struct reader_run *run, uint64_t uid)
+{
+    bool any = false;
+    for (size_t i = 0; i < run->edits.n; i++) {
+        const struct dmi_edit_account *a = run->edits.accounts[i].at;
+        bool is_its = a->state != DMI_EDIT_ACCOUNT_FREE && a->uid == uid;
+        if (is_its && a->due)
+            return false;
+        any = any || is_its;
+    }
+    return any;
+}
+
 /* Without those that wrote nothing. Of joined runs only some notes may be there. */
 static void drop_unwritten(struct edited_all *all)
 {
@@ -353,7 +367,8 @@ static void drop_unwritten(struct edited_all *all)
     for (size_t i = 0; i < all->n; i++) {
         struct edited *e = &all->all[i];
         e->order = i;
-        if (one && e->counted && e->due && !e->written)
+        if (one && ((e->counted && e->due && !e->written) ||
+                    had_nothing_to_do(reader_run(all->reader), e->uid)))
             entry_deinit(e);
         else
             all->all[n++] = *e;

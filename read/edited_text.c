@@ -130,6 +130,8 @@ int edited_sum(const struct edited *e, int32_t layer, int64_t position, float *s
         return -ENODATA;
     if (!part || !edit_takes_layer(part->use, layer))
         return 0;
+    if (part->use->edit->pass) /* records do not say of which pass they are */
+        return -ENOTSUP;
     if (part->n_tags && edit_asks_tags(part->use) &&
         tree_parse(part->tags, part->n_tags, &tags, &error))
         tags.root = NULL;
@@ -205,6 +207,8 @@ const char *edited_phrase(struct edited *e)
         text_printf(t, strpbrk(layers, ",-") ? ", layers %s" : ", layer %s", layers);
     else
         text_printf(t, ", all layers");
+    if (e->use->edit->pass)
+        text_printf(t, ", pass %u", e->use->edit->pass - 1);
     if (e->request != EDITED_NOBODY)
         add_positions(t, e);
     if (e->counted && e->written < e->due)

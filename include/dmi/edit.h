@@ -91,6 +91,7 @@ struct dmi_edit_part {
     dmi_u32 n_columns; /* 0: all */
     dmi_u32 of_heads;  /* 1: the list names heads */
     dmi_u32 sums;      /* 1: one of its operations has DMI_EDIT_SUMS */
+    dmi_u32 pass;      /* DMI_EDIT_PASS() in which it is done; 0: in each */
 };
 
 /* The parts of a place in a layer. */
@@ -108,12 +109,19 @@ struct dmi_edit_table {
     dmi_u32 reserved[3];
 };
 
-/* Place and layer (-1: none) as a launch names them, in 16 bits. */
-#define DMI_EDIT_AT(place, layer) ((dmi_u32)(place) << 10 | (dmi_u32)((layer) + 1))
+/* How often its layer ran before in the forward, as launches and parts name it: from 1; 0 is a pass that is not known. Of later ones than edits name: the last number. */
+#define DMI_EDIT_MAX_PASS 61 /* that edits name */
+#define DMI_EDIT_PASS(n)  ((dmi_u32)((n) > DMI_EDIT_MAX_PASS ? DMI_EDIT_MAX_PASS + 1 : (n)) + 1)
 
-/* Which entry of a table DMI_EDIT_AT() is: no layer, the layers that the table names, or a layer beyond these. */
-#define DMI_EDIT_ENTRY(table, at)                                                                  \
-    (((at) >> 10) * ((table)->n_layers + 2) +                                                      \
+/* Layer (-1: none) and pass as a launch names them, in 16 bits. */
+#define DMI_EDIT_AT(layer, pass) ((dmi_u32)((layer) + 1) | (dmi_u32)(pass) << 10)
+
+/* Is the part done at a launch that is DMI_EDIT_AT()? */
+#define DMI_EDIT_IN_PASS(part, at) (!(part)->pass || (part)->pass == (at) >> 10)
+
+/* Which entry of a table a place has at DMI_EDIT_AT(): no layer, the layers that the table names, or a layer beyond these. */
+#define DMI_EDIT_ENTRY(table, place, at)                                                           \
+    ((place) * ((table)->n_layers + 2) +                                                           \
      (((at)&1023u) > (table)->n_layers ? (table)->n_layers + 1 : ((at)&1023u)))
 
 /*
@@ -255,13 +263,15 @@ struct dmi_edit {
     dmi_u64 bank;    /* address; 0: there is none */
     dmi_u32 n_cells; /* of it, a multiple of DMI_BANK_BUCKET */
     dmi_u32 n_counters;
+    dmi_u32 place; /* its number */
+    dmi_u32 reserved;
 };
 
 #ifndef __CUDACC__
-static_assert(sizeof(struct dmi_edit_op) == 32 && sizeof(struct dmi_edit_part) == 32 &&
+static_assert(sizeof(struct dmi_edit_op) == 32 && sizeof(struct dmi_edit_part) == 36 &&
                   sizeof(struct dmi_edit_table) == 32 && sizeof(struct dmi_edit_cut) == 12,
               "shared with device code");
-static_assert(sizeof(struct dmi_edit) == 192 && sizeof(struct dmi_bank_entry) == 16 &&
+static_assert(sizeof(struct dmi_edit) == 200 && sizeof(struct dmi_bank_entry) == 16 &&
                   sizeof(struct dmi_bank_drop) == 24,
               "shared with device code");
 #endif

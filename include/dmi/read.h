@@ -246,6 +246,16 @@ struct dmi_read_finding {
     const char *text;
 };
 
+/* What the run reports of itself: something that was not as asked, or not as a user may think. */
+struct dmi_read_problem {
+    uint32_t size;
+    uint32_t reserved;
+    const char *site;     /* NULL: it is of none */
+    const char *reason;   /* a word, as "several_passes" */
+    const char *sentence; /* of the first time */
+    uint64_t times;
+};
+
 /* A step, as the engine said it. If ranks are joined, it is the step of one of them. */
 struct dmi_read_step {
     uint32_t size;
@@ -346,6 +356,8 @@ DMI_READ_API int dmi_read_request(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_request *out);
 DMI_READ_API int dmi_read_finding(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_finding *out);
+DMI_READ_API int dmi_read_problem(struct dmi_read *run, uint64_t index,
+                                  struct dmi_read_problem *out);
 
 /**
  * dmi_read_edit() - an edit that wrote in a request, in the order in which edits are done

@@ -28,7 +28,7 @@ struct action_launch {
     uint32_t occurrence;
     uint32_t first_row, n_rows; /* of those that the action takes */
     CUdeviceptr rows;           /* list of all of those, 0: they are the tensor's first ones */
-    uint32_t place;             /* of an edit: DMI_EDIT_AT() */
+    uint32_t at;                /* of an edit: DMI_EDIT_AT() */
     uint64_t slot,
         payload; /* of an action that publishes: running number in the ring, offset of its bytes */
 };

@@ -40,6 +40,7 @@ static struct dmi_edit edit_of(const struct context *c, const struct operand *op
         .scale = (float)session_site(operand->site)->about.scale,
         .bank = c->bank.at,
         .n_cells = c->bank.n_cells,
+        .place = session_site(operand->site)->write.place,
     };
 }
 
@@ -50,7 +51,7 @@ static void edit_eager(const struct action_launch *l, struct action_kernel *out)
     edit->gather = l->operand->view.gather;
     edit->rows = l->rows;
     edit->n_rows = l->n_rows;
-    edit->at = l->place;
+    edit->at = l->at;
     size_grid(l->n_rows, out);
 }
 

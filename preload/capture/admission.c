@@ -20,6 +20,8 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->reason = DROP_NONE;
     item->range = NULL;
     item->edits_due = false;
+    item->layer = RUN_NO_LAYER;
+    item->has_layer = false;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
     item->doubt = c->forward->sites[site].doubt;
@@ -155,18 +157,42 @@ static struct select_pick pick_rows(const struct admission_launch *l, const stru
     return (struct select_pick){ 0 };
 }
 
-bool admission_layer(const struct admission *item, const struct operand *operand, int32_t *layer)
+/* Return: false: the spec, or the range, gives none, which is reported. */
+static bool find_layer(struct admission *item, int32_t tapped)
 {
-    *layer = RUN_NO_LAYER;
     if (!item->range || item->range->layer == VARIANT_LAYER_OF_SITE)
-        return operand_layer(operand, item->occurrence, layer);
+        return operand_layer(item->site, item->occurrence, tapped, &item->layer);
     if (item->range->layer == VARIANT_NO_LAYER)
         session_problem(item->site, PROBLEM_BAD_EXPR,
                         "occurrence %u: no layer number in the name of its range",
                         item->occurrence);
     else
-        *layer = item->range->layer;
+        item->layer = item->range->layer;
     return item->range->layer != VARIANT_NO_LAYER;
+}
+
+/* Tensors of requests have one row a layer and position. Of kernels without layers each launch is one more. */
+static void report_pass(const struct admission *item)
+{
+    const struct spec_site *site = session_site(item->site);
+    if (item->pass == FORWARD_NO_PASS || !item->pass || !spec_publishes(site) ||
+        !item->context->forward->in_step || (item->layer < 0 && !site->about.tap))
+        return;
+    session_problem(item->site, PROBLEM_PASSES,
+                    "layer %d ran more than once in a step: each pass is a record, and tensors of "
+                    "requests hold the last one",
+                    (int)item->layer);
+}
+
+void admission_locate(struct admission *item, int32_t tapped)
+{
+    if (item->state != ADMISSION_COUNTED ||
+        !spec_takes_occurrence(session_site(item->site), item->occurrence))
+        return;
+    item->has_layer = find_layer(item, tapped);
+    item->pass =
+        item->has_layer ? forward_pass(item->context, item->site, item->layer) : FORWARD_NO_PASS;
+    report_pass(item);
 }
 
 static void set_pick(struct admission *item, struct select_pick pick)
@@ -199,12 +225,12 @@ static int pick_kept(const struct admission_launch *l, struct admission *item, i
     return drop;
 }
 
-/* Sets the layer. Return: DROP_NONE, or why it, or the occurrence, is not known. */
-static int doubt_or_layer(struct admission *item)
+/* Return: DROP_NONE, or why the layer, or the occurrence, is not known. */
+static int doubt_or_layer(const struct admission *item)
 {
     if (is_in_doubt(item))
         return DMI_DROP_UNSUPPORTED;
-    return admission_layer(item, item->operand, &item->layer) ? DROP_NONE : DMI_DROP_BAD_EXPR;
+    return item->has_layer ? DROP_NONE : DMI_DROP_BAD_EXPR;
 }
 
 void admission_expect(const struct admission_launch *l, struct admission *item,
@@ -214,9 +240,9 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     item->operand = operand;
     item->edits_due = false;
     if (spec_is_place(session_site(item->site))) {
-        item->layer = RUN_NO_LAYER;
-        int doubt =
-            doubt_or_layer(item); /* the layer says which edits want the rows, missed ones too */
+        int doubt = doubt_or_layer(item);
+        if (doubt != DROP_NONE)
+            item->layer = RUN_NO_LAYER;
         drop = drop == DROP_NONE ? doubt : drop;
         admission_expect_edit(l, item, drop);
         return;
@@ -227,7 +253,6 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
         return;
     if (item->has_record)
         shed_note_cost(item->site, (uint32_t)g->row_bytes);
-    item->layer = RUN_NO_LAYER;
     if (drop == DROP_NONE)
         drop = doubt_or_layer(item);
     item->state = ADMISSION_EXPECTED;
@@ -308,6 +333,8 @@ static void take_back_occurrences(struct admission_launch *l)
         if (context_use(item->context)) { /* it may be another one than the launch's */
             pthread_mutex_lock(&item->context->lock);
             forward_take_back(item->context, &l->said, item->site);
+            if (item->has_layer)
+                forward_take_back_pass(item->context, item->site, item->layer);
             pthread_mutex_unlock(&item->context->lock);
             context_unuse(item->context);
         }

@@ -41,7 +41,7 @@ struct admission {
     enum admission_state state;
     bool has_record;         /* its action publishes one: it is counted, and takes a slot */
     bool edits_due;          /* of a place: rows of it are due (edit/accounts.h) */
-    uint32_t place;          /* of one: DMI_EDIT_AT() */
+    uint32_t at;             /* of one: DMI_EDIT_AT() */
     int reason;              /* drop reason, DROP_NONE */
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
@@ -49,6 +49,9 @@ struct admission {
         *range;               /* what the range says that it was launched in, NULL: nothing */
     enum context_doubt doubt; /* its occurrence is unknown */
     int32_t layer;
+    bool has_layer; /* that is known, and the launch is a pass of it */
+    uint32_t
+        pass; /* how often the layer ran before in the forward; FORWARD_NO_PASS: it cannot be known */
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
     uint64_t n_bytes;        /* of those */
@@ -97,6 +100,12 @@ struct admission_together {
  */
 void admission_count(struct context *context, uint32_t site, struct admission *item);
 
+/*
+ * Of which layer the counted @item is, and which pass of it, once its range is known. @tapped: the layer of a tap; of other sites their occurrence says it.
+ * Under the capture context's lock.
+ */
+void admission_locate(struct admission *item, int32_t tapped);
+
 /* What the thread launches for is settled, from here to admission_end(). Before occurrences are counted. */
 void admission_begin(struct admission_launch *launch);
 
@@ -116,9 +125,6 @@ bool admission_wanted(const struct admission_launch *launch, const struct admiss
  */
 void admission_expect(const struct admission_launch *launch, struct admission *item,
                       const struct operand *operand, int drop);
-
-/* The layer that the counted @item is of, where it is at @operand. Return: false: the spec, or the range, gives none, which is reported; RUN_NO_LAYER. */
-bool admission_layer(const struct admission *item, const struct operand *operand, int32_t *layer);
 
 /*
  * A launch of @site, or a tap, that is no occurrence of anything, as nobody can record it: it is expected, and a drop

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of admission.h that is about places for edits: what is due at a launch, and what becomes of it. */
 #include "preload/capture/admission_private.h"
+#include "preload/capture/forward.h"
 #include "preload/edit/accounts.h"
 #include "preload/edit/edits.h"
 #include "preload/edit/places.h"
@@ -49,6 +50,26 @@ static void report_rank(const struct edit_share *share, const struct admission *
                         edit_of(share)->name, why);
 }
 
+/* One edit in several passes of a layer is more than most who write it think of. Kernels without layers are launched as often as they are. */
+static void report_passes(const struct edit_share *share, const struct admission *item)
+{
+    if (item->layer < 0 && !session_site(item->site)->about.tap)
+        return;
+    session_problem(item->site, PROBLEM_PASSES,
+                    "layer %d ran more than once in a forward: the edit \"%s\" %s in each pass; "
+                    "\"pass: N\" in the edit names one",
+                    (int)item->layer, edit_of(share)->name,
+                    edit_saves(edit_of(share)) ? "saves rows" : "writes");
+}
+
+/* Why rows are missed in a launch of which nobody knows which pass it is. */
+static int miss_of_pass(const struct admission *item, const struct dmi_edit_part *p)
+{
+    if (!p->pass || item->pass != FORWARD_NO_PASS)
+        return EDIT_NO_MISS;
+    return item->doubt == CONTEXT_UNCOUNTED ? DMI_EDIT_MISS_UNSUPPORTED : DMI_EDIT_MISS_NO_STEP;
+}
+
 /* What the share's version does at the place, in the item's layer. Return: its table. */
 static const struct edit_table *parts_at(const struct edit_share *share,
                                          const struct admission *item,
@@ -81,11 +102,13 @@ static bool account(const struct admission_launch *l, const struct admission *it
             table = parts_at(share, item, &p, &end);
         while (p < end && p->edit < share->edit)
             p++;
-        if (p == end || p->edit != share->edit || (edit_saves(edit_of(share)) != NULL) != saves)
+        if (p == end || p->edit != share->edit || (edit_saves(edit_of(share)) != NULL) != saves ||
+            (item->pass != FORWARD_NO_PASS && !DMI_EDIT_IN_PASS(p, item->at)))
             continue;
         int64_t n_rows =
             sign * (int64_t)(rows->every ? item->operand->view.dims[0] : share->n_rows);
-        int miss = share->miss != EDIT_NO_MISS ? share->miss : why;
+        int miss = share->miss != EDIT_NO_MISS ? share->miss : miss_of_pass(item, p);
+        miss = miss != EDIT_NO_MISS ? miss : why;
         uint32_t fits = !row.n ? DMI_EDIT_FITS : edit_part_fit(table, p, row, share->cut).fits;
         if (fits == DMI_EDIT_ELSEWHERE)
             continue; /* ranks that have what it names do it */
@@ -96,6 +119,9 @@ static bool account(const struct admission_launch *l, const struct admission *it
         }
         if (share->miss == DMI_EDIT_MISS_RANK && sign > 0)
             report_rank(share, item, rows->every);
+        if (item->pass && item->pass != FORWARD_NO_PASS && !p->pass && miss == EDIT_NO_MISS &&
+            sign > 0)
+            report_passes(share, item);
         accounts_due(share->counter, n_rows);
         if (miss != EDIT_NO_MISS)
             accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);
@@ -142,8 +168,10 @@ static uint32_t n_written(const struct edit_rows *rows, uint32_t n_rows)
 void admission_expect_edit(const struct admission_launch *l, struct admission *item, int drop)
 {
     const struct edit_rows *rows = rows_of(l);
+    uint32_t pass = item->pass == FORWARD_NO_PASS ? 0 : DMI_EDIT_PASS(item->pass);
     item->has_record = false;
-    places_saw(item->site, item->layer, view_shape(&item->operand->view));
+    item->at = DMI_EDIT_AT(item->layer, pass);
+    places_saw(item->site, item->layer, view_shape(&item->operand->view), pass);
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, miss_of_step(l)))
@@ -154,7 +182,6 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
                                                    : n_written(rows, item->operand->view.dims[0]),
                               .rows = rows->words,
                               .n_list = rows->n_words };
-    item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);
     if (drop == DROP_NONE && !l->context->edits.region)
         drop = DMI_DROP_UNSUPPORTED;
     item->state = ADMISSION_EXPECTED;

@@ -90,9 +90,13 @@ static void begin(struct context_strand *at, int kind)
 {
     begun_here = true;
     check(at);
-    for (uint32_t i = 0; i < session.spec->n_sites; i++)
-        at->sites[i] =
-            (struct context_counts){ .doubt = at->overlaps ? CONTEXT_OVERLAPS : CONTEXT_NO_DOUBT };
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        struct context_counts *counts = &at->sites[i];
+        counts->occurrence = 0;
+        counts->doubt = at->overlaps ? CONTEXT_OVERLAPS : CONTEXT_NO_DOUBT;
+        memset(counts->passes, 0, counts->n_layers);
+        counts->n_layers = 0;
+    }
     at->begun = true;
     at->kind = kind;
     at->sequence = atomic_add_relaxed(&session.next_forward, 1);
@@ -131,23 +135,42 @@ void forward_advance(struct context *c, int kind)
     }
 }
 
+/* Are passes of the layer counted? */
+static bool is_counted(int32_t layer)
+{
+    return layer >= -1 && layer <= SPEC_MAX_PLACE_LAYER;
+}
+
 void forward_tap(struct context *c, uint32_t site, int32_t layer)
 {
     struct context_strand *at = c->forward;
     forward_advance(c, -1);
-    if (session.spec->n_kinds || session.spec->has_kernels)
+    if (session.spec->n_kinds || session.spec->has_kernels || at->in_step)
         return;
-    uint32_t bit = (uint32_t)(layer + 1) % CONTEXT_TAP_LAYERS;
-    uint64_t mask = 1ull << bit % 64;
-    bool again = at->sites[site].tapped[bit / 64] & mask;
-    if (again && at->in_step)
-        session_problem(site, PROBLEM_PASSES,
-                        "layer %d ran more than once in a step: each pass is a record, tensors of "
-                        "requests hold the last one, and edits write in each",
-                        (int)layer);
-    if (again)
+    if (is_counted(layer) && at->sites[site].passes[layer + 1])
         begin(at, -1);
-    at->sites[site].tapped[bit / 64] |= mask;
+}
+
+uint32_t forward_pass(struct context *c, uint32_t site, int32_t layer)
+{
+    struct context_strand *at = c->forward;
+    struct context_counts *counts = &at->sites[site];
+    if (!is_counted(layer))
+        return FORWARD_NO_PASS;
+    uint8_t *n = &counts->passes[layer + 1];
+    uint32_t pass = *n;
+    *n += *n < UINT8_MAX;
+    if (counts->n_layers < (uint32_t)layer + 2)
+        counts->n_layers = (uint32_t)layer + 2;
+    bool known = (at->in_step || session.spec->n_kinds) && !counts->doubt;
+    return known ? pass : FORWARD_NO_PASS;
+}
+
+void forward_take_back_pass(struct context *c, uint32_t site, int32_t layer)
+{
+    uint8_t *n = is_counted(layer) ? &c->forward->sites[site].passes[layer + 1] : NULL;
+    if (n && *n)
+        --*n;
 }
 
 bool forward_occurrence(struct context *c, uint32_t site, uint32_t *occurrence)

@@ -22,12 +22,23 @@ void forward_advance(struct context *arena, int kind);
 
 /**
  * forward_tap() - the same of a tap, in @layer, of @site
- * Where all sites of the spec are taps and it says of no forward how it begins, a tap that the forward under way had already begins one, too.
+ * Outside of steps, where all sites of the spec are taps and it says of no forward how it begins, a tap that the forward under way had already begins one, too.
  */
 void forward_tap(struct context *arena, uint32_t site, int32_t layer);
 
 /* true if @site belongs to the forward that is under way; @occurrence is then this launch's */
 bool forward_occurrence(struct context *arena, uint32_t site, uint32_t *occurrence);
+
+#define FORWARD_NO_PASS UINT32_MAX
+
+/*
+ * Which pass of the layer (-1: none) the launch of @site is that was counted last: how often the layer ran before in the forward.
+ * Return: FORWARD_NO_PASS where neither steps nor the spec say what a forward is, where launches were not counted, and of layers beyond SPEC_MAX_PLACE_LAYER.
+ */
+uint32_t forward_pass(struct context *arena, uint32_t site, int32_t layer);
+
+/* The driver refused the launch, after forward_take_back(). */
+void forward_take_back_pass(struct context *arena, uint32_t site, int32_t layer);
 
 /* The driver refused the launch, of @said: its occurrence is the next one's. */
 void forward_take_back(struct context *arena, const struct said *said, uint32_t site);

@@ -288,18 +288,17 @@ static int no_param(void *ctx, struct expr_ref ref, void *dst, size_t n)
     return -ENOENT;
 }
 
-bool operand_layer(const struct operand *operand, uint32_t occurrence, int32_t *layer)
+bool operand_layer(uint32_t site, uint32_t occurrence, int32_t tapped, int32_t *layer)
 {
     static const uint32_t none[3];
-    const struct expr *expr = session_site(operand->site)->layer;
+    const struct expr *expr = session_site(site)->layer;
     struct expr_env env = { .grid = none, .block = none, .occ = occurrence, .param = no_param };
     int64_t value;
-    *layer = session_site(operand->site)->about.tap ? operand->layer : RUN_NO_LAYER;
+    *layer = session_site(site)->about.tap ? tapped : RUN_NO_LAYER;
     if (!expr)
         return true;
     if (expr_eval(expr, &env, &value) || value < 0 || value > INT32_MAX) {
-        session_problem(operand->site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number",
-                        occurrence);
+        session_problem(site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number", occurrence);
         return false;
     }
     *layer = (int32_t)value;

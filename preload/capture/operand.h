@@ -64,10 +64,11 @@ bool operand_same(const struct operand *a, const struct operand *b);
 bool operand_needs_occurrence(uint32_t site);
 
 /**
- * operand_layer() - the layer that an occurrence of the operand's site belongs to
+ * operand_layer() - the layer that an occurrence of @site belongs to
+ * @tapped: of a tap: the layer that it says
  * Return: false where the spec's expression gives none (reported once a site); *@layer is then RUN_NO_LAYER, as for
  * sites without layers.
  */
-bool operand_layer(const struct operand *operand, uint32_t occurrence, int32_t *layer);
+bool operand_layer(uint32_t site, uint32_t occurrence, int32_t tapped, int32_t *layer);
 
 #endif

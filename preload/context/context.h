@@ -8,6 +8,7 @@
 
 #include "core/atomic.h"
 #include "kernels/ring.h"
+#include "policy/spec.h"
 #include "preload/base/cuda_abi.h"
 #include "preload/context/ladder.h"
 #include "preload/context/references.h"
@@ -23,9 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONTEXT_MAX        64 /* a process; launches in further ones are reported, not captured */
-#define CONTEXT_RANGES     32
-#define CONTEXT_TAP_LAYERS 256 /* further ones share a bit with others */
+#define CONTEXT_MAX    64 /* a process; launches in further ones are reported, not captured */
+#define CONTEXT_RANGES 32
+#define CONTEXT_LAYERS (SPEC_MAX_PLACE_LAYER + 2) /* and none */
 
 static_assert(CONTEXT_MAX == DMI_LIVE_RINGS, "each has an entry in the file `live`");
 
@@ -76,7 +77,9 @@ enum context_doubt {
 struct context_counts {
     uint32_t occurrence; /* of the next matching launch in this forward */
     enum context_doubt doubt;
-    uint64_t tapped[CONTEXT_TAP_LAYERS / 64]; /* bit 1 + layer: the forward has had that tap */
+    uint32_t n_layers; /* of those below: the others are 0 */
+    uint8_t
+        passes[CONTEXT_LAYERS]; /* by 1 + layer: how often it ran in the forward; it stays at 255 */
 };
 
 /* The forward under way of launches that follow one another (capture/said.h); under the lock, by capture/forward.c. */

@@ -35,7 +35,7 @@ bool eager_launch_rows(const struct eager_launch *l, const struct admission_laun
                                     .first_row = first_row,
                                     .n_rows = n_rows,
                                     .rows = admission_rows_address(admitted->context, item),
-                                    .place = item->place,
+                                    .at = item->at,
                                     .slot = item->slot,
                                     .payload = item->payload };
     action_eager(&launch, &k);

@@ -49,6 +49,7 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
             forward_tap(c, func->match.sites[i], l->tap->layer);
         admission_count(c, func->match.sites[i], item);
         item->range = variants_site(func, func->match.sites[i]);
+        admission_locate(item, l->tap ? l->tap->layer : RUN_NO_LAYER);
         if (item->state == ADMISSION_COUNTED)
             ranges->at[i] = *range_of(c, item);
     }

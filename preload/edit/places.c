@@ -14,6 +14,9 @@
 /* By number of the place. */
 static struct place {
     uint64_t rows[N_LAYERS + 1]; /* by layer + 1: packed(); 0: not seen */
+    uint8_t
+        passes[N_LAYERS +
+               1]; /* by layer + 1: the highest DMI_EDIT_PASS(): how often it ran in a forward */
     uint64_t step; /* the one after that in which it was seen first; 0: the engine says none */
     uint64_t n_graphs, n_closed; /* execs that have it; of these: where nothing can be written */
 } places[SPEC_MAX_PLACES];
@@ -36,10 +39,12 @@ static struct dmi_edit_shape unpacked(uint64_t rows)
     return (struct dmi_edit_shape){ n, head, rows & HAS_HEADS ? n / head : 0 };
 }
 
-void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row)
+void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row, uint32_t pass)
 {
     struct place *p = place_of(site);
     uint64_t rows = packed(row);
+    if (layer < N_LAYERS && pass > atomic_load_relaxed(&p->passes[layer + 1]))
+        atomic_store_relaxed(&p->passes[layer + 1], (uint8_t)pass);
     if (!row.n || layer >= N_LAYERS || atomic_load_relaxed(&p->rows[layer + 1]) == rows)
         return;
     atomic_store_relaxed(&p->rows[layer + 1], rows);
@@ -171,12 +176,37 @@ static bool was_seen(const struct place *p)
     return false;
 }
 
+/* How often forwards may differ, so this is said once they were. A pass that no launch could tell was missed as that. */
+static int check_seen_passes(struct err *err, const struct edit_use *use, const struct place *p)
+{
+    uint32_t most = 0;
+    for (int32_t layer = -1; use->edit->pass && layer < N_LAYERS; layer++) {
+        uint32_t n = atomic_load_relaxed(&p->passes[layer + 1]);
+        if (!n || !edit_takes_layer(use, layer))
+            continue;
+        if (n < use->edit->pass && layer >= 0 && is_for(use, layer))
+            return err_set(err, -EINVAL,
+                           EDIT_PROBLEM
+                           "layer %d of %s has no pass %u: it ran %u %s in a forward at most",
+                           use->edit->name, layer, use->edit->site, use->edit->pass - 1, n,
+                           n == 1 ? "time" : "times");
+        most = n > most ? n : most;
+    }
+    return !most || most >= use->edit->pass
+               ? 0
+               : err_set(err, -EINVAL,
+                         EDIT_PROBLEM "%s has no pass %u: layers ran %u %s in a forward at most",
+                         use->edit->name, use->edit->site, use->edit->pass - 1, most,
+                         most == 1 ? "time" : "times");
+}
+
 bool places_lack(struct err *err, const struct edit_use *use)
 {
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         const struct spec_site *site = session_site(i);
         if (site->action == SPEC_EDIT && !strcmp(site->about.name, use->edit->site) &&
-            was_seen(place_of(i)) && check_seen_layers(err, use, place_of(i)))
+            was_seen(place_of(i)) &&
+            (check_seen_layers(err, use, place_of(i)) || check_seen_passes(err, use, place_of(i))))
             return true;
     }
     return false;

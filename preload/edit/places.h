@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A launch writes, or could, at the place of the site, in a layer (-1: none), in such rows. Waits for nobody. */
-void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row);
+/* A launch writes, or could, at the place of the site, in a layer (-1: none), in such rows. @pass: DMI_EDIT_PASS() of the layer, 0: not known. Waits for nobody. */
+void places_saw(uint32_t site, int32_t layer, struct dmi_edit_shape row, uint32_t pass);
 
 /* A graph exec is there that has the place of the site. @writable: edits can write there wherever it has it. */
 void places_in_graph(uint32_t site, bool writable);
@@ -25,7 +25,7 @@ void places_in_graph(uint32_t site, bool writable);
 int places_check(struct err *err, const struct edit_version *version, uint32_t first,
                  const struct edit_ranks *ranks);
 
-/* Did the forwards that were lack a layer that the edit, or a vector of its, names? Then @err has a sentence. */
+/* Did the forwards that were lack a layer that the edit, or a vector of its, names, or the edit's pass of it? Then @err has a sentence. */
 bool places_lack(struct err *err, const struct edit_use *use);
 
 /* After fork, in the child. */

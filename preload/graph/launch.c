@@ -85,6 +85,7 @@ static void count_kernel(struct exec *x, const struct graph_kernel *kernel, stru
         else
             item->state = ADMISSION_NONE;
         item->range = variants_site(kernel->func, x->plan.actions[k].site);
+        admission_locate(item, x->plan.actions[k].operand.layer);
     }
 }
 

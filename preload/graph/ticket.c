@@ -32,7 +32,7 @@ static void fill_place(const struct admission *item, uint32_t mask, struct dmi_t
                        uint32_t at)
 {
     t->offset16[at] = item->has_record ? (uint32_t)(item->payload / RING_ALIGN) : DMI_NO_PAYLOAD;
-    t->slot[at] = (unsigned short)(item->has_record ? item->slot & mask : item->place);
+    t->slot[at] = (unsigned short)(item->has_record ? item->slot & mask : item->at);
     t->rows_of[at] = (unsigned char)item->choice;
 }
 

@@ -247,16 +247,15 @@ bool graphs_had(uint32_t id)
 /* ------------------------------------------------------------------------- layers */
 
 /* The launch that is about to be is of @item's occurrence. */
-static void see_layer(struct place *p, const struct admission *item, const struct operand *operand)
+static void see_layer(struct place *p, const struct admission *item)
 {
-    int32_t layer;
     if (p->state == LAYER_KNOWN && p->occurrence == item->occurrence)
         return;
-    bool known = !item->doubt && admission_layer(item, operand, &layer) &&
-                 (p->state == LAYER_UNSEEN || p->layer == layer);
+    bool known =
+        !item->doubt && item->has_layer && (p->state == LAYER_UNSEEN || p->layer == item->layer);
     p->occurrence = item->occurrence;
     if (known && p->state == LAYER_UNSEEN)
-        p->layer = layer;
+        p->layer = item->layer;
     atomic_store_release(&p->state, known ? LAYER_KNOWN : LAYER_NONE); /* to graphs_place() */
 }
 
@@ -272,7 +271,7 @@ static void look(struct place *p, const struct exec *x, const struct graph_kerne
     if (!kernel->enabled || p->state == LAYER_NONE)
         return;
     if (counted && item->state != ADMISSION_NONE)
-        see_layer(p, item, &x->plan.actions[c].operand);
+        see_layer(p, item);
     else
         atomic_store_release(&p->state, LAYER_NONE); /* likewise */
 }

@@ -36,8 +36,8 @@ TEXTS = (".yaml", ".yml", ".json")
 
 @dataclass
 class Rows:
-    """What became of the rows that an edit wanted: due = written + missed, by reason. unwritten: of how many processes all were missed. lacks: which layer it is for, and
-    no forward had."""
+    """What became of the rows that an edit wanted: due = written + missed, by reason. unwritten: of how many processes all were missed. lacks: which layer, or
+    pass of one, it is for, and no forward had."""
     name: str
     site: str
     due: int = 0
@@ -61,7 +61,7 @@ class Rows:
             text += f"; {self.unwritten} of the processes wrote none"
         if self.lacks:
             text += f"; {self.lacks}"
-        return text if self.due else text + ": no request began in the block, or its layers are others"
+        return text if self.due or self.lacks else text + ": no request began in the block, or its layers or its pass are others"
 
 
 class NotDone(RuntimeError):
@@ -77,6 +77,7 @@ class edit:
     site      a place; None: the only one
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
     tokens    "all", "prompt", "generated", "last_prompt", "A:B", "prompt[A:B]"; None: all
+    pass_     of layers that run several times in a forward: which time, from 0; None: each
     layer_is  whose layers a vector for each layer has, as "resid_post", where the file does not say it
     As the block ends stderr has what was written, and `rows` {name: Rows}. Raises RuntimeError where the process has no place for edits, and ValueError
     where the edits have errors: then nothing is in force. At the block's end NotDone, a RuntimeError, where an edit wrote no row or lacks a layer, and
@@ -84,12 +85,12 @@ class edit:
     """
 
     def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, site: str | None = None, requests: str | None = None,
-                 tokens: str | None = None, layer_is: str | None = None) -> None:
+                 tokens: str | None = None, layer_is: str | None = None, pass_: int | None = None) -> None:
         self.file, self.site, self.layer_is = pathlib.Path(file).absolute(), site, layer_is
-        self._more = {"layers": None if layers is None else str(layers), "requests": requests, "tokens": tokens}
+        self._more = {"layers": None if layers is None else str(layers), "requests": requests, "tokens": tokens, "pass": pass_}
         self._times, self._runs, self.rows = times, {}, {}
-        if self._is_text and [times, site, layer_is, *self._more.values()] != [None] * 6:
-            raise ValueError(f"{file}: a file of edits says times, layers, site, requests, tokens and layer_is itself")
+        if self._is_text and [times, site, layer_is, *self._more.values()] != [None] * 7:
+            raise ValueError(f"{file}: a file of edits says times, layers, site, requests, tokens, pass and layer_is itself")
 
     @property
     def _is_text(self) -> bool:

@@ -103,6 +103,10 @@ class _Finding(_Struct):
     _fields_ = [("size", U32), ("damage", U32), ("file", TEXT), ("chunk", I64), ("offset", U64), ("text", TEXT)]
 
 
+class _Problem(_Struct):
+    _fields_ = [("size", U32), ("reserved", U32), ("site", TEXT), ("reason", TEXT), ("sentence", TEXT), ("times", U64)]
+
+
 class _Step(_Struct):
     _fields_ = [("size", U32), ("n_spans", U32), ("sequence", U64), ("step", U64), ("time_ns", U64), ("n_rows", U32), ("reserved", U32),
                 ("ranks", I32 * 8)]
@@ -278,7 +282,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a reader should know: damage, or a note (a torn tail after a kill)."""
+    """Something that a reader should know: damage, or a note (a torn tail after a kill, a problem that the run reports of itself)."""
     damage: bool
     file: str | None
     chunk: int | None
@@ -674,7 +678,15 @@ class Run(collections.abc.Mapping):
         for i in range(self._get("dmi_read_run", _Run).n_findings):
             f = self._get("dmi_read_finding", _Finding, U64(i))
             found.append(Finding(bool(f.damage), _text(f.file), None if f.chunk < 0 else f.chunk, f.offset, _text(f.text)))
-        return found
+        return found + [Finding(False, "manifest.json", None, 0, text) for text in self._problems()]
+
+    def _problems(self) -> Iterator[str]:
+        """What the run reports of itself, each kind once a site."""
+        p = _Problem()
+        for i in itertools.count():
+            if self._call("dmi_read_problem", U64(i), ctypes.byref(p), allow=-errno.ENOENT):
+                return
+            yield f"{_text(p.site)}: {_text(p.sentence)}" if p.site else _text(p.sentence)
 
     def __repr__(self) -> str:
         return f"<dmi.reading.Run {self.path}, {self.state}: {len(self)} tensors, {len(self.requests)} requests>"

@@ -15,6 +15,8 @@ import sys
 sys.setdlopenflags(os.RTLD_LAZY)  # of the CUDA libraries that torch is linked to, most are not there
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from transformers.modeling_outputs import BaseModelOutputWithPast  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaModel  # noqa: E402
 
 import attach_models as models  # noqa: E402
 import dmi.huggingface  # noqa: E402
@@ -188,7 +190,7 @@ def printed(folder, device, model):
     said = said_by(block)
     n = sum(len(prompt) + 3 for prompt in PROMPTS)
     check(said == [f"dmi.edit: vector-32 at resid_post: {n} rows written of {n} due",
-                   "dmi.edit: vector-32 at resid_post: 0 rows written of 0 due: no request began in the block, or its layers are others"], "what a block prints", said)
+                   "dmi.edit: vector-32 at resid_post: 0 rows written of 0 due: no request began in the block, or its layers or its pass are others"], "what a block prints", said)
 
 
 def without_steps(folder, device, model):
@@ -209,6 +211,41 @@ def without_steps(folder, device, model):
         found[requests] = logits, done.rows["vector-32"]
     check(torch.equal(found[None][0], wanted) and found[None][1].written == 14, "without steps all rows", found[None][1])
     check(torch.equal(found["b"][0], plain) and found["b"][1].missed == {"no_step": found["b"][1].due}, "and none of one request", found["b"][1])
+
+
+class Looped(LlamaModel):
+    """Each layer runs three times a forward."""
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None, use_cache=None, **_):
+        x, n = self.embed_tokens(input_ids), input_ids.shape[1]
+        places, mask = torch.arange(n)[None], torch.full((n, n), float("-inf")).triu(1)[None, None]
+        turned = self.rotary_emb(x, places)
+        for layer in [*self.layers] * 3:
+            out = layer(x, attention_mask=mask, position_ids=places, position_embeddings=turned)
+            x = out[0] if isinstance(out, tuple) else out
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(x))
+
+
+def looped(folder, device, model):
+    """An edit that names a pass writes what a hook of that pass alone does; one that names none, in each."""
+    path, v = vector_of(folder, model.config.hidden_size)
+    model.model.__class__ = Looped
+    ids = torch.tensor([PROMPTS[ROW]])
+
+    def hooked(passes):
+        seen = iter(range(3))
+        with Hooks(model, "resid_post", (1,), lambda x: x + v if next(seen) in passes else x, row=0):
+            return model(ids).logits
+    wanted = {n: hooked(range(3) if n is None else (n,)) for n in (None, 0, 1, 2)}
+    check(len({logits.sum().item() for logits in wanted.values()}) == 4, "hooks of passes differ")
+    for n, logits in wanted.items():
+        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, site="resid_post", pass_=n) as done:
+            device.on = True
+            with dmi.huggingface.batch(torch.ones_like(ids), [f"pass-{n}"]):
+                found = model(ids).logits
+            device.on = False
+        rows = len(PROMPTS[ROW]) * (3 if n is None else 1)
+        check(torch.equal(found, logits) and (done.rows["vector-32"].due, done.rows["vector-32"].written) == (rows, rows), f"pass {n}, in bits", done.rows)
 
 
 def of_ones_own(folder, device):
@@ -284,6 +321,7 @@ def main():
     refused(folder, device, model)
     printed(folder, device, model)
     without_steps(folder, device, model)
+    looped(folder, device, small(torch.float32))
     of_ones_own(folder, device)
     example(folder, device, model)
     saved(folder, small(torch.float32))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Two batches whose launches alternate: turns_client.py HOW WAY. HOW: `threads` say the steps of one each, with `flag` each says that they are its own; `turns`: one thread
-says both, and which of them goes on; `passes`: a layer runs twice. WAY: `eager` or `graph`.
+says both, and which of them goes on; `passes`: a layer runs twice; `loops`: so it does in both threads, half a step after the other. WAY: `eager` or `graph`.
 
 A batch is of request a or b. Each step has two launches of `block`, a layer each, and one of `other`; their seed is 100 * batch + 10 * step + layer.
 At the end of each step it says what the memory of `other` holds.
@@ -14,7 +14,7 @@ from cuda.bindings import driver as cu
 
 import dmi
 from graph_client import by_hand, ok
-from tap_client import Tapper
+from tap_client import F32, WRITABLE, Tapper
 
 STEPS, ROWS = 4, 8
 PARTS = [("block", 0), ("block", 1), ("other", 2)]
@@ -99,6 +99,30 @@ def passes(c):
     c.sync()
 
 
+def run_layer(c, s, batch, k):
+    """Layer 1 is tapped as x, and what it holds then as y, in the layer 10 * batch + pass."""
+    c.launch("block", s, 2 * batch, ROWS, 50 + batch)
+    c.tap("x", 2 * batch, s, 1, counts=(ROWS, 1), dtype=F32, flags=WRITABLE)
+    c.tap("y", 2 * batch, s, 10 * batch + k, counts=(ROWS, 1))
+
+
+def loops(c, turn, batch, execs):
+    """The layer runs twice a step, with the other thread's turn between."""
+    ok(cu.cuCtxSetCurrent(c.context))
+    for step in range(STEPS):
+        for k in range(2):
+            turn.take(batch)
+            if not k:
+                begin(batch, step, of_thread=True)
+            if execs:
+                ok(cu.cuGraphLaunch(execs[batch][k], c.streams[batch]))
+            else:
+                run_layer(c, c.streams[batch], batch, k)
+            if k:
+                dmi.step_end()
+            turn.give()
+
+
 def main():
     how, way = sys.argv[1:]
     c, graph = Tapper(), way == "graph"
@@ -109,7 +133,9 @@ def main():
         turns(c, graph, of_thread=how == "turns-flag")
         return
     turn = Turn()
-    threads = [threading.Thread(target=engine, args=(c, turn, batch, graph, how == "flag")) for batch in (0, 1)]
+    execs = [[ok(cu.cuGraphInstantiate(c.capture(lambda s, batch=batch, k=k: run_layer(c, s, batch, k)), 0)) for k in range(2)] for batch in (0, 1) if graph and how == "loops"]
+    threads = [threading.Thread(target=loops, args=(c, turn, batch, execs)) if how == "loops" else
+               threading.Thread(target=engine, args=(c, turn, batch, graph, how == "flag")) for batch in (0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:

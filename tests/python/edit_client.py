@@ -22,8 +22,8 @@ WIDTH, LAYERS = 4, 3
 class Engine:
     """Requests of zeros: what a row holds in the end is what was written into it."""
 
-    def __init__(self):
-        self.device, self.n_steps, self.lock = Device(), 0, threading.Lock()
+    def __init__(self, passes=1):
+        self.device, self.n_steps, self.lock, self.passes = Device(), 0, threading.Lock(), passes
 
     def written(self, layer, n):
         """@n rows at resid_post, as a later module would read them."""
@@ -44,7 +44,7 @@ class Engine:
             for first, rows in [(0, 2), *((2 + i, 1) for i in range(n))]:
                 assert dmi.step_begin(self.n_steps, [dmi.Span(name, first, rows, n_prompt=2, tags=tags)], caches=caches) == 0
                 self.n_steps += 1
-                for layer in found:
+                for layer in list(found) * self.passes:
                     found[layer] += self.written(layer, rows)[:, 0].tolist()
                 dmi.step_end()
             dmi.request_end(name, dmi.End.LENGTH)
@@ -99,6 +99,21 @@ def rows():
     check("has no layer 3: forwards had it in layers up to 2" in said, "once a step is over, it is known which layers there are", said)
 
 
+def passes():
+    """Each layer runs three times a step: an edit of one pass, of each, and of one that never comes."""
+    engine = Engine(passes=3)
+    with dmi.edit(vector(), layers=1, pass_=1) as done:
+        found = engine.generate("a")
+    check(found == {0: NOTHING * 3, 1: [0, 0, 1, 1, 0, 0] + [0, 1, 0] * 3, 2: NOTHING * 3}, "in that pass alone", found)
+    check(str(done.rows["ones"]) == "ones at resid_post: 5 rows written of 5 due", "rows of that pass are due", done.rows)
+    done, found = dmi.edit(vector(), layers=1, pass_=3), {}
+    raised(dmi.edits.NotDone, lambda: entered(done, lambda: found.update(engine.generate("b"))))
+    check(found[1] == NOTHING * 3 and str(done.rows["ones"]).startswith("ones at resid_post: 0 rows written of 0 due; layer 1 of resid_post has no pass 3: it ran 3 times"),
+          "a pass that never came", str(done.rows["ones"]))
+    said = raised(ValueError, dmi.edit(vector(), pass_="last").__enter__)
+    check("found \"last\"; expected how often the layer has run before in the forward, 0 to 61" in said, "no word", said)
+
+
 def surplus():
     """Before the first step nobody can tell: it is said as the block ends, and as the run does."""
     engine = Engine()
@@ -141,7 +156,7 @@ def busy():
 
 
 def serve():
-    engine = Engine()
+    engine = Engine(*map(int, sys.argv[2:]))
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(engine.generate(line.strip())), flush=True)
@@ -187,7 +202,7 @@ def not_done():
     engine = Engine()
     nothing = dmi.edit(vector(), requests="b*")
     said = raised(dmi.edits.NotDone, lambda: entered(nothing, lambda: engine.generate("a")))
-    check(said == "ones at resid_post: 0 rows written of 0 due: no request began in the block, or its layers are others" and nothing.rows["ones"].due == 0, "no request of it", said)
+    check(said == "ones at resid_post: 0 rows written of 0 due: no request began in the block, or its layers or its pass are others" and nothing.rows["ones"].due == 0, "no request of it", said)
     said = raised(dmi.edits.NotDone, lambda: entered(dmi.edit(vector(), times=2), lambda: engine.generate("a", caches=None)))
     check("0 rows written of 15 due; missed: 15 cache_shared" in said, "rows that were due, and all missed", said)
     pathlib.Path("two.json").write_text(json.dumps({"editspec": 1, "vectors": {"v": {"file": "ones.npy"}}, "edits": [

@@ -62,6 +62,8 @@ AT(dmi_read_stretch, data, 40);
 AT(dmi_read_stretch, site, 60);
 static_assert(sizeof(struct dmi_read_finding) == 40, "ABI");
 AT(dmi_read_finding, chunk, 16);
+static_assert(sizeof(struct dmi_read_problem) == 40, "ABI");
+AT(dmi_read_problem, times, 32);
 static_assert(sizeof(struct dmi_read_step) == 72, "ABI");
 AT(dmi_read_step, step, 16);
 AT(dmi_read_step, ranks, 40);

@@ -250,6 +250,7 @@ STEER = {
     "times": (("--times", "-2.5"), [{"add": "steer", "times": -2.5}]),
     "points": (("--times", "{0: 2, 8: 0}"), [{"add": "steer", "times": {0: 2, 8: 0}}]),
     "layers": (("--layers", "0"), [{"add": "steer", "times": 1}]),
+    "pass": (("--pass", "2"), [{"add": "steer", "times": 1}]),
 }
 
 
@@ -267,10 +268,11 @@ def test_one_vector_at_one_place(files, name):
     packed = (files.folder / "packed").read_bytes()
     said = yaml.safe_load(packed[-struct.unpack_from("<8sII", packed)[2]:])
     assert said["vectors"] == {"steer": {"file": str(files.folder / "v.npy")}}
-    assert [(e["site"], e["do"], e.get("layers")) for e in said["edits"]] == [("n", do, "0" if name == "layers" else None)]
+    assert [(e["site"], e["do"], e.get("layers"), e.get("pass")) for e in said["edits"]] == [("n", do, "0" if name == "layers" else None, "2" if name == "pass" else None)]
 
 
 WRONG = [(("--edits", "e", "--steer", "v.npy"), "--edits beside --steer"), (("--edits", "e", "--times", "2"), "--times without --steer"),
+         (("--edits", "e", "--pass", "2"), "--pass without --steer"), (("--steer", "v.npy", "--pass", "last"), "found \"last\"; expected how often the layer has run before in the forward"),
          (("--steer", "missing.npy"), "--steer missing.npy: No such file"), (("--steer", "v.npy", "--times", "x"), "found \"x\"; expected a decimal number"),
          (("--steer", "two.safetensors", "--layers", "2"), "found layer 2"), (("--edits", "missing"), "missing: No such file"), (("--edits", "."), ". is a folder: a regular file is expected")]
 

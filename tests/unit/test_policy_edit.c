@@ -160,6 +160,12 @@ static const struct row {
     { ALSO("columns: '5,5'"), "4:49", { "found 5 after 5; expected them to ascend" } },
     { ALSO("cache: yes"), "4:47", { "found \"yes\"; expected one of salted, ignore" } },
     { ALSO("live: 3"), "4:46", { "found \"3\"" } },
+    { ALSO("pass: last"),
+      "4:46",
+      { "found \"last\"; expected how often the layer has run before" } },
+    { ALSO("pass: -1"), "4:46", { "found \"-1\"", "0 to 61" } },
+    { ALSO("pass: 62"), "4:46", { "found \"62\"", "0 to 61" } },
+    { ALSO("pass: [0, 1]"), "4:46", { "found a list" } },
     { ALSO("on_miss: stop"), "4:49", { "expected one of mark, abort" } },
     /* --- operations */
     { EDIT("do: zero"),
@@ -496,13 +502,15 @@ START_TEST(everything_that_edits_say_is_in_the_struct)
         "  cache: ignore\n"
         "  live: true\n"
         "  on_miss: abort\n"
+        "  pass: 0\n"
         "  do: [{add: calm, times: 'tag:calm'}, {scale: {0: 2.0, 64: -1}}, {set: v}, {set: -0.5},\n"
         "    zero, {clamp: [-1, 1.5]}, {project_out: v, times: 2}, {to: 3, adjust_rs: v}]\n"
         "- {name: second, site: mlp_out, layers: all, requests: '*', tokens: all, heads: 2,\n"
         "   do: [{limit_along: v, between: [0, 2], times: 0.5}, keep_norm], cache: salted, "
-        "on_miss: mark}\n",
+        "on_miss: mark, pass: '61'}\n"
+        "- {name: third, site: mlp_out, do: [zero]}\n",
         spec);
-    ck_assert_uint_eq(edits->n, 2);
+    ck_assert_uint_eq(edits->n, 3);
     ck_assert_uint_eq(edits->n_vectors, 2);
     ck_assert_str_eq(edits->vectors[0].tensor, "layers.{layer}.calm");
     ck_assert(edits->vectors[0].unit && !edits->vectors[1].unit);
@@ -515,7 +523,7 @@ START_TEST(everything_that_edits_say_is_in_the_struct)
     ck_assert_str_eq(e->who.requests, "a*");
     ck_assert(e->who.tokens == SELECT_RANGE && e->who.first == 2 && e->who.end == -1);
     ck_assert(e->n_columns == 3 && e->columns[0] == 3 && e->columns[2] == 17 && !e->of_heads);
-    ck_assert(e->any_cache && e->live && e->aborts);
+    ck_assert(e->any_cache && e->live && e->aborts && e->pass == DMI_EDIT_PASS(0));
     ck_assert_uint_eq(e->n_ops, 8);
     ck_assert(e->ops[0].kind == DMI_EDIT_ADD && e->ops[0].vector == 0 &&
               e->ops[0].times.from == EDIT_TAG && !strcmp(e->ops[0].times.tag, "calm"));
@@ -530,6 +538,7 @@ START_TEST(everything_that_edits_say_is_in_the_struct)
     e = &edits->list[1];
     ck_assert(!e->layers.n && select_is_default(&e->who) && e->of_heads && e->columns[0] == 2);
     ck_assert(!e->any_cache && !e->live && !e->aborts);
+    ck_assert(e->pass == DMI_EDIT_PASS(DMI_EDIT_MAX_PASS) && !edits->list[2].pass);
     ck_assert(e->ops[0].kind == DMI_EDIT_LIMIT && e->ops[0].b == 2 &&
               e->ops[0].times.number == 0.5f);
     ck_assert(e->ops[1].kind == DMI_EDIT_KEEP_NORM && e->ops[1].vector == EDIT_NO_VECTOR);

@@ -457,7 +457,7 @@ END_TEST
     "- {name: e2, site: mlp_out, do: [{project_out: w}, {add: w}, {add: u}], columns: '2,5', "     \
     "layers: '1,3-4'}\n"                                                                           \
     "- {name: e3, site: mlp_out, do: [{adjust_rs: w, to: 9}, keep_norm], heads: '1:3'}\n"          \
-    "- {name: e4, site: mlp_out, do: [{add: v}, {add: wide}], layers: 1}\n"
+    "- {name: e4, site: mlp_out, do: [{add: v}, {add: wide}], layers: 1, pass: 4}\n"
 
 static void say_op(char *to, const struct edit_table *table, const struct dmi_edit_op *op)
 {
@@ -482,6 +482,9 @@ static void say_parts(char *to, const struct edit_table *table, uint32_t place, 
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t *list = (const uint32_t *)(base + (size_t)p[i].columns * DMI_EDIT_ALIGN);
         say(to, "%se%u w%d", i ? "; " : "", p[i].edit, (int)p[i].width);
+        for (uint32_t pass = 0; pass < 70 && p[i].pass; pass++)
+            if (DMI_EDIT_IN_PASS(&p[i], DMI_EDIT_AT(layer, DMI_EDIT_PASS(pass))))
+                say(to, " pass %u", pass);
         for (uint32_t k = 0; k < p[i].n_columns; k++)
             say(to, "%s%u", k ? "," : p[i].of_heads ? " heads " : " columns ", list[k]);
         for (uint32_t k = 0; k < p[i].n_ops; k++)
@@ -503,7 +506,8 @@ static const struct {
     { 0, -1, E3 },
     { 0, 0, "e1 w2 add:1,2; " E3 },
     { 0, 1,
-      "e1 w2 add:2,3; " E2 "; " E3 "; e4 w-1 add:2,3 add:9,9,9" }, /* no tensor has both widths */
+      "e1 w2 add:2,3; " E2 "; " E3
+      "; e4 w-1 pass 4 add:2,3 add:9,9,9" }, /* no tensor has both widths */
     { 0, 2, "e1 w2 add:3,4; " E3 },
     { 0, 3, E2 "; " E3 }, /* v ends with layer 2 */
     { 0, 4, E2 "; " E3 },
@@ -564,11 +568,11 @@ START_TEST(the_device_finds_the_same_parts)
     ck_assert_uint_eq(t->n_places, 2);
     for (uint32_t place = 0; place < 2; place++)
         for (int32_t layer = -1; layer <= SPEC_MAX_PLACE_LAYER; layer++) {
-            uint32_t n, at = DMI_EDIT_AT(place, layer);
+            uint32_t n, at = DMI_EDIT_AT(layer, DMI_EDIT_PASS(DMI_EDIT_MAX_PASS + 1));
             const struct dmi_edit_part *p = edit_table_parts(&table, place, layer, &n);
             ck_assert_uint_lt(at, 0xffff);
-            ck_assert_uint_eq(n, entries[DMI_EDIT_ENTRY(t, at)].n);
-            ck_assert(!n || p == first + entries[DMI_EDIT_ENTRY(t, at)].first);
+            ck_assert_uint_eq(n, entries[DMI_EDIT_ENTRY(t, place, at)].n);
+            ck_assert(!n || p == first + entries[DMI_EDIT_ENTRY(t, place, at)].first);
         }
     edit_table_deinit(&table);
     edits_free(edits);

@@ -19,7 +19,7 @@ LIBRARY = BUILD / "read" / "libdmi_read.so.1"
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, READ_ABI, LIBRARY)
 # Names are only ever added, each to a version node of its own release.
 EXPORTS = {"dmi_read_edit", "dmi_read_edit_sum", "dmi_read_version", "dmi_read_open", "dmi_read_close", "dmi_read_refresh", "dmi_read_error", "dmi_read_run",
-           "dmi_read_site", "dmi_read_account", "dmi_read_tensor", "dmi_read_request", "dmi_read_finding",
+           "dmi_read_site", "dmi_read_account", "dmi_read_tensor", "dmi_read_request", "dmi_read_finding", "dmi_read_problem",
            "dmi_read_find", "dmi_read_rows", "dmi_read_several", "dmi_read_verify", "dmi_read_select",
            "dmi_read_step", "dmi_read_span", "dmi_read_record", "dmi_read_sample", "dmi_read_match", "dmi_read_visit", "dmi_read_about"}
 U32, U64, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p

@@ -65,6 +65,8 @@ bool edits_complete(const struct edits_options *o)
         complain("--times: found \"%s\"; expected a decimal number, as 2 or -0.5", o->times);
     else if (o->site && !o->steer)
         complain("--site without --steer: a file of edits says its sites itself");
+    else if (o->pass && !o->steer)
+        complain("--pass without --steer: a file of edits says passes itself");
     else if (o->lenient && !edits_wanted(o))
         complain(
             "--lenient without --edits or --steer: other failures keep no command from running");
@@ -136,6 +138,10 @@ static char *steer_text(const struct edits_options *o, const struct spec *spec)
     if (o->layers) {
         text_printf(&t, ", \"layers\": ");
         text_json(&t, o->layers);
+    }
+    if (o->pass) {
+        text_printf(&t, ", \"pass\": ");
+        text_json(&t, o->pass);
     }
     text_printf(&t, ", \"do\": [{\"add\": \"steer\", \"times\": ");
     add_times(&t, o->times ? o->times : "1");

@@ -14,6 +14,7 @@ struct edits_options {
     const char *steer; /* --steer: a file of a vector that is added at a place */
     const char *times; /* with --steer; NULL: 1 */
     const char *site;  /* likewise: the place; NULL: the only one */
+    const char *pass;  /* likewise: of its layers; NULL: each */
     char *layers;      /* likewise: owned; NULL: all that the vector has */
     bool
         lenient; /* where they cannot be done, the command runs without them, and ends as it does */

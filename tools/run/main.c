@@ -155,6 +155,10 @@ static const struct option_row rows[] = {
       option_text, AT(edits.steer) },
     { "--site NAME", "with --steer: which of several places", option_text, AT(edits.site) },
     { "--times N", "with --steer: N times the vector (else 1)", option_text, AT(edits.times) },
+    { "--pass N",
+      "with --steer: in pass N of layers that run several times in a forward\n"
+      "(from 0; else in each)",
+      option_text, AT(edits.pass) },
     { "--lenient",
       "with --edits and --steer, for servers: where edits cannot be done, run\n"
       "COMMAND without them, and end as it does",
