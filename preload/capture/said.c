@@ -47,6 +47,15 @@ static struct {
     uint64_t overlaps, number, other; /* said_overlaps() */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/*
+ * A range asks for its step each time, and steps begin and end far more seldom. So each thread keeps the answer until something has changed: changed()
+ * releases, said_sequence() acquires.
+ */
+static uint64_t changes = 1;
+static __thread __attribute__((tls_model("initial-exec"))) struct {
+    uint64_t change, sequence;
+} answer;
+
 static __thread __attribute__((tls_model("initial-exec"))) struct thread *self;
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -60,6 +69,12 @@ static struct entry **place_of(const struct entry *e)
     while (*at && *at != e)
         at = &(*at)->next;
     return at;
+}
+
+/* Of which step a thread's launches are may be another one from here on. */
+static void changed(void)
+{
+    atomic_store_release(&changes, changes + 1);
 }
 
 static void set_open(struct thread *t, struct entry *e)
@@ -168,6 +183,7 @@ static void thread_ends(void *arg)
         } else {
             rows = end(e);
         }
+        changed();
         pthread_mutex_unlock(&all.lock);
         step_release(rows);
         if (!found)
@@ -274,6 +290,7 @@ int said_begins(const struct dmi_step *step, uint64_t sequence, struct step *row
     else
         gone[2] = put_in_force(t, e);
     gone[3] = end(one_too_many(e->of));
+    changed();
     pthread_mutex_unlock(&all.lock);
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
         step_release(gone[i]);
@@ -303,6 +320,7 @@ bool said_refused(void)
     *(own ? &t->begins : &all.begins) += 1;
     if (t && !own)
         gone[1] = end(t->open && !t->open->pauses ? t->open : NULL);
+    changed();
     pthread_mutex_unlock(&all.lock);
     step_release(gone[0]);
     step_release(gone[1]);
@@ -322,6 +340,7 @@ int said_resumes(uint64_t number, uint32_t part, uint64_t *sequence, bool *own)
     else if (e)
         gone[1] = put_in_force(t, e);
     *sequence = e ? e->sequence : DMI_NO_STEP;
+    changed();
     pthread_mutex_unlock(&all.lock);
     step_release(gone[0]);
     step_release(gone[1]);
@@ -360,6 +379,7 @@ bool said_ends(void)
         gone[0] = end(t->own);
     else
         end_of_process(t, gone);
+    changed();
     pthread_mutex_unlock(&all.lock);
     step_release(gone[0]);
     step_release(gone[1]);
@@ -412,7 +432,13 @@ struct said said_now(bool hold)
 
 uint64_t said_sequence(void)
 {
-    return said_now(false).sequence;
+    /* before the question: what changes meanwhile is asked for again */
+    uint64_t now = atomic_load_acquire(&changes);
+    if (answer.change != now) {
+        answer.sequence = said_now(false).sequence;
+        answer.change = now;
+    }
+    return answer.sequence;
 }
 
 bool said_is_gone(uint64_t sequence)
@@ -471,4 +497,5 @@ void said_reset(void)
     all.n_open = 0;
     all.begins = all.overlaps = 0;
     self = NULL;
+    changed();
 }
