@@ -136,13 +136,35 @@ static bool is_for(const struct edit_use *use, int32_t layer)
     return false;
 }
 
-/* The layers that it is for are there, as far as the place was shown. */
-static int check_seen_layers(struct err *err, const struct edit_use *use, const struct place *p)
+static bool is_of(uint32_t site, const struct edit *edit)
+{
+    return session_site(site)->action == SPEC_EDIT &&
+           !strcmp(session_site(site)->about.name, edit->site);
+}
+
+/* Did launches show the edit's site in @layer? *@passes: how often it ran in a forward at most. A spec may have an entry a layer. */
+static bool was_seen(const struct edit *edit, int32_t layer, uint32_t *passes)
+{
+    bool seen = false;
+    *passes = 0;
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        if (!is_of(i, edit))
+            continue;
+        uint32_t n = atomic_load_relaxed(&place_of(i)->passes[layer + 1]);
+        seen |= atomic_load_relaxed(&place_of(i)->rows[layer + 1]) != 0;
+        *passes = n > *passes ? n : *passes;
+    }
+    return seen;
+}
+
+/* The layers that it is for are there, as far as launches have shown its site. */
+static int check_seen_layers(struct err *err, const struct edit_use *use)
 {
     const struct edit *edit = use->edit;
     int32_t last = -1, lacks = -1;
     for (int32_t layer = N_LAYERS - 1; layer >= 0; layer--) {
-        bool seen = atomic_load_relaxed(&p->rows[layer + 1]);
+        uint32_t passes;
+        bool seen = was_seen(edit, layer, &passes);
         if (seen && last < 0)
             last = layer;
         if (!seen && is_for(use, layer))
@@ -165,51 +187,50 @@ static int check_layers(struct err *err, const struct edit_use *use, const struc
     uint64_t step = atomic_load_acquire(&p->step);
     if (!step || atomic_load_relaxed(&session.next_step) <= step)
         return 0;
-    return check_seen_layers(err, use, p);
+    return check_seen_layers(err, use);
 }
 
-static bool was_seen(const struct place *p)
+static const char *times(uint32_t n)
 {
-    for (int32_t layer = -1; layer < N_LAYERS; layer++)
-        if (atomic_load_relaxed(&p->rows[layer + 1]))
-            return true;
-    return false;
+    return n == 1 ? "time" : "times";
 }
 
 /* How often forwards may differ, so this is said once they were. A pass that no launch could tell was missed as that. */
-static int check_seen_passes(struct err *err, const struct edit_use *use, const struct place *p)
+static int check_seen_passes(struct err *err, const struct edit_use *use)
 {
-    uint32_t most = 0;
-    for (int32_t layer = -1; use->edit->pass && layer < N_LAYERS; layer++) {
-        uint32_t n = atomic_load_relaxed(&p->passes[layer + 1]);
+    const struct edit *edit = use->edit;
+    uint32_t n, most = 0;
+    for (int32_t layer = -1; edit->pass && layer < N_LAYERS; layer++) {
+        was_seen(edit, layer, &n);
         if (!n || !edit_takes_layer(use, layer))
             continue;
-        if (n < use->edit->pass && layer >= 0 && is_for(use, layer))
+        if (n < edit->pass && layer >= 0 && is_for(use, layer))
             return err_set(err, -EINVAL,
                            EDIT_PROBLEM
                            "layer %d of %s has no pass %u: it ran %u %s in a forward at most",
-                           use->edit->name, layer, use->edit->site, use->edit->pass - 1, n,
-                           n == 1 ? "time" : "times");
+                           edit->name, layer, edit->site, edit->pass - 1, n, times(n));
         most = n > most ? n : most;
     }
-    return !most || most >= use->edit->pass
-               ? 0
-               : err_set(err, -EINVAL,
-                         EDIT_PROBLEM "%s has no pass %u: layers ran %u %s in a forward at most",
-                         use->edit->name, use->edit->site, use->edit->pass - 1, most,
-                         most == 1 ? "time" : "times");
+    if (!most || most >= edit->pass)
+        return 0;
+    return err_set(err, -EINVAL,
+                   EDIT_PROBLEM "%s has no pass %u: layers ran %u %s in a forward at most",
+                   edit->name, edit->site, edit->pass - 1, most, times(most));
+}
+
+/* Has any launch shown its site? */
+static bool is_known(const struct edit *edit)
+{
+    uint32_t passes;
+    for (int32_t layer = -1; layer < N_LAYERS; layer++)
+        if (was_seen(edit, layer, &passes))
+            return true;
+    return false;
 }
 
 bool places_lack(struct err *err, const struct edit_use *use)
 {
-    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        const struct spec_site *site = session_site(i);
-        if (site->action == SPEC_EDIT && !strcmp(site->about.name, use->edit->site) &&
-            was_seen(place_of(i)) &&
-            (check_seen_layers(err, use, place_of(i)) || check_seen_passes(err, use, place_of(i))))
-            return true;
-    }
-    return false;
+    return is_known(use->edit) && (check_seen_layers(err, use) || check_seen_passes(err, use));
 }
 
 int places_check(struct err *err, const struct edit_version *v, uint32_t first,
@@ -218,16 +239,15 @@ int places_check(struct err *err, const struct edit_version *v, uint32_t first,
     int r = 0;
     for (uint32_t i = first; i < v->n && !r; i++)
         for (uint32_t s = 0; s < session.spec->n_sites && !r; s++) {
-            const struct spec_site *site = session_site(s);
             const struct edit *edit = v->uses[i].edit;
             struct dmi_edit_cut cut;
-            if (site->action != SPEC_EDIT || strcmp(site->about.name, edit->site))
+            if (!is_of(s, edit))
                 continue;
             r = check_graphs(err, edit, place_of(s));
             if (!r)
                 r = check_rank(err, edit, ranks, &cut);
             if (!r)
-                r = check_rows(err, v, i, site->write.place, cut);
+                r = check_rows(err, v, i, session_site(s)->write.place, cut);
             if (!r)
                 r = check_layers(err, &v->uses[i], place_of(s));
         }

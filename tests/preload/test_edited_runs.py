@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a g
 
 CLIENT = pathlib.Path(__file__).with_name("rows_client.py")
 LAYERS = PLACE.replace("write: {}", "layer: occ\n    write: {}")
+# One site of two entries, as where a model's first layer has a kernel of its own.
+FIRST, SECOND = (PLACE.replace("write: {}", f"layer: occ\n    occurrences: {{from: {n}, to: {n}}}\n    write: {{}}") for n in (0, 1))
 
 
 class Command:
@@ -62,6 +64,8 @@ def test_what_is_said_at_the_end(command, check):
                        "no row was edited"]), "none were due", said)
     said = command(SET.format("one", 7, "*", ", layers: '0,5'") + SET.format("two", 7, "*", ", layers: '0'"), plan_of(False))
     check(said == (1, ['edit "one" at x: x has no layer 5: forwards had it in layers up to 1', "1 of 2 edits were not done"]), "not in all its layers", said)
+    said = command(SET.format("one", 7, "*", ", layers: '1'") + SET.format("two", 7, "*", ", layers: '0,5'"), plan_of(False), place=FIRST + SECOND)
+    check(said == (1, ['edit "two" at x: x has no layer 5: forwards had it in layers up to 1', "1 of 2 edits were not done"]), "entries of one site are joined", said)
 
 
 def test_of_the_command_alone(command, check):
