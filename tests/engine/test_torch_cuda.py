@@ -37,8 +37,8 @@ def test_programs_of_pytorch(environment, allocator, check, subtests, monkeypatc
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(PROGRAMS, folder)
-    ran = columns.run_columns(folder, [python, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, folder / PROGRAMS.name], folder,
-                              env | ALLOCATORS[allocator] | {"DMI_STANDIN_DEVICES": "2", "DMI_STANDIN_MEMORY": "1G"})
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-o", "python_functions=program_*", "--rootdir", folder, folder / PROGRAMS.name]
+    ran = columns.run_columns(folder, command, folder, env | ALLOCATORS[allocator] | {"DMI_STANDIN_DEVICES": "2", "DMI_STANDIN_MEMORY": "1G"})
     columns.judge(ran, {}, check, subtests)
 
 

@@ -57,7 +57,7 @@ def same(got, want):
 # ---- copies ----
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str)
-def test_copies_keep_every_byte(dtype):
+def program_copies_keep_every_byte(dtype):
     noise = torch.randint(0, 256, (4096,), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
     host = (noise % 2 == 1) if dtype == torch.bool else noise.view(dtype)
     there = host.cuda()
@@ -68,7 +68,7 @@ def test_copies_keep_every_byte(dtype):
     assert torch.equal(part.cpu().view(torch.uint8), host[16:32].view(torch.uint8))
 
 
-def test_pinned_memory():
+def program_pinned_memory():
     host = numbers().pin_memory()
     assert host.is_pinned() and not numbers().is_pinned()
     there = host.to("cuda", non_blocking=True)
@@ -78,13 +78,13 @@ def test_pinned_memory():
     assert same(back, host)
 
 
-def test_a_kernel():
+def program_a_kernel():
     x, y = numbers(device="cuda"), numbers(device="cuda", begin=5)
     add(x, y, 3.0)
     assert same(y, numbers() * 3 + numbers(begin=5))
 
 
-def test_numbers_of_the_device():
+def program_numbers_of_the_device():
     free, total = torch.cuda.mem_get_info()
     assert 0 < free <= total
     assert "DMI" in torch.cuda.get_device_name() and torch.cuda.get_device_capability() >= (7, 5)
@@ -93,7 +93,7 @@ def test_numbers_of_the_device():
 
 # ---- streams and events ----
 
-def test_side_streams_are_joined_by_events():
+def program_side_streams_are_joined_by_events():
     main, sides = torch.cuda.current_stream(), [torch.cuda.Stream(priority=p) for p in (0, -1, 0)]
     x = numbers(device="cuda")
     slow[(8,)](x, 1000, 300, BLOCK=128)
@@ -117,7 +117,7 @@ def test_side_streams_are_joined_by_events():
     assert same(x, want)
 
 
-def test_events_know_time_and_order():
+def program_events_know_time_and_order():
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     x = numbers(device="cuda")
     first.record()
@@ -127,7 +127,7 @@ def test_events_know_time_and_order():
     assert first.query() and last.query() and first.elapsed_time(last) > 0
 
 
-def test_threads_each_have_a_stream():
+def program_threads_each_have_a_stream():
     wrong = []
 
     def work(k):
@@ -162,7 +162,7 @@ def graph_of(work, **options):
     return graph
 
 
-def test_a_graph_by_hand():
+def program_a_graph_by_hand():
     x, y = numbers(device="cuda"), numbers(device="cuda")
     graph = graph_of(lambda: add(x, y, 2.0))
     y.copy_(numbers())
@@ -172,7 +172,7 @@ def test_a_graph_by_hand():
     assert same(y, numbers() + 2 * (numbers() + numbers(begin=1) + numbers(begin=2)))
 
 
-def test_a_graph_with_memory_of_its_own():
+def program_a_graph_with_memory_of_its_own():
     x, kept = numbers(device="cuda"), []
 
     def work():
@@ -188,7 +188,7 @@ def test_a_graph_with_memory_of_its_own():
         assert same(kept[0], 5 * numbers(begin=k))
 
 
-def test_graphs_share_a_pool_and_one_goes():
+def program_graphs_share_a_pool_and_one_goes():
     x = numbers(device="cuda")
     results = []
 
@@ -215,7 +215,7 @@ def test_graphs_share_a_pool_and_one_goes():
     assert all(same(t, numbers(begin=k)) for k, t in enumerate(beside))
 
 
-def test_a_graph_forks_to_a_side_stream():
+def program_a_graph_forks_to_a_side_stream():
     x, y, z = (numbers(device="cuda", begin=k) for k in range(3))
     side = torch.cuda.Stream()
 
@@ -233,7 +233,7 @@ def test_a_graph_forks_to_a_side_stream():
     assert same(z, numbers() * 3 + numbers(begin=2) + numbers() * 2 + numbers(begin=1))
 
 
-def test_what_a_capture_forbids_ends_it():
+def program_what_a_capture_forbids_ends_it():
     x = numbers(device="cuda")
     graph_of(lambda: add(x, x))
     with pytest.raises(RuntimeError, match="captur"):
@@ -247,7 +247,7 @@ def test_what_a_capture_forbids_ends_it():
 # ---- memory ----
 
 @pytest.mark.skipif(not CACHES, reason="nothing is cached")
-def test_a_block_comes_back():
+def program_a_block_comes_back():
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     x = numbers(1 << 20, "cuda")
@@ -261,7 +261,7 @@ def test_a_block_comes_back():
     assert torch.cuda.memory_allocated() == before
 
 
-def test_more_than_there_is():
+def program_more_than_there_is():
     with pytest.raises(torch.OutOfMemoryError):
         torch.empty(torch.cuda.mem_get_info()[1] + 1, dtype=torch.uint8, device="cuda")
     x = numbers(device="cuda")
@@ -269,7 +269,7 @@ def test_more_than_there_is():
     assert same(x, 2 * numbers())
 
 
-def test_blocks_of_many_sizes():
+def program_blocks_of_many_sizes():
     draw = torch.Generator().manual_seed(11)
     kept = {}
     for k in range(60):
@@ -284,7 +284,7 @@ def test_blocks_of_many_sizes():
 
 
 @pytest.mark.skipif(ASYNC or not CACHES, reason="the driver's pools keep no history")
-def test_a_memory_snapshot():
+def program_a_memory_snapshot():
     torch.cuda.memory._record_memory_history()
     x = numbers(1 << 20, "cuda")
     del x
@@ -296,7 +296,7 @@ def test_a_memory_snapshot():
 
 # ---- devices ----
 
-def test_two_devices():
+def program_two_devices():
     pairs = [(numbers(device=f"cuda:{d}", begin=d), numbers(device=f"cuda:{d}")) for d in range(2)]
     for d, (x, y) in enumerate(pairs):
         with torch.cuda.device(d):
@@ -321,7 +321,7 @@ class Rows(torch.utils.data.Dataset):
         return numbers(100, begin=k)
 
 
-def test_a_loader_that_forks():
+def program_a_loader_that_forks():
     x = numbers(device="cuda")  # CUDA is in use before
     loader = torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2, pin_memory=True, multiprocessing_context="fork")
     for k, batch in enumerate(loader):
@@ -341,7 +341,7 @@ def in_a_child(queue):
 
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])
-def test_a_process_that_begins(how):
+def program_a_process_that_begins(how):
     numbers(device="cuda")
     context = torch.multiprocessing.get_context(how)
     queue = context.Queue()
@@ -366,7 +366,7 @@ def add_in_a_child(shared, done, go_on):
 
 
 @pytest.mark.skipif(bool(MODE), reason="such memory is not shared between processes")
-def test_memory_is_shared_with_a_process():
+def program_memory_is_shared_with_a_process():
     context = torch.multiprocessing.get_context("spawn")
     shared, done, go_on = numbers(1 << 18, "cuda"), context.Event(), context.Event()
     child = context.Process(target=add_in_a_child, args=(shared, done, go_on))

@@ -687,7 +687,8 @@ for name, dtype in (("f32", torch.float32), ("f16", torch.float16), ("bf16", tor
     x = read(f"x.{name}", dtype).reshape(-1, 1024)
     v = read("v", torch.float32).to(dtype)
     for i, (op, value, c) in enumerate(OPERATIONS):
-        y = {"add": lambda: x + c * v, "scale": lambda: c * x, "set": lambda: (v if value == "v" else torch.tensor(value, dtype=dtype)).expand_as(x),
+        y = {"add": lambda: x + c * v, "scale": lambda: c * x, "patch": lambda: v.expand_as(x) if c == 1 else (1 - c) * x + c * v,
+             "set": lambda: (v if value == "v" else torch.tensor(value, dtype=dtype)).expand_as(x),
              "zero": lambda: torch.zeros_like(x), "clamp": lambda: x.clamp(*value)}[op]()
         write(f"y.{name}.{i}", y)
 """
@@ -707,7 +708,7 @@ def test_the_reference_is_pytorchs(tmp_path, check):
     for dtype in SIZE:
         x = all_values(dtype)
         for i, (op, c) in enumerate(ELEMENTWISE):
-            if (op[0], c) in (("add", 0), ("scale", 1)):  # PyTorch writes x + 0 there, edits write nothing
+            if (op[0], c) in (("add", 0), ("scale", 1), ("patch", 0)):  # PyTorch writes x + 0 there, edits write nothing
                 continue
             wanted = np.frombuffer((tmp_path / f"y.{dtype}.{i}").read_bytes(), ref.BITS[dtype]).reshape(x.shape)
             got = ref.stored(ref.elementwise(ref.values(x, dtype), op, wide() if op[1] == "v" else None, c, dtype), dtype)
