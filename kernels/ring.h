@@ -7,8 +7,8 @@
  *   launch the copy; ring_cancel() if it was refused                          oldest slot
  *                                                               ring_release() -> space is free
  *
- * The producer of payload and descriptors is the device (kernels/copy.cu); ring_publish() does the
- * same on the host, for the model of the device in the tests. No function here blocks, allocates
+ * The producer of payload and descriptors is the device (kernels/copy.cu) or, where tensors lie in host memory, the launching
+ * thread (kernels/copy_host.c). No function here blocks, allocates
  * memory or makes a system call.
  */
 #ifndef KERNELS_RING_H
@@ -167,7 +167,7 @@ uint64_t ring_in_flight(const struct ring *ring);
 /* Payload bytes reserved and not released, padding included. Thread: drain. */
 uint64_t ring_bytes_in_flight(const struct ring *ring);
 
-/* What publish() in publish.cuh does, for host models of the producer. */
+/* What publish() in publish.cuh does, for producers on the host. Thread: the one that has filled the payload. */
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
 
 #endif

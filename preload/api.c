@@ -37,6 +37,14 @@ static bool is_off(void)
     return !session_does(SESSION_WRITES);
 }
 
+/* The same, of what is said of taps: they may be of host memory, where no CUDA comes before them. */
+static bool stays_off(void)
+{
+    if (is_off())
+        lifecycle_start_early(SESSION_SITES);
+    return is_off();
+}
+
 /* There are no sites: what the program says of them goes nowhere. */
 static bool has_no_sites(void)
 {
@@ -142,7 +150,7 @@ static void note_overlaps(struct run *run)
 EXPORT int dmi_step_begin(const struct dmi_step *step)
 {
     struct session_call call;
-    if (is_off())
+    if (stays_off())
         return DMI_STATUS_OFF;
     struct run *run = enter_run(&call);
     int r = run ? note_step(run, step) : DMI_STATUS_OFF;
@@ -215,7 +223,7 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 EXPORT int dmi_tap(const struct dmi_tap *tap)
 {
     struct session_call call;
-    if (has_no_sites())
+    if (stays_off() || has_no_sites())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
     steps_own_ahead(eager_take_own(), (struct stream){ .handle = tap ? tap->stream : NULL });
@@ -242,7 +250,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
 EXPORT int dmi_describe(const char *key, const char *value)
 {
     struct session_call call;
-    if (is_off())
+    if (stays_off())
         return DMI_STATUS_OFF;
     struct run *run = enter_run(&call);
     int r = run ? run_describe(run, key, value) : DMI_STATUS_OFF;
@@ -312,7 +320,7 @@ EXPORT int dmi_range_begin(const char *name)
     int r = range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name));
     if (r <= 0)
         return r;
-    lifecycle_start_early();
+    lifecycle_start_early(SESSION_TRACE);
     return range_status(range_ring_begin(&said_ranges, DMI_RANGE_SAID, name, strlen(name)));
 }
 

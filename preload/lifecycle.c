@@ -276,6 +276,13 @@ void lifecycle_read_spec(void)
     pthread_mutex_unlock(&session.lock);
 }
 
+/* Launches could not be followed, and who taps cannot tell which taps are of host memory. Under the session's lock. */
+static void leave_off(const char *lacks)
+{
+    log_line("the driver has no %s: nothing is captured from here on", lacks);
+    atomic_store_release(&session.armed, 0u); /* to session_does() */
+}
+
 /*
  * The driver has registered a handler of its own since: they run in reverse order, and the last flush needs a driver. It happens
  * once, by the handler that comes first.
@@ -285,8 +292,10 @@ static void meet_driver(void)
     int saved = errno;
     pthread_mutex_lock(&session.lock);
     if (lifecycle.early == 1) {
+        const char *lacks = driver_resolve() ? driver_lacks() : NULL;
         lifecycle.early = 2;
-        driver_resolve();
+        if (lacks && session.spec)
+            leave_off(lacks);
         atexit(lifecycle_finish);
     }
     pthread_mutex_unlock(&session.lock);
@@ -294,20 +303,32 @@ static void meet_driver(void)
     errno = saved;
 }
 
-void lifecycle_start_early(void)
+/* What a run does that begins for @what before CUDA; 0: none begins. Under the session's lock. */
+static uint32_t early_work(enum session_work what)
 {
-    static int unwanted; /* 1: by the environment, which stays; atomic */
-    if (atomic_load_relaxed(&unwanted) ||
+    if (is_said("DMI_RECORD"))
+        return 0;
+    const struct spec *spec = find_spec();
+    uint32_t traces = trace_wanted() ? SESSION_TRACE : 0;
+    if (what == SESSION_TRACE)
+        return has_spec() ? 0 : traces;
+    return spec && spec->has_taps ? SESSION_SITES | traces : 0;
+}
+
+void lifecycle_start_early(enum session_work what)
+{
+    static uint32_t unwanted; /* by the environment, which stays; atomic */
+    if (atomic_load_relaxed(&unwanted) & what ||
         atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of lifecycle_start() */
         return;
     int saved = errno;
     pthread_mutex_lock(&session.lock);
-    bool records = is_said("DMI_RECORD");
-    bool wanted = !records && !find_spec() && !has_spec() && trace_wanted();
-    atomic_store_relaxed(&unwanted, !wanted);
+    uint32_t wanted = early_work(what);
+    if (!wanted)
+        __atomic_fetch_or(&unwanted, (uint32_t)what, __ATOMIC_RELAXED);
     if (wanted && lifecycle.state == LIFECYCLE_NEW) {
         lifecycle.early = 1;
-        arm(NULL, SESSION_TRACE);
+        arm(wanted & SESSION_SITES ? lifecycle.spec : NULL, wanted);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }
     pthread_mutex_unlock(&session.lock);

@@ -8,6 +8,7 @@
 
 #include "preload/base/cuda_abi.h"
 #include "preload/context/context.h"
+#include "preload/session/session.h"
 
 #include <stdbool.h>
 
@@ -15,10 +16,11 @@
 void lifecycle_start(void);
 
 /*
- * A program says what its threads do, and has not initialised CUDA: an engine's scheduler never does. Where a trace is wanted and no spec is, the run
- * begins here; a spec's run begins with CUDA, as what is captured is. Thread: any. Keeps errno.
+ * A program says something that a run is wanted for, and has not initialised CUDA. SESSION_TRACE: it says what its threads do, as an engine's scheduler,
+ * which never initialises CUDA; the run begins here where a trace is wanted and no spec is. SESSION_SITES: it taps, or says whose rows it is about
+ * to tap; the run begins here where a spec has taps, as they may be of host memory. Thread: any. Keeps errno.
  */
-void lifecycle_start_early(void);
+void lifecycle_start_early(enum session_work what);
 
 /* Reads the spec before the driver works, where it was not read yet: NVTX ranges may come first. Once. */
 void lifecycle_read_spec(void);

@@ -196,15 +196,18 @@ enum dmi_tap_flags {
      * `write`. The elements must not lie over one another.
      */
     DMI_TAP_WRITABLE = 1 << 0,
+    /* The CPU has computed it: the calling thread reads it before the call returns, in pinned memory, too. */
+    DMI_TAP_HOST = 1 << 1,
 };
 
-/* A tensor in device memory that an engine, or a plugin of one, points out. */
+/* A tensor in memory of a device, or of the host, that an engine, or a plugin of one, points out. */
 struct dmi_tap {
     uint32_t size;    /* sizeof(struct dmi_tap) of the caller */
     uint32_t version; /* DMI_TAP_VERSION */
     const char *name; /* at most 128 letters, digits, _ - . ; borrowed during the call */
-    const void *data; /* device address of its first element */
-    void *stream;     /* CUstream: at this point of it the tensor holds its values */
+    const void *data; /* address of its first element */
+    void *
+        stream; /* CUstream: at this point of it the tensor holds its values. Of memory of the host alone: not looked at */
     int32_t layer;    /* from 0; -1: none */
     int32_t n_layers; /* layers of the model; 0: not said */
     uint32_t dtype;   /* enum dmi_dtype of <dmi/dtype.h> */
@@ -226,14 +229,15 @@ struct dmi_tap {
  * If the HookSpec has a site with this tap (`tap: NAME`), the library records the tensor as at a kernel's site. On an
  * ordinary stream it copies at once. On a stream that is being captured it copies at each launch of the resulting graph:
  * the copy waits for what the stream waits for now, and what is captured later waits for the copy. The application's own
- * graph gets no node. If no tap says n_layers, "last" in a HookSpec holds from the second forward on. The row
+ * graph gets no node. Memory that the driver does not know (no device has it, and it is neither pinned nor managed), and what has DMI_TAP_HOST, the
+ * calling thread reads before the call returns; no driver is needed. If no tap says n_layers, "last" in a HookSpec holds from the second forward on. The row
  * dimensions come first in what is stored, as one dimension, then the others in their order.
  *
  * A tap that no site names costs a look-up. The run counts a tap that cannot be (wrong sizes, a dtype that is none, no
- * device memory there) and names it in its manifest. The host never reads what a tap points at. <dmi/tap.h> has
+ * memory there) and names it in its manifest. The first tap begins the run, unless CUDA did. <dmi/tap.h> has
  * dmi_tap_here(), which needs no library to be there.
  *
- * Thread: any whose current context is that of the stream. Return: 0 (also where no site wants it), DMI_STATUS_OFF,
+ * Thread: any whose current context is that of the stream, if there is one. Return: 0 (also where no site wants it), DMI_STATUS_OFF,
  * DMI_STATUS_BAD_VERSION, -EINVAL (no name, or one that is none; n_dims, row_dims, dtype or layer that cannot be).
  */
 int dmi_tap(const struct dmi_tap *tap);

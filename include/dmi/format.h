@@ -21,6 +21,7 @@
 #define DMI_MAX_PAYLOAD  (1ull << 40)
 #define DMI_NO_STEP      UINT64_MAX
 #define DMI_NO_LAYER     (-1)
+#define DMI_NO_DEVICE    UINT32_MAX /* memory of the host */
 #define DMI_CHUNK_ALIGN  8u
 #define DMI_MAX_DIMS     4
 #define DMI_MAX_SITES    65536u
@@ -99,7 +100,7 @@ struct dmi_record {
     uint64_t forward;
     uint64_t step; /* sequence of a step of a STEPS chunk; DMI_NO_STEP: none */
     uint64_t time_ns;
-    uint32_t device;
+    uint32_t device; /* CUDA ordinal; DMI_NO_DEVICE: it was read from host memory */
     uint32_t group;
     uint64_t offset;   /* of the record in the group's raw bytes */
     uint64_t n_bytes;  /* raw */

@@ -13,9 +13,10 @@
 
 #define ACTION_PARAM_BYTES 256 /* of a kernel's one parameter */
 
-/* A kernel of ours as the driver is to launch it. */
+/* A kernel of ours as the driver is to launch it, or as the calling thread is to do it. */
 struct action_kernel {
     CUfunction function;
+    void (*host)(const void *param);
     uint32_t blocks, threads;
     uint64_t param[ACTION_PARAM_BYTES / sizeof(uint64_t)]; /* a struct of the action's own */
 };
@@ -45,7 +46,9 @@ enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_FORMS };
 
 struct action {
     const char *kernels[ACTION_FORMS]; /* as kernels/ exports them */
-    /* these fill all but the function, which is that kernel in the launch's context; as an eager launch, */
+    void (*host)(
+        const void *param); /* what the eager kernel does, in host memory; NULL: nothing does */
+    /* these fill all but the functions, of which the kernel's is that in the launch's context; as an eager launch, */
     void (*eager)(const struct action_launch *launch, struct action_kernel *out);
     /* as a node; also of an operand without bytes, whose place a later update may fill */
     void (*node)(const struct action_place *place, const struct operand *operand,
@@ -68,6 +71,9 @@ const char *const *action_kernels(uint32_t *n);
 void action_eager(const struct action_launch *launch, struct action_kernel *out);
 void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out);
+
+/* Can the action of @site be done in host memory? */
+bool action_is_on_host(uint32_t site);
 
 /* The word of the site's action, for messages. */
 static inline const char *action_word(uint32_t site)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/action/copy.h"
 
+#include "kernels/copy_host.h"
+
 #include <dmi/ring.h>
 
 #include <assert.h>
@@ -66,7 +68,13 @@ static void copy_node(const struct action_place *place, const struct operand *op
     out->blocks = copy_blocks(operand->view.n_bytes, copy->gather.access);
 }
 
+static void copy_here(const void *param)
+{
+    copy_host(param);
+}
+
 const struct action action_copy = {
+    .host = copy_here,
     .kernels = { [ACTION_EAGER] = "dmi_copy_eager", [ACTION_NODE] = "dmi_copy_graph" },
     .eager = copy_eager,
     .node = copy_node,

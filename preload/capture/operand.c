@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "preload/base/driver.h"
+#include "preload/base/readable.h"
 #include "preload/base/stream.h"
 #include "preload/capture/intervals.h"
 #include "preload/capture/params.h"
@@ -270,6 +271,25 @@ int operand_check_memory(const struct operand *operand, uint32_t occurrence, int
         "they are started with --disable-custom-all-reduce (shared_memory: allow captures it "
         "all the same)");
     return DMI_DROP_UNSUPPORTED;
+}
+
+int operand_check_host(const struct operand *operand, uint32_t occurrence)
+{
+    const struct tensor_view *g = &operand->view;
+    if (operand->drop != DROP_NONE || !g->n_bytes)
+        return operand->drop;
+    int r = readable_check(g->first, g->n_touched);
+    if (!r)
+        return DROP_NONE;
+    if (r == -EFAULT) {
+        session_problem(operand->site, PROBLEM_BAD_POINTER,
+                        "occurrence %u: the tensor lies in memory that cannot be read", occurrence);
+        return DMI_DROP_BAD_POINTER;
+    }
+    session_problem(operand->site, PROBLEM_COPY_FAILED,
+                    "occurrence %u: the system does not say whether memory can be read: %s",
+                    occurrence, strerror(-r));
+    return DMI_DROP_COPY_FAILED;
 }
 
 bool operand_same(const struct operand *a, const struct operand *b)

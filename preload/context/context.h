@@ -24,13 +24,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONTEXT_MAX    64 /* a process; launches in further ones are reported, not captured */
-#define CONTEXT_RANGES 32
-#define CONTEXT_LAYERS (SPEC_MAX_PLACE_LAYER + 2) /* and none */
+#define CONTEXT_NO_DEVICE (-1) /* as DMI_NO_DEVICE in records */
+#define CONTEXT_MAX       64   /* a process; launches in further ones are reported, not captured */
+#define CONTEXT_RANGES    32
+#define CONTEXT_LAYERS    (SPEC_MAX_PLACE_LAYER + 2) /* and none */
 
 static_assert(CONTEXT_MAX == DMI_LIVE_RINGS, "each has an entry in the file `live`");
 
+/* The handle of the host context, whose tensors lie in host memory and whose copies the tapping threads make. No context of the driver's has it. */
+#define CONTEXT_HOST ((CUcontext)(uintptr_t)1)
+
 struct assembly;
+struct context_side;
 
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
 struct record_note {
@@ -152,7 +157,7 @@ struct context {
     bool stuck;           /* our threads did not end in time; under the owner's lock */
     pthread_mutex_t lock; /* of launching threads and drain; never held across a driver call */
 
-    int device;            /* ordinal */
+    int device;            /* ordinal; CONTEXT_NO_DEVICE: of the host context */
     bool closed;           /* it takes no records any more, and does not go on; atomic */
     unsigned long long id; /* the driver's, of the CUDA context; 0: it has none */
 
@@ -167,6 +172,7 @@ struct context {
     struct context_site *sites;     /* per site of the spec */
 
     /* fixed once created */
+    const struct context_side *side; /* side.h; NULL: nothing was created */
     CUmodule module;
     struct context_kernels kernels;
     CUdeviceptr payload;
@@ -246,6 +252,12 @@ static inline enum context_state context_state(const struct context *c)
 static inline CUcontext context_handle(const struct context *context)
 {
     return atomic_load_relaxed(&context->handle);
+}
+
+/* Are its tensors in host memory? Thread: any that uses it. */
+static inline bool context_is_host(const struct context *context)
+{
+    return context_handle(context) == CONTEXT_HOST;
 }
 
 /* The capture context of @handle, NULL: none was created. It may end, unless the caller uses it. Thread: any. */

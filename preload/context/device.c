@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/device.h"
 
-#include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/context/edit_region.h"
+#include "preload/context/memory.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define DEFAULT_SLOTS     8192u
-#define MAX_SLOTS         (1u << 16) /* a ticket names slots in 16 bits */
-#define MAX_DEFAULT_BYTES (256ull << 20)
-#define MIN_DEFAULT_BYTES (8ull << 20)
-#define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
-#define KEEP_FREE_SHARE   64 /* of all device memory, where nobody said how much */
+#define KEEP_FREE_SHARE 64 /* of all device memory, where nobody said how much */
 
 /* kernels/build_fatbin.py writes both: machine code and PTX, and the PTX alone, as text */
 extern const unsigned char dmi_fatbin[], dmi_ptx[];
-
-static uint32_t wanted_slots(void)
-{
-    uint64_t want = session.ring_slots ? session.ring_slots : DEFAULT_SLOTS;
-    uint32_t slots = RING_MIN_SLOTS;
-    while (slots < want && slots < MAX_SLOTS)
-        slots *= 2;
-    return slots;
-}
 
 /* Of the current context's device, in bytes. Return: false where the driver does not say. */
 static bool device_memory(size_t *n_free, size_t *total)
@@ -40,20 +25,6 @@ uint64_t device_free_bytes(void)
 {
     size_t n_free, total;
     return device_memory(&n_free, &total) ? n_free : UINT64_MAX;
-}
-
-static uint64_t wanted_bytes(uint64_t n_free)
-{
-    uint64_t bytes = session.ring_bytes;
-    if (!bytes) {
-        bytes = n_free / FREE_SHARE;
-        if (bytes > MAX_DEFAULT_BYTES)
-            bytes = MAX_DEFAULT_BYTES;
-        if (bytes < MIN_DEFAULT_BYTES)
-            bytes = MIN_DEFAULT_BYTES;
-    }
-    bytes = (bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
-    return bytes < RING_MIN_BYTES ? RING_MIN_BYTES : bytes;
 }
 
 /* What a graph with copies may not take: room for the application's own graphs. */
@@ -130,9 +101,8 @@ static int load_kernels(struct err *err, struct context *c)
 /* Host memory of our own that kernels can write: it outlives the CUDA context, as cuMemHostAlloc's does not. */
 static CUresult register_descriptors(struct context *c)
 {
-    void *map =
-        mmap(NULL, c->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
+    void *map = memory_map(c->n_desc_map);
+    if (!map)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r =
         driver_table.cuMemHostRegister_v2(map, c->n_desc_map, CU_MEMHOSTREGISTER_DEVICEMAP);
@@ -140,33 +110,14 @@ static CUresult register_descriptors(struct context *c)
         munmap(map, c->n_desc_map);
         return r;
     }
-    /* a child must not share these pages with the device through copy-on-write */
-    madvise(map, c->n_desc_map, MADV_DONTFORK);
     c->desc_map = map;
     return CUDA_SUCCESS;
-}
-
-/* Descriptors, then the lists of rows: those that slots use, those of launches without slots where there are any. */
-static size_t descriptors_bytes(uint32_t n_slots)
-{
-    return ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
-}
-
-static uint32_t unslotted_bytes(void)
-{
-    if (session.spec->n_places)
-        return UNSLOTTED_EDIT_BYTES;
-    for (uint32_t site = 0; site < session.spec->n_sites; site++)
-        if (!spec_publishes(session_site(site)))
-            return UNSLOTTED_BYTES;
-    return 0;
 }
 
 /* Some machines register no memory (Tegra): there the driver's own serves, whose end the drain must not outlive. */
 static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 {
-    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES + unslotted_bytes() +
-                    edit_region_counter_bytes();
+    c->n_desc_map = memory_map_bytes(n_slots);
     CUresult r = register_descriptors(c);
     if (r != CUDA_SUCCESS && driver_table.cuMemHostAlloc) {
         r = driver_table.cuMemHostAlloc(&c->desc_map, c->n_desc_map, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -205,50 +156,13 @@ static int alloc_payload(struct err *err, struct context *c, uint64_t *n_bytes)
     return check(err, r, "cuMemAlloc_v2");
 }
 
-static int init_ring(struct err *err, struct context *c, uint32_t n_slots, uint64_t n_bytes)
-{
-    struct ring_slot *slots = calloc(n_slots, sizeof *slots);
-    if (!slots)
-        return err_set(err, -ENOMEM, "no host memory for %u slots", n_slots);
-    int r = ring_init(&c->ring, c->desc_map, slots, n_slots, n_bytes);
-    if (r)
-        free(slots);
-    return r ? err_set(err, r, "a ring of %u slots and %llu bytes cannot be", n_slots,
-                       (unsigned long long)n_bytes)
-             : 0;
-}
-
-static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
-{
-    size_t at = descriptors_bytes(n_slots);
-    char *map = (char *)c->desc_map + at;
-    c->lists_device = c->desc_device + at;
-    int r = row_lists_init(&c->row_lists, map, 0, ROW_LISTS_BYTES);
-    if (!r)
-        r = unslotted_init(&c->unslotted, map, ROW_LISTS_BYTES, unslotted_bytes());
-    return r ? err_set(err, r, "no host memory for lists of rows") : 0;
-}
-
-/* Without the memory for edits there is capture all the same. */
-static void init_edits(struct context *c)
-{
-    struct err err = { 0 };
-    size_t at = c->n_desc_map - edit_region_counter_bytes();
-    c->edits.counts = (const uint64_t *)((char *)c->desc_map + at);
-    c->edits.counters = c->desc_device + at;
-    if (!edit_region_init(&err, c))
-        return;
-    log_line("no memory for edits in this context, they write nothing there: %s", err.msg);
-    edit_region_give_back(c);
-}
-
 int device_init(struct err *err, struct context *c)
 {
     size_t n_free, total;
     if (!device_memory(&n_free, &total))
         n_free = total = 0;
-    uint32_t n_slots = wanted_slots();
-    uint64_t n_bytes = wanted_bytes(n_free);
+    uint32_t n_slots = memory_slots();
+    uint64_t n_bytes = memory_payload_bytes(n_free);
     c->keep_free = wanted_free(total);
     TRY(cuCtxGetDevice, &c->device);
     int r = load_kernels(err, c);
@@ -261,10 +175,10 @@ int device_init(struct err *err, struct context *c)
     if (!r)
         r = alloc_payload(err, c, &n_bytes);
     if (!r)
-        r = init_row_lists(err, c, n_slots);
+        r = memory_init(err, c, n_slots, n_bytes);
     if (!r)
-        init_edits(c);
-    return r ? r : init_ring(err, c, n_slots, n_bytes);
+        memory_init_edits(c);
+    return r;
 }
 
 void device_give_back(struct context *c)
@@ -285,20 +199,7 @@ void device_give_back(struct context *c)
         driver_table.cuMemHostUnregister(c->desc_map);
 }
 
-void device_deinit(struct context *c)
-{
-    device_give_back(c);
-    device_forget(c);
-}
-
 void device_forget(struct context *c)
 {
-    edit_region_forget(c);
-    if (c->desc_map && !c->desc_is_drivers)
-        munmap(c->desc_map, c->n_desc_map);
-    c->desc_map = NULL;
-    row_lists_deinit(&c->row_lists);
-    unslotted_deinit(&c->unslotted);
-    free(c->ring.slots);
-    c->ring.slots = NULL;
+    memory_forget(c, !c->desc_is_drivers);
 }

@@ -16,14 +16,11 @@
  */
 void device_use_kernels(const char *const *names, uint32_t n);
 
-/* Fills in what struct context has "fixed once created", and its ring. Return: 0 or -errno; then device_deinit(). */
+/* Fills in what struct context has "fixed once created", and its ring. Return: 0 or -errno; then device_give_back() and device_forget(). */
 int device_init(struct err *err, struct context *context);
 
 /* Gives back what lies on the device, or is the driver's. device_forget() comes later: threads may look at the ring still. */
 void device_give_back(struct context *context);
-
-/* Gives back whatever device_init() got hold of. */
-void device_deinit(struct context *context);
 
 /* The CUDA context is gone, and with it all that lay on the device. Frees the memory on the host. */
 void device_forget(struct context *context);

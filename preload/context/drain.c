@@ -4,10 +4,10 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "preload/base/driver.h"
 #include "preload/context/assembly.h"
 #include "preload/context/edit_region.h"
 #include "preload/context/gauge.h"
+#include "preload/context/side.h"
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
 
@@ -109,7 +109,7 @@ static CUresult copy_extent(struct context *c, struct extent *e)
 {
     CUresult r = CUDA_SUCCESS;
     if (e->n)
-        r = driver_table.cuMemcpyDtoHAsync_v2(e->to, c->payload + e->from, e->n, c->stream);
+        r = c->side->fetch(c, e->to, e->from, e->n);
     e->n = 0;
     return r;
 }
@@ -125,7 +125,7 @@ static CUresult copy_through(struct context *c, struct batch *b, uint64_t index,
         struct extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
         CUresult r = copy_extent(c, &e);
         if (r == CUDA_SUCCESS)
-            r = driver_table.cuStreamSynchronize(c->stream);
+            r = c->side->finish(c);
         if (r != CUDA_SUCCESS)
             return r;
         memcpy(to + at, b->mem, n);
@@ -248,7 +248,7 @@ static CUresult collect(struct context *c, struct batch *b)
     if (f.r == CUDA_SUCCESS)
         f.r = copy_extent(c, &f.extent);
     if (f.r == CUDA_SUCCESS && b->used)
-        f.r = driver_table.cuStreamSynchronize(c->stream);
+        f.r = c->side->finish(c);
     return f.r;
 }
 
@@ -362,7 +362,7 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
     bool stuck = b->end_slot == c->ring.tail_slot && ring_in_flight(&c->ring);
     if (stuck && d->r == CUDA_SUCCESS && now - d->healthy_ns > HEALTH_NS) {
         /* our own stream is idle: this returns at once, with the context's sticky error if any */
-        d->r = driver_table.cuStreamSynchronize(c->stream);
+        d->r = c->side->finish(c);
         d->healthy_ns = now;
     }
     if (d->r != CUDA_SUCCESS)
@@ -423,12 +423,9 @@ void *drain_main(void *arg)
 {
     struct context *c = arg;
     struct drain drain = { .context = c, .healthy_ns = clock_mono_ns() };
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     pthread_setname_np(pthread_self(), "dmi-drain");
     session_attach();
-    drain.r = driver_table.cuCtxSetCurrent(context_handle(c));
-    if (driver_table.cuThreadExchangeStreamCaptureMode)
-        driver_table.cuThreadExchangeStreamCaptureMode(&mode);
+    drain.r = c->side->enter(c);
     while (drain_round(&drain))
         ;
     staging_end(c->staging);

@@ -7,9 +7,9 @@
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/stream.h"
-#include "preload/context/device.h"
 #include "preload/context/drain.h"
 #include "preload/context/gauge.h"
+#include "preload/context/side.h"
 #include "preload/context/staging.h"
 #include "preload/context/workers.h"
 #include "preload/session/session.h"
@@ -76,13 +76,15 @@ static int start_workers(struct context *c)
 
 static int start(struct err *err, struct context *c)
 {
-    int r = device_init(err, c);
+    c->side = context_is_host(c) ? &side_host : &side_device;
+    int r = c->side->init(err, c);
     if (!r)
         r = start_workers(c) ? err_set(err, -EAGAIN, "the threads of the drain cannot be started")
                              : 0;
     if (r) {
         workers_free(c);
-        device_deinit(c);
+        c->side->give_back(c);
+        c->side->forget(c);
     }
     return r;
 }
@@ -90,7 +92,7 @@ static int start(struct err *err, struct context *c)
 /* The driver's number of the current context; it is given to no other, as handles are. */
 static void identify(struct context *c)
 {
-    if (!driver_table.cuCtxGetId ||
+    if (context_is_host(c) || !driver_table.cuCtxGetId ||
         driver_table.cuCtxGetId(context_handle(c), &c->id) != CUDA_SUCCESS)
         c->id = 0;
 }
@@ -130,9 +132,9 @@ struct context *context_current(void)
     return handle && session_run() ? context_claim(handle) : NULL;
 }
 
-struct context *context_prepare(void)
+/* With its ring and threads. Return: @c. */
+static struct context *prepare(struct context *c)
 {
-    struct context *c = context_current();
     if (!c || context_state(c) == CONTEXT_READY)
         return c;
     if (context_builds(c))
@@ -142,6 +144,16 @@ struct context *context_prepare(void)
     else
         resume(c);
     return c;
+}
+
+struct context *context_prepare(void)
+{
+    return prepare(context_current());
+}
+
+struct context *context_host(void)
+{
+    return prepare(session_run() ? context_claim(CONTEXT_HOST) : NULL);
 }
 
 /* ------------------------------------------------------------------------- its end */
@@ -178,7 +190,7 @@ void context_release(struct context *c)
         return;
     let_reserving_end(c);
     staging_unpin(c->staging);
-    device_give_back(c);
+    c->side->give_back(c);
     current_pop();
     context_fails(c);
 }
@@ -235,7 +247,8 @@ static void dismantle(void)
     struct context *c;
     while ((c = context_dismantle())) {
         workers_free(c);
-        device_forget(c);
+        if (c->side)
+            c->side->forget(c);
         free(c->sites);
         c->sites = NULL;
         for (struct context_strand *s; (s = c->strands);) {

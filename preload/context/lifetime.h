@@ -21,6 +21,13 @@ struct context *context_current(void);
 struct context *context_prepare(void);
 
 /**
+ * context_host() - the host context, with its ring and threads
+ * There is one, from the first tap of host memory on; it ends with the process. What is built waits for no device. Thread: any that entered the
+ * session and holds no lock. Return: as context_current(); a context that could not be built is FAILED.
+ */
+struct context *context_host(void);
+
+/**
  * context_stop() - what is in flight is drained within @timeout_ns, our threads end
  * What is not drained by then is counted under @reason. Its device memory stays: it ends with the CUDA context. Waits where
  * another thread starts, stops or resumes it. Thread: any but the drain. Return: false if a thread of ours did not end in

@@ -29,8 +29,6 @@ struct staging *staging_new(uint64_t ring_bytes, uint32_t n_encoders)
         return NULL;
     }
     madvise(s->map, s->n_map, MADV_DONTFORK);
-    /* only faster copies: a driver that refuses serves pageable memory as well */
-    driver_table.cuMemHostRegister_v2(s->map, s->n_map, 0);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->filled, NULL);
     pthread_cond_init(&s->emptied, NULL);

@@ -59,12 +59,12 @@ struct staging {
 };
 
 /*
- * For a ring of @ring_bytes and at most STAGING_MAX_ENCODERS encoders; pinned where the driver agrees.
+ * For a ring of @ring_bytes and at most STAGING_MAX_ENCODERS encoders.
  * Return: NULL where there is no memory.
  */
 struct staging *staging_new(uint64_t ring_bytes, uint32_t n_encoders);
 
-/* Its memory is no longer pinned. In the context that pinned it, while that lives. */
+/* What a context's side pinned (side.h) no longer is. In the context that pinned it, while that lives. */
 void staging_unpin(struct staging *staging);
 
 /* All threads have ended. Accepts NULL. */

@@ -7,6 +7,7 @@
 #include "preload/base/thread.h"
 #include "preload/context/drain.h"
 #include "preload/context/encoder.h"
+#include "preload/context/side.h"
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
 
@@ -74,8 +75,8 @@ static bool join_encoders(struct context *c, uint64_t end_mono_ns)
 
 int workers_start(struct context *c)
 {
-    if (!c->staging)
-        c->staging = staging_new(c->ring.n_bytes, n_encoders());
+    if (!c->staging && (c->staging = staging_new(c->ring.n_bytes, n_encoders())))
+        c->side->pin(c->staging->map, c->staging->n_map);
     if (!c->staging)
         return -ENOMEM;
     staging_restart(c->staging);

@@ -39,6 +39,10 @@ bool eager_launch_rows(const struct eager_launch *l, const struct admission_laun
                                     .slot = item->slot,
                                     .payload = item->payload };
     action_eager(&launch, &k);
+    if (l->on_host) {
+        k.host(k.param);
+        return true;
+    }
     CUresult r = launch_ours(l, &k);
     if (r != CUDA_SUCCESS)
         session_problem(item->site, PROBLEM_COPY_FAILED,

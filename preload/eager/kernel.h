@@ -19,6 +19,7 @@ struct eager_launch {
     struct stream stream;
     void **kernel_params, **extra;
     const struct dmi_tap *tap; /* NULL: a kernel; else none of the parameters are there */
+    bool on_host;              /* a tap of host memory, of no stream */
 };
 
 /**

@@ -2,6 +2,7 @@
 #include "preload/eager/launch.h"
 
 #include "core/atomic.h"
+#include "preload/action/action.h"
 #include "preload/base/current.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"
@@ -58,6 +59,30 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
     ranges->asked = false;
 }
 
+/* Return: DROP_NONE, or why what the operand reads cannot be read. */
+static int check_device(const struct eager_job *job, const struct admission *item,
+                        struct operand *operand, struct eager_ranges *ranges, uint32_t i)
+{
+    struct memory_ranges before = ranges->at[i];
+    int device = job->launch.context->device;
+    operand_limit(operand, device, &ranges->at[i]);
+    int drop = operand_check_memory(operand, item->occurrence, device, &ranges->at[i]);
+    ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
+    return drop;
+}
+
+/* The same of a tap of host memory, where not every action can be done. */
+static int check_host(struct operand *operand, uint32_t occurrence)
+{
+    if (operand->drop == DROP_NONE && !action_is_on_host(operand->site)) {
+        session_problem(operand->site, PROBLEM_UNSUPPORTED,
+                        "tapped in layer %d: edits write nothing into host memory yet",
+                        (int)operand->layer);
+        operand->drop = (int)DMI_DROP_UNSUPPORTED;
+    }
+    return operand_check_host(operand, occurrence);
+}
+
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
 static void find_operands(const struct eager_launch *l, struct eager_job *job,
                           struct eager_ranges *ranges)
@@ -82,11 +107,8 @@ static void find_operands(const struct eager_launch *l, struct eager_job *job,
             operand_of_tap(item->site, l->tap, operand);
         else
             operand_of_site(item->site, &env, operand);
-        struct memory_ranges before = ranges->at[i];
-        int device = job->launch.context->device;
-        operand_limit(operand, device, &ranges->at[i]);
-        int drop = operand_check_memory(operand, item->occurrence, device, &ranges->at[i]);
-        ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
+        int drop = l->on_host ? check_host(operand, item->occurrence)
+                              : check_device(job, item, operand, ranges, i);
         if (operand_has_records(operand)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, operand, drop);
     }
@@ -135,6 +157,10 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
  */
 static struct context *context_of(const struct eager_launch *l, struct eager_job *job)
 {
+    if (l->on_host) {
+        struct context *host = context_host();
+        return host && context_use(host) ? host : NULL;
+    }
     CUcontext current = current_context();
     CUcontext handle = stream_green_context(l->stream);
     if (!handle)
@@ -179,7 +205,7 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     job->launch = (struct admission_launch){ .items = job->items };
     job->homeless = false;
     job->guest_in = NULL;
-    job->captured = stream_is_capturing(l->stream);
+    job->captured = !l->on_host && stream_is_capturing(l->stream);
     job->func = func = ranges_pick(func, job->captured, &job->ranges);
     if (job->captured || !func_concerns(func))
         return; /* nothing runs now: its copies are added when the graph is instantiated */

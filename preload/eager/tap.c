@@ -2,6 +2,8 @@
 #include "preload/eager/tap.h"
 
 #include "core/atomic.h"
+#include "preload/base/driver.h"
+#include "preload/base/stream.h"
 #include "preload/eager/launch.h"
 #include "preload/eager/taps.h"
 
@@ -35,7 +37,7 @@ static const char *fault(const struct dmi_tap *tap)
         return "its dtype is none";
     if (tap->layer < -1)
         return "its layer is below -1";
-    if (tap->flags & ~(uint32_t)DMI_TAP_WRITABLE)
+    if (tap->flags & ~(uint32_t)(DMI_TAP_WRITABLE | DMI_TAP_HOST))
         return "it has flags that are not known";
     return NULL;
 }
@@ -60,6 +62,25 @@ static void report_unknown_layers(const struct func *func)
             session_problem(func->match.sites[i], PROBLEM_NO_STEP,
                             "its taps do not say how many layers there are: layers that are "
                             "counted from the last are captured from the second forward on");
+}
+
+/*
+ * Is it the calling thread that reads it? What the driver knows (device, pinned and managed memory) goes by way of the tap's stream, unless the
+ * caller says that the CPU computed it. An error of a context that is broken says nothing: the device's way drops it by name.
+ */
+static bool is_on_host(const struct dmi_tap *tap)
+{
+    unsigned type;
+    if (tap->flags & DMI_TAP_HOST || !driver_table.cuPointerGetAttribute)
+        return true;
+    if (!tap->data)
+        return false;
+    struct stream_relaxed relaxed = stream_relax();
+    CUresult r = driver_table.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                    (CUdeviceptr)(uintptr_t)tap->data);
+    stream_unrelax(&relaxed);
+    return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_NOT_INITIALIZED ||
+           r == CUDA_ERROR_DEINITIALIZED;
 }
 
 /* Nobody can say which site it is of. */
@@ -91,7 +112,9 @@ int tap_here(const struct dmi_tap *given)
         report_unknown_layers(func);
     struct dmi_tap tap = *given;
     tap.n_layers = n_layers;
-    struct eager_launch launch = { .stream = { .handle = tap.stream }, .tap = &tap };
+    struct eager_launch launch = { .stream = { .handle = tap.stream },
+                                   .tap = &tap,
+                                   .on_host = is_on_host(&tap) };
     struct eager_job job;
     eager_before(&launch, func, &job);
     eager_after(&launch, &job, CUDA_SUCCESS);

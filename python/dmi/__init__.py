@@ -111,7 +111,7 @@ def open(path):  # pylint: disable=redefined-builtin
 
 
 def __getattr__(name):
-    """dmi.analysis, dmi.attention, dmi.collect, dmi.collecting, dmi.edit, dmi.edits, dmi.export, dmi.reading, dmi.several, dmi.stats, dmi.tables and dmi.weights, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.analysis, dmi.attention, dmi.collect, dmi.collecting, dmi.edit, dmi.edits, dmi.export, dmi.reading, dmi.several, dmi.stats, dmi.tables, dmi.tap and dmi.weights, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
@@ -123,6 +123,9 @@ def __getattr__(name):
     if name == "edit":
         from .edits import edit
         return edit
+    if name == "tap":
+        from .taps import tap
+        return tap
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

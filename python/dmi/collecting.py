@@ -207,7 +207,7 @@ class collect(collections.abc.Mapping):
             raise TimeoutError(f"after {self.timeout_s:g} s the run lacks {sources.some(missing)}")
         if not any(self._found.values()) and not self.dropped:
             self._warn(f"no rows of {', '.join(self._found)} were captured at {', '.join(sorted(sites)) or 'any site'}: the HookSpec takes none of these "
-                       "requests, or what is tapped lies in no GPU's memory")
+                       "requests, or what is tapped lies neither in a GPU's memory nor in the CPU's")
         if self.dropped:
             self._warn(f"not all of the block was captured: {sources.some(self.dropped)}")
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi_tap() of include/dmi/dmi.h, through ctypes: for adapters. Knows nothing of PyTorch; any thread."""
 import ctypes
+import errno
 import struct
 import threading
 
 from . import dtypes
 
 DTYPES = dtypes.NUMBERS
+OK, OFF = 0, 1  # enum dmi_status
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
-WRITABLE = 1 << 0  # enum dmi_tap_flags
+WRITABLE, HOST = 1 << 0, 1 << 1  # enum dmi_tap_flags
 
 # struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
 _FORM = struct.Struct("@IIPPPiiIIII4Q4q")
@@ -35,6 +37,33 @@ def loaded():
     return _function is not None
 
 
+def tap(array, name, layer=None, rows=(0,), n_layers=None):
+    """Point out @array, whose values the CPU has computed: it is copied before this returns.
+
+    array     numpy's, or anything that numpy sees as one without a copy (a buffer, __array_interface__); a tensor of PyTorch's goes to dmi.torch.tap()
+    name      letters, digits, and _ - .
+    layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
+    rows      dimensions that count tokens, one or two
+    Returns what dmi_tap() returns: OK, OFF without the library, -errno. Never raises.
+    """
+    if not loaded():
+        return OFF
+    if hasattr(array, "data_ptr"):
+        from .torch import tap as of_torch
+        of_torch(array, name, layer, rows, n_layers)
+        return OK
+    try:
+        import numpy
+        seen = numpy.asarray(array)
+        data, dtype, size = seen.__array_interface__["data"][0], DTYPES[seen.dtype.name], seen.dtype.itemsize
+        strides = [stride // size for stride in seen.strides]
+        if seen is not array and not numpy.shares_memory(seen, array) or not seen.dtype.isnative or any(stride % size for stride in seen.strides):
+            return -errno.EINVAL
+        return send(name, data, 0, dtype, seen.shape, strides, size, sum(1 << row for row in rows), NO_LAYER if layer is None else layer, n_layers or 0, HOST)
+    except (ImportError, TypeError, ValueError, KeyError, struct.error, AttributeError):  # what is no array, or none that a tap can say
+        return -errno.EINVAL
+
+
 def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags=0):
     """Point a tensor out to the library: dmi_tap().
 
@@ -42,7 +71,7 @@ def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_
     dtype           number of DTYPES
     shape, strides  1 to 4 dimensions, in elements; n_bytes: of an element
     row_dims        bit d: dimension d is a row dimension
-    flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory
+    flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory; HOST: the CPU has computed it
     Returns what dmi_tap() returns.
     """
     if (text := _names.get(name)) is None:

@@ -68,7 +68,7 @@ def operator(backend):
 
 class OnCuda:
     """What the library's sink asks of a tensor, of one that is not on this machine."""
-    is_cuda, device, dtype, shape = True, torch.device("cuda", 3), torch.bfloat16, (2, 5, 7)
+    is_cuda, is_cpu, device, dtype, shape = True, False, torch.device("cuda", 3), torch.bfloat16, (2, 5, 7)
 
     def dim(self):
         return 3
@@ -86,11 +86,12 @@ class OnCuda:
 def to_library():
     """With tests/engine/tap_log.c preloaded."""
     check(library.loaded(), "a library that takes taps is found")
-    taps._PLAIN, torch._C._cuda_getCurrentRawStream = (OnCuda,), lambda index: 0x900 + index
+    taps._PLAIN, torch._C._cuda_getCurrentRawStream = (OnCuda, torch.Tensor), lambda index: 0x900 + index
     current, entered = [3], []
     torch._C._cuda_getDevice = lambda: current[0]
     torch.cuda.device = lambda index: (entered.append(index), contextlib.nullcontext())[1]
-    dmi.torch.tap(torch.zeros(3), "on the CPU")
+    dmi.torch.tap(torch.zeros(3), "here")
+    dmi.torch.tap(torch.zeros(3, device="meta"), "nowhere")
     dmi.torch.tap(OnCuda(), "q", 3, n_layers=12)
     current[0] = 0
     dmi.torch.tap(OnCuda(), "embed", rows=(1,))

@@ -26,8 +26,11 @@ sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "v
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
 ids = torch.arange(5)[None] + 3
 model.generate(ids, max_new_tokens=2, do_sample=False)
-model.generate(ids, max_new_tokens=1, do_sample=False)
-print(json.dumps(steps))
+seen = []
+model.model.layers[0].register_forward_hook(lambda module, args, out: seen.append((out[0] if isinstance(out, tuple) else out).clone()))
+with dmi.collect(sites="resid_pre", layers=1) as got:
+    model.generate(ids, max_new_tokens=1, do_sample=False)
+print(json.dumps([steps, [[name, list(of.resid_pre[1].shape), torch.equal(of.resid_pre[1], seen[0][0])] for name, of in got.items()]]))
 """
 pytestmark = MARKS
 
@@ -157,9 +160,15 @@ def test_capture_on_request(check, tmp_path):
 
 
 def test_models_of_a_program_that_knows_nothing(check, tmp_path):
-    """dmi-run --attach: generate() of any model has requests. Its tensors are on the CPU here, so none is captured."""
+    """dmi-run --attach: generate() of any model has requests, and what it computes on the CPU is captured without a driver. dmi.collect() has it in the program."""
     python, env = torch_env.python_with_torch()
-    env = dict(env, LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
     (tmp_path / "program.py").write_text(PROGRAM)
     said = harness.run([DMI_RUN, "--attach", "residuals", "--out", tmp_path / "RUN", "--", python, tmp_path / "program.py"], env=env)
-    check(json.loads(said.stdout) == [["hf-0-0", 0, 5], ["hf-0-0", 5, 1], ["hf-1-0", 0, 5]], "each generate() is a request", said.stdout)
+    steps, collected = json.loads(said.stdout)
+    check(steps == [["hf-0-0", 0, 5], ["hf-0-0", 5, 1], ["hf-1-0", 0, 5]], "each generate() is a request", said.stdout)
+    check(collected == [["hf-1-0", [5, 32], True]], "the second one was collected, with what its layer returned", collected)
+    check("dmi: the model's tensors are on the CPU: taps read them there (kernels and graphs are what a GPU adds)" in said.stderr.splitlines(), "a line says where", said.stderr)
+    import dmi
+    with dmi.open(tmp_path / "RUN") as run:
+        check({request.id: request.n_prompt for request in run.requests} == {"hf-0-0": 5, "hf-1-0": 5} and
+              run["hf-0-0/resid_pre.1"].positions == [0, 1, 2, 3, 4, 5], "the run has the rows of each request", [request.id for request in run.requests])

@@ -4,6 +4,7 @@
 
 Every kernel writes out[i] = seed * 65536 + i for i < n, so a record tells what its memory held when it was taken.
 """
+import argparse
 import ctypes
 import sys
 
@@ -13,7 +14,7 @@ import dmi
 from graph_client import BYTES, Client, by_hand, ok
 
 U32, F32, F16, BF16 = 11, 1, 2, 3
-WRITABLE = 1  # enum dmi_tap_flags
+WRITABLE, HOST = 1, 2  # enum dmi_tap_flags
 ROOM = 4 * BYTES
 
 
@@ -221,7 +222,7 @@ def bad(c):
         c.tap("q", 0, s, 0, data=int(freed)), c.tap("q", 0, s, 0, counts=(1 << 62,)), c.tap("q", 0, s, 0, counts=(1 << 31, 8)),
         c.tap("q", 0, s, 0, counts=(8, 8), strides=(1 << 62, 4)), c.tap("q", 0, s, 0, dtype=99), c.tap("q", 0, s, 0, rows=0),
         c.tap("q", 0, s, 0, rows=2), c.tap("q", 0, s, 0, counts=(2, 2, 2), rows=7), c.tap("q", 0, s, 0, n_dims=5),
-        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=2), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
+        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=4), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
         c.tap("no name", 0, s, 0), c.tap("", 0, s, 0), c.tap("x" * 129, 0, s, 0), c.tap("q", 0, s, 0, size=8), c.tap("q", 0, s, 0, version=2),
         c.tap("qq", 0, s, 0), c.tap_fn(None) if c.tap_fn else None]
     if c.tap_fn:
@@ -367,7 +368,45 @@ def places_without_steps(c):
         dmi.step_end()
 
 
+def words(address, seed):
+    """Writes what a kernel of @seed would."""
+    (ctypes.c_uint32 * 64).from_address(address)[:] = [seed << 16 | i for i in range(64)]
+
+
+OWN = ctypes.create_string_buffer(256)
+
+
+def host(c):
+    """Device memory, host memory, managed and pinned: in one run. The layer is the number of the tap."""
+    s, own = c.streams[0], ctypes.addressof(OWN)
+    c.launch("block", s, 0, 64, 1)
+    c.tap("q", 0, s, 0)
+    words(own, 2)
+    c.tap("q", 0, None, 1, data=own)
+    words(own, 99)
+    managed, pinned = int(ok(cu.cuMemAllocManaged(256, 1))), int(ok(cu.cuMemHostAlloc(256, 0)))
+    words(managed, 3)
+    c.tap("q", 0, s, 2, data=managed)
+    words(pinned, 4)
+    c.tap("k", 0, s, 0, data=pinned)
+    ok(cu.cuStreamSynchronize(s))
+    c.tap("k", 0, s, 1, data=pinned, flags=HOST)
+    words(pinned, 99)
+    words(own, 7)
+    for layer, data in enumerate((own, 0x7000, int(c.buffers[0]))):
+        c.tap("v", 0, s, layer, data=data, flags=HOST if layer == 2 else 0)
+    words(own, 99)
+
+
+def before_cuda():
+    """A tap of the program's own memory, while there is no driver yet."""
+    words(ctypes.addressof(OWN), 9)
+    Tapper.tap(argparse.Namespace(tap_fn=getattr(ctypes.CDLL(None), "dmi_tap", None), buffers=[0]), "early", 0, data=ctypes.addressof(OWN))
+
+
 def main():
+    if sys.argv[2:]:
+        before_cuda()
     c = Tapper()
     globals()[sys.argv[1]](c)
     c.digest()

@@ -144,8 +144,9 @@ def test_what_cannot_be_is_counted(bench, play):
     said = next(line.split() for line in answers if line.startswith("0 0 0"))
     bench.check(said == ["0"] * 7 + ["-22"] * 7 + ["0"] * 2 + ["-22"] * 3 + ["2", "2", "0", "2"], "answers", said)
     dropped = {reason: tally.records for reason, tally in run.counters.dropped[0].items()}
-    bench.check(dropped == {"bad_pointer": 4, "too_large": 2, "bad_expr": 8}, "by reason", dropped)
-    bench.check(words(run) == [filled(1, 64)] and not run.balance(), "the good one is there", (words(run), run.balance()))
+    bench.check(dropped == {"bad_pointer": 3, "too_large": 2, "bad_expr": 8}, "by reason", dropped)
+    bench.check(sorted(words(run)) == [(0,) * 64, filled(1, 64)] and not run.balance(), "the good ones are there, one of them of host memory",
+                (words(run), run.balance()))
     problem = [p for p in run.manifest["problems"] if p["reason"] == "taps_refused"]
     bench.check(problem and problem[0]["times"] == 6, "taps of no site are named", problem)
 

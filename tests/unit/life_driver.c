@@ -416,11 +416,6 @@ void device_give_back(struct context *c)
     (void)c;
 }
 
-void device_deinit(struct context *c)
-{
-    device_forget(c);
-}
-
 void device_forget(struct context *c)
 {
     free(c->ring.desc);

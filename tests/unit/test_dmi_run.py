@@ -37,7 +37,7 @@ def any_library(folder, name="libdmi_preload.so"):
 
 
 # What is said of every command here that starts no CUDA.
-NOTHING = re.compile(r"dmi: nothing was written to /.*/[\w-]+: no process of the command has initialised CUDA with libdmi_preload.so loaded, "
+NOTHING = re.compile(r"dmi: nothing was written to /.*/[\w-]+: no process of the command has initialised CUDA, or tapped a tensor, with libdmi_preload.so loaded, "
                      "unless a line above says otherwise")
 
 

@@ -6,6 +6,7 @@
  */
 #include "core/atomic.h"
 #include "preload/context/gauge.h"
+#include "preload/context/side.h"
 #include "preload/context/workers.h"
 #include "tests/unit/drain_kit.h"
 
@@ -88,6 +89,7 @@ static struct context *set_up(uint32_t n_slots, uint64_t n_bytes)
     pthread_mutex_init(&a->lock, NULL);
     a->payload = (CUdeviceptr)(uintptr_t)world.payload;
     a->state = CONTEXT_READY;
+    a->side = &side_device;
     ck_assert_int_eq(row_lists_init(&a->row_lists, world.row_lists, 0, sizeof world.row_lists), 0);
     ck_assert_int_eq(ring_init(&a->ring, world.desc, world.slots, n_slots, n_bytes), 0);
     return a;

@@ -197,8 +197,8 @@ static void say_if_nothing_came(struct watch *w)
     }
     if (w->nothing && seen && !others_live(w) && !w->n_named && entries(w->out) == w->n_before)
         log_line(
-            "nothing was written to %s: no process of the command has initialised CUDA with %s "
-            "loaded, unless a line above says otherwise",
+            "nothing was written to %s: no process of the command has initialised CUDA, or tapped "
+            "a tensor, with %s loaded, unless a line above says otherwise",
             w->out, w->library);
 }
 

@@ -61,9 +61,11 @@ static const char before[] =
 
 static const char after[] =
     "\n"
-    "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
-    "makes a folder of its own in DIR. Look into it with dmi-dump. A process that loads the CUDA\n"
-    "driver and is started without the library is named in the log.\n"
+    "COMMAND inherits everything, and so do its children; each process that launches CUDA "
+    "kernels,\n"
+    "or taps tensors, makes a folder of its own in DIR. Look into it with dmi-dump. A process "
+    "that\n"
+    "loads the CUDA driver and is started without the library is named in the log.\n"
     "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, for edits that\n"
     "cannot be done, and for a bad spec with edits, --check or --strict; 1 where COMMAND ended "
     "with\n"

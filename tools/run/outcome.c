@@ -319,11 +319,9 @@ static void say(const struct outcome *o, uint32_t n, const char *library)
                                    : o->edits[i].written ? "not in all its layers: "
                                                          : "no row was edited: ");
     if (!o->n_runs)
-        complain(
-            "no row was edited: no process of the command has initialised CUDA with %s loaded, "
-            "unless a line above says otherwise. What a program computes "
-            "on the CPU is neither captured nor edited",
-            library);
+        complain("no row was edited: no process of the command has initialised CUDA, or tapped a "
+                 "tensor, with %s loaded, unless a line above says otherwise",
+                 library);
     else if (!one && !any_written(o))
         complain("no row was edited");
     else if (!one)

@@ -3,6 +3,8 @@
 #include "tools/common/say.h"
 #include "tools/top/show.h"
 
+#include <dmi/format.h>
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,20 +129,29 @@ static double part(uint64_t n, uint64_t of)
     return of ? 100.0 * (double)n / (double)of : 0;
 }
 
+/* Whose memory a ring takes tensors from. */
+static const char *owner_text(uint32_t device, char out[24])
+{
+    if (device == DMI_NO_DEVICE)
+        return "the host";
+    snprintf(out, 24, "device %" PRIu32, device);
+    return out;
+}
+
 static void ring_line(struct text *to, const struct view_ring *r)
 {
-    char used[24], all[24], rate[24];
+    char used[24], all[24], rate[24], owner[24];
     text_printf(to,
-                "  ring of device %" PRIu32 ": %s of %s (%.0f%%, most %.0f%%), %" PRIu64
-                " of %" PRIu64 " slots (most %" PRIu64 "), %s/s drained\n",
-                r->device, bytes_text((double)r->used_bytes, used),
+                "  ring of %s: %s of %s (%.0f%%, most %.0f%%), %" PRIu64 " of %" PRIu64
+                " slots (most %" PRIu64 "), %s/s drained\n",
+                owner_text(r->device, owner), bytes_text((double)r->used_bytes, used),
                 bytes_text((double)r->n_bytes, all), part(r->used_bytes, r->n_bytes),
                 part(r->most_bytes, r->n_bytes), r->used_slots, r->n_slots, r->most_slots,
                 bytes_text(r->drained_s, rate));
     text_printf(to,
-                "  encoders of device %" PRIu32 ": %" PRIu32 ", busy %.0f%% of the time, %" PRIu64
+                "  encoders of %s: %" PRIu32 ", busy %.0f%% of the time, %" PRIu64
                 " batch%s waiting, rung %s\n",
-                r->device, r->n_encoders, 100 * r->encoder_share, r->backlog,
+                owner_text(r->device, owner), r->n_encoders, 100 * r->encoder_share, r->backlog,
                 r->backlog == 1 ? "" : "es", view_rung_name(r->rung));
 }
 

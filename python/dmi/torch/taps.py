@@ -30,9 +30,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def to_library(tensor, name, layer, n_layers, rows, writable=False):
-    """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is not on a CUDA device.
+    """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is neither on a CUDA device nor on the CPU.
     @writable: edits may write into it."""
-    if not tensor.is_cuda or not library.loaded():
+    if not _is_seen(tensor) or not library.loaded():
         say_of_device(tensor)
         return
     if type(tensor) not in _PLAIN or not (dtype := _DTYPES.get(tensor.dtype)):
@@ -40,26 +40,41 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False):
     if tensor.dim() > library.MAX_DIMS:
         raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
     index = tensor.device.index
-    given = (name, tensor.data_ptr(), torch._C._cuda_getCurrentRawStream(index), dtype, tensor.shape, tensor.stride(), tensor.element_size(),
-             mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers or 0, library.WRITABLE if writable else 0)
-    if index == torch._C._cuda_getDevice():
+    stream, flags = (0, library.HOST) if tensor.is_cpu else (torch._C._cuda_getCurrentRawStream(index), 0)
+    given = (name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
+             library.NO_LAYER if layer is None else layer, n_layers or 0, flags | library.WRITABLE if writable else flags)
+    if tensor.is_cpu:
+        say_of_cpu()
+        library.send(*given)
+    elif index == torch._C._cuda_getDevice():
         library.send(*given)
     else:  # the library takes the current context to be the stream's
         with torch.cuda.device(index):
             library.send(*given)
 
 
-_said_of_device = False
+def _is_seen(tensor):
+    """Is there memory that the library can look at? Also in graphs of the compiler."""
+    return getattr(getattr(tensor, "device", None), "type", None) in ("cuda", "cpu")
 
 
 def say_of_device(tensor):
-    """One line where the library is there, and @tensor, of a model or given to tap(), is not on a CUDA device."""
-    global _said_of_device
-    if _said_of_device or not isinstance(tensor, torch.Tensor) or tensor.device.type in ("cuda", "meta") or not library.loaded():
+    """One line where the library is there, and @tensor, of a model or given to tap(), is neither on a CUDA device nor on the CPU."""
+    if isinstance(tensor, torch.Tensor) and not _is_seen(tensor) and library.loaded():
+        complain(f"the model's tensors are on {tensor.device.type}: nothing is captured there, and no edit is done; DMI sees what is on CUDA devices and on the CPU")
+
+
+_said_of_cpu = False
+
+
+def say_of_cpu():
+    """One line where tensors on the CPU are tapped, unless the program uses a GPU, too."""
+    global _said_of_cpu
+    if _said_of_cpu:
         return
-    _said_of_device = True
-    where = "the CPU" if tensor.device.type == "cpu" else tensor.device.type
-    complain(f"the model's tensors are on {where}: nothing is captured there, and no edit is done; DMI sees what is on CUDA devices")
+    _said_of_cpu = True
+    if not torch.cuda.is_initialized():
+        say("dmi: the model's tensors are on the CPU: taps read them there (kernels and graphs are what a GPU adds)")
 
 
 # Where the taps of tap() go. None: nowhere.
@@ -82,7 +97,7 @@ class redirect:
 
 
 def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
-    """Point out @tensor, on the stream that is current for its device: it is read as it is now.
+    """Point out @tensor, on the stream that is current for its device, or on the CPU: it is read as it is now.
 
     name      letters, digits, and _ - .
     layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
@@ -90,10 +105,10 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
               [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
     writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. In graphs of
               the compiler edit() does it
-    Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
+    Without the library, and for tensors that are neither on a CUDA device nor on the CPU, nothing happens. Never raises.
     """
     sink = _sink
-    if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+    if sink is None or sink is to_library and not _is_seen(tensor):
         if sink is not None and not torch.compiler.is_compiling():
             say_of_device(tensor)
         return
@@ -107,11 +122,11 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
 def edit(tensor, name, layer=None, rows=None, n_layers=None):
     """The tensor to go on with in place of @tensor, which keeps its values: what edits leave of it (docs/edits.md). Also a tap.
 
-    @tensor itself comes back without the library, where it is not on a CUDA device, and eagerly where `dmi-run --write` names other places: then it is
+    @tensor itself comes back without the library, where it is neither on a CUDA device nor on the CPU, and eagerly where `dmi-run --write` names other places: then it is
     tapped alone. Else a copy. Arguments as of tap(). Never raises. A gradient passes as if a constant had been added.
     """
     sink = _sink
-    if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+    if sink is None or sink is to_library and not _is_seen(tensor):
         if sink is not None and not torch.compiler.is_compiling():
             say_of_device(tensor)
         return tensor
@@ -231,7 +246,7 @@ def tap_of(module, tensor, name, rows=None):
             after = edit_of(module, tensor, name, rows)
             if after is not tensor:
                 tensor.copy_(after)
-        elif tensor.is_cuda or module._dmi_owner.everywhere:
+        elif _is_seen(tensor) or module._dmi_owner.everywhere:
             torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         owner = module.__dict__[OWNER]
@@ -241,11 +256,11 @@ def tap_of(module, tensor, name, rows=None):
 def edit_of(module, tensor, name, rows=None):
     """What edits leave of a tensor of an attached module: a copy, or itself where its taps go nowhere."""
     if torch.compiler.is_compiling():
-        if not tensor.is_cuda and not module._dmi_owner.everywhere:
+        if not _is_seen(tensor) and not module._dmi_owner.everywhere:
             return tensor
         return torch.ops.dmi.edit(tensor, module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     owner = module.__dict__[OWNER]
-    if not tensor.is_cuda and not owner.everywhere:
+    if not _is_seen(tensor) and not owner.everywhere:
         return tensor
     after = tensor.clone()
     deliver(owner.sink, after.detach(), name, owner.layer, owner.n_layers, rows, writable=True)
