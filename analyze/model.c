@@ -71,6 +71,13 @@ static bool has_word(const char *key, const char *const *words)
     return false;
 }
 
+/* By take_scores(). */
+static bool is_read(const char *key)
+{
+    return !strcmp(key, "query_pre_attn_scalar") || !strcmp(key, "attention_multiplier") ||
+           !strcmp(key, "attn_logit_softcapping");
+}
+
 /* Does a key that nothing here reads say that scores are scaled, capped or biased? Not where it is of q, k, v or z themselves: those are captured. */
 static bool bears_on_scores(const char *key)
 {
@@ -80,8 +87,8 @@ static bool bears_on_scores(const char *key)
                                            "logn", "alibi",      NULL };
     static const char *const others[] = { "fp32",  "_out",   "_in_",    "value", "factor",
                                           "conf_", "router", "capture", NULL };
-    return strcmp(key, "attention_multiplier") != 0 && strcmp(key, "attn_logit_softcapping") != 0 &&
-           has_word(key, of_scores) && has_word(key, changed) && !has_word(key, others);
+    return !is_read(key) && has_word(key, of_scores) && has_word(key, changed) &&
+           !has_word(key, others);
 }
 
 /* Does it say that nothing is done? GPT-2's scale_attn_weights says that scores are divided by the root, as everywhere. */

@@ -5,9 +5,10 @@ That kernel, smoke_embed, is a site, and what it copies is tapped after it. The 
 writes all clones, in the order of the marks, to the file that it was given. A run must hold the same bytes of both sites.
 """
 import hashlib
-import importlib.util
+import importlib
 import pathlib
 import sys
+import types
 
 COLS = 32  # of four bytes: a row of a mark is 128 bytes
 ROW_BYTES = 4 * COLS
@@ -18,12 +19,10 @@ class Skip(Exception):
 
 
 def adapter(name):
-    """A module of python/dmi by itself: the package wants a newer Python than some machines with a GPU have."""
-    path = pathlib.Path(__file__).resolve().parents[2] / "python" / "dmi" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"dmi_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A module of python/dmi without the package's own: that wants a newer Python than some machines with a GPU have."""
+    package = sys.modules.setdefault("dmi_alone", types.ModuleType("dmi_alone"))
+    package.__path__ = [str(pathlib.Path(__file__).resolve().parents[2] / "python" / "dmi")]
+    return importlib.import_module(f"dmi_alone.{name}")
 
 
 taps = adapter("taps")

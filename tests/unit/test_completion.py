@@ -49,8 +49,8 @@ def test_every_option_of_the_help_and_no_other(check, name):
     check(got == named, "what the help names is offered", sorted(got ^ named))
     if name in SOURCES:
         text = (ROOT / "tools" / SOURCES[name]).read_text(encoding="utf-8")
-        table = re.search(r"struct option \w+\[\] = \{(.*?)\n\};", text, re.S).group(1)
-        taken = {f"--{word}" for word in re.findall(r'\{ *"([a-z-]+)"', table)}
+        table = re.search(r"struct option_row \w+\[\] = \{(.*?)\n\};", text, re.S).group(1)
+        taken = {"--help", "--version"} | {option for words in re.findall(r'\{ "(--[^"]*)"', table) for option in re.findall(r"--[a-z][a-z-]*", words)}
         check(taken - got <= {"--layer", "--head"} and got - taken == set(), "and is what the tool takes", (sorted(taken ^ got)))
     for option in sorted(got - {"--prompt"}):  # another program's: dmi-sites reference
         said = tool(name, option).stdout

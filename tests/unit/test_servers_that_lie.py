@@ -27,8 +27,8 @@ MEMORY = 1 << 30
 def row(record=0, first_row=0, rows=1, shape=None):
     """A row of the table, in RowBinary."""
     text = lambda s: bytes([len(s)]) + s  # noqa: E731
-    return (struct.pack("<IQ", record, 0) + text(b"q") + struct.pack("<iI", -1, 0) + text(b"f32") + b"\2" + struct.pack("<QQ", shape or rows, 1) +
-            struct.pack("<QQqQIII", 0, 0, 0, 0, 0, first_row, rows) + text(bytes(4 * rows)))
+    return (struct.pack("<IQiIQQQI", record, 0, -1, 0, 0, 0, 0, 0) + text(b"q") + text(b"f32") + b"\2" + struct.pack("<QQ", shape or rows, 1) +
+            struct.pack("<qII", 0, first_row, rows) + text(bytes(4 * rows)))
 
 
 class Liar(http.server.BaseHTTPRequestHandler):
