@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "policy/tree.h"
 
 #include <errno.h>
@@ -345,35 +346,60 @@ static void entry_deinit(struct edited *e)
     text_deinit(&e->text);
 }
 
-/* Was no row due of an edit that has accounts? A request that has ended has none of its own: the edit may have been for no layer, or no pass, of its. */
-static bool had_nothing_to_do(const struct reader_run *run, uint64_t uid)
+/* What accounts say of an edit. */
+struct uid_due {
+    uint64_t uid, due;
+};
+
+static int by_uid(const void *pa, const void *pb)
 {
-    bool any = false;
-    for (size_t i = 0; i < run->edits.n; i++) {
+    const struct uid_due *a = pa, *b = pb;
+    ORDER(a, b, uid);
+    ORDER(b, a, due);
+    return 0;
+}
+
+/* One for each account, sorted: an edit's highest first. Return: NULL: no memory. */
+static struct uid_due *sort_accounts(const struct reader_run *run, size_t *n)
+{
+    struct uid_due *all = calloc(run->edits.n + 1, sizeof *all);
+    *n = 0;
+    for (size_t i = 0; all && i < run->edits.n; i++) {
         const struct dmi_edit_account *a = run->edits.accounts[i].at;
-        bool is_its = a->state != DMI_EDIT_ACCOUNT_FREE && a->uid == uid;
-        if (is_its && a->due)
-            return false;
-        any = any || is_its;
+        if (a->state != DMI_EDIT_ACCOUNT_FREE)
+            all[(*n)++] = (struct uid_due){ a->uid, a->due };
     }
-    return any;
+    SORT(all, *n, by_uid);
+    return all;
+}
+
+/* Was no row due of an edit that has accounts? A request that has ended has none of its own: the edit may have been for no layer, or no pass, of its. */
+static bool had_nothing_to_do(const struct uid_due *dues, size_t n, uint64_t uid)
+{
+    size_t i;
+    SEARCH(i, n, dues[i].uid < uid);
+    return i < n && dues[i].uid == uid && !dues[i].due;
 }
 
 /* Without those that wrote nothing. Of joined runs only some notes may be there. */
-static void drop_unwritten(struct edited_all *all)
+static int drop_unwritten(struct edited_all *all)
 {
-    size_t n = 0;
-    bool one = reader_run(all->reader)->n_runs == 1;
+    size_t n = 0, n_dues = 0;
+    const struct reader_run *run = reader_run(all->reader);
+    _cleanup_(freep) struct uid_due *dues = sort_accounts(run, &n_dues);
+    if (!dues)
+        return -ENOMEM;
     for (size_t i = 0; i < all->n; i++) {
         struct edited *e = &all->all[i];
         e->order = i;
-        if (one && ((e->counted && e->due && !e->written) ||
-                    had_nothing_to_do(reader_run(all->reader), e->uid)))
+        if (run->n_runs == 1 &&
+            ((e->counted && e->due && !e->written) || had_nothing_to_do(dues, n_dues, e->uid)))
             entry_deinit(e);
         else
             all->all[n++] = *e;
     }
     all->n = n;
+    return 0;
 }
 
 static int by_request(const void *pa, const void *pb)
@@ -384,16 +410,18 @@ static int by_request(const void *pa, const void *pb)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-static void arrange(struct edited_all *all)
+static int arrange(struct edited_all *all)
 {
-    drop_unwritten(all);
-    if (all->n)
-        qsort(all->all, all->n, sizeof *all->all, by_request);
+    int r = drop_unwritten(all);
+    if (r)
+        return r;
+    SORT(all->all, all->n, by_request);
     for (size_t i = 0, slot = 0; slot <= all->requests->n + 1; slot++) {
         all->first[slot] = i;
         while (i < all->n && slot_of(all, all->all[i].request) == slot)
             i++;
     }
+    return 0;
 }
 
 /* What the run does not say may be in each of its requests. */
@@ -426,10 +454,10 @@ int edited_build(const struct reader *reader, const struct requests *requests,
         count_rows(out);
     if (!r && out->history.lacks)
         r = add_unknown(out);
+    if (!r)
+        r = arrange(out);
     if (r)
         edited_deinit(out);
-    else
-        arrange(out);
     return r;
 }
 
