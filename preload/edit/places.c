@@ -142,29 +142,36 @@ static bool is_of(uint32_t site, const struct edit *edit)
            !strcmp(session_site(site)->about.name, edit->site);
 }
 
-/* Did launches show the edit's site in @layer? *@passes: how often it ran in a forward at most. A spec may have an entry a layer. */
-static bool was_seen(const struct edit *edit, int32_t layer, uint32_t *passes)
+/* What launches showed of an edit's site, by layer + 1: was it there, and how often did it run in a forward at most? */
+struct shown {
+    bool any, seen[N_LAYERS + 1];
+    uint8_t passes[N_LAYERS + 1];
+};
+
+/* A spec may have an entry a layer: they are joined. */
+static void shown_of(const struct edit *edit, struct shown *out)
 {
-    bool seen = false;
-    *passes = 0;
+    memset(out, 0, sizeof *out);
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         if (!is_of(i, edit))
             continue;
-        uint32_t n = atomic_load_relaxed(&place_of(i)->passes[layer + 1]);
-        seen |= atomic_load_relaxed(&place_of(i)->rows[layer + 1]) != 0;
-        *passes = n > *passes ? n : *passes;
+        const struct place *p = place_of(i);
+        for (int32_t at = 0; at <= N_LAYERS; at++) {
+            uint8_t n = atomic_load_relaxed(&p->passes[at]);
+            out->seen[at] |= atomic_load_relaxed(&p->rows[at]) != 0;
+            out->any |= out->seen[at];
+            out->passes[at] = n > out->passes[at] ? n : out->passes[at];
+        }
     }
-    return seen;
 }
 
 /* The layers that it is for are there, as far as launches have shown its site. */
-static int check_seen_layers(struct err *err, const struct edit_use *use)
+static int check_seen_layers(struct err *err, const struct edit_use *use, const struct shown *shown)
 {
     const struct edit *edit = use->edit;
     int32_t last = -1, lacks = -1;
     for (int32_t layer = N_LAYERS - 1; layer >= 0; layer--) {
-        uint32_t passes;
-        bool seen = was_seen(edit, layer, &passes);
+        bool seen = shown->seen[layer + 1];
         if (seen && last < 0)
             last = layer;
         if (!seen && is_for(use, layer))
@@ -181,13 +188,25 @@ static int check_seen_layers(struct err *err, const struct edit_use *use)
                    edit->name, edit->site, lacks, last);
 }
 
-/* Known once the step that showed the place first is over. */
-static int check_layers(struct err *err, const struct edit_use *use, const struct place *p)
+/* Is the step over that showed its site first? Then its layers are known. */
+static bool is_shown(const struct edit *edit)
 {
-    uint64_t step = atomic_load_acquire(&p->step);
-    if (!step || atomic_load_relaxed(&session.next_step) <= step)
+    uint64_t next = atomic_load_relaxed(&session.next_step);
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        uint64_t step = is_of(i, edit) ? atomic_load_acquire(&place_of(i)->step) : 0;
+        if (step && next > step)
+            return true;
+    }
+    return false;
+}
+
+static int check_layers(struct err *err, const struct edit_use *use)
+{
+    struct shown shown;
+    if (!is_shown(use->edit))
         return 0;
-    return check_seen_layers(err, use);
+    shown_of(use->edit, &shown);
+    return check_seen_layers(err, use, &shown);
 }
 
 static const char *times(uint32_t n)
@@ -196,12 +215,12 @@ static const char *times(uint32_t n)
 }
 
 /* How often forwards may differ, so this is said once they were. A pass that no launch could tell was missed as that. */
-static int check_seen_passes(struct err *err, const struct edit_use *use)
+static int check_seen_passes(struct err *err, const struct edit_use *use, const struct shown *shown)
 {
     const struct edit *edit = use->edit;
-    uint32_t n, most = 0;
+    uint32_t most = 0;
     for (int32_t layer = -1; edit->pass && layer < N_LAYERS; layer++) {
-        was_seen(edit, layer, &n);
+        uint32_t n = shown->passes[layer + 1];
         if (!n || !edit_takes_layer(use, layer))
             continue;
         if (n < edit->pass && layer >= 0 && is_for(use, layer))
@@ -218,28 +237,21 @@ static int check_seen_passes(struct err *err, const struct edit_use *use)
                    edit->name, edit->site, edit->pass - 1, most, times(most));
 }
 
-/* Has any launch shown its site? */
-static bool is_known(const struct edit *edit)
-{
-    uint32_t passes;
-    for (int32_t layer = -1; layer < N_LAYERS; layer++)
-        if (was_seen(edit, layer, &passes))
-            return true;
-    return false;
-}
-
 bool places_lack(struct err *err, const struct edit_use *use)
 {
-    return is_known(use->edit) && (check_seen_layers(err, use) || check_seen_passes(err, use));
+    struct shown shown;
+    shown_of(use->edit, &shown);
+    return shown.any &&
+           (check_seen_layers(err, use, &shown) || check_seen_passes(err, use, &shown));
 }
 
 int places_check(struct err *err, const struct edit_version *v, uint32_t first,
                  const struct edit_ranks *ranks)
 {
     int r = 0;
-    for (uint32_t i = first; i < v->n && !r; i++)
+    for (uint32_t i = first; i < v->n && !r; i++) {
+        const struct edit *edit = v->uses[i].edit;
         for (uint32_t s = 0; s < session.spec->n_sites && !r; s++) {
-            const struct edit *edit = v->uses[i].edit;
             struct dmi_edit_cut cut;
             if (!is_of(s, edit))
                 continue;
@@ -248,9 +260,10 @@ int places_check(struct err *err, const struct edit_version *v, uint32_t first,
                 r = check_rank(err, edit, ranks, &cut);
             if (!r)
                 r = check_rows(err, v, i, session_site(s)->write.place, cut);
-            if (!r)
-                r = check_layers(err, &v->uses[i], place_of(s));
         }
+        if (!r)
+            r = check_layers(err, &v->uses[i]);
+    }
     return r;
 }
 
