@@ -102,7 +102,10 @@ static uint64_t float_bits(uint32_t dtype, double value)
     uint64_t bits = 0;
     if (info->n_bytes < sizeof f)
         return small_bits(value, info->exponent, info->mantissa, info->finite);
-    info->n_bytes == sizeof f ? memcpy(&bits, &f, sizeof f) : memcpy(&bits, &value, sizeof value);
+    if (info->n_bytes == sizeof f)
+        memcpy(&bits, &f, sizeof f);
+    else
+        memcpy(&bits, &value, sizeof value);
     return bits;
 }
 

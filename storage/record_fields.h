@@ -17,7 +17,7 @@
 /* The drain knows them of the slot and its context. */
 #define RECORD_DRAINED(FIELD)                                                                      \
     FIELD(uint64_t, launch) /* launch sequence of the process, rising */                           \
-    FIELD(uint32_t, device) /* CUDA ordinal */
+    FIELD(uint32_t, device) /* CUDA ordinal, DMI_NO_DEVICE */
 
 /* All of them: others write them as they are, by these names. */
 #define RECORD_FIELDS(FIELD) RECORD_NOTED(FIELD) RECORD_DRAINED(FIELD)

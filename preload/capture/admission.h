@@ -101,7 +101,7 @@ struct admission_together {
 void admission_count(struct context *context, uint32_t site, struct admission *item);
 
 /*
- * Of which layer the counted @item is, and which pass of it, once its range is known. @tapped: the layer of a tap; of other sites their occurrence says it.
+ * Finds the layer of the counted @item, and which pass of it this is, once its range is known. @tapped: the layer of a tap; other sites have it from their occurrence.
  * Under the capture context's lock.
  */
 void admission_locate(struct admission *item, int32_t tapped);

@@ -62,7 +62,7 @@ static void report_passes(const struct edit_share *share, const struct admission
                     edit_saves(edit_of(share)) ? "saves rows" : "writes");
 }
 
-/* Why rows are missed in a launch of which nobody knows which pass it is. */
+/* Why rows are missed in a launch whose pass is not known. */
 static int miss_of_pass(const struct admission *item, const struct dmi_edit_part *p)
 {
     if (!p->pass || item->pass != FORWARD_NO_PASS)

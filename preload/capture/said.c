@@ -71,7 +71,7 @@ static struct entry **place_of(const struct entry *e)
     return at;
 }
 
-/* Of which step a thread's launches are may be another one from here on. */
+/* From here on a thread's launches may be of another step. */
 static void changed(void)
 {
     atomic_store_release(&changes, changes + 1);

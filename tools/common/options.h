@@ -54,7 +54,7 @@ bool options_fit(const struct options_table *table, const char *command, uint64_
 /* --help. Return: 0 to stdout, USAGE_WRONG elsewhere. */
 int options_help(const struct options_table *table, FILE *to);
 
-/* Of the row, without "--"; good until the next call. */
+/* The row's word, without "--"; good until the next call. */
 const char *option_word(const struct option_row *row);
 
 /* Return: -1 where @taken, else usage_hint(). */

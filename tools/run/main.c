@@ -71,7 +71,7 @@ static const char after[] =
     "with\n"
     "0 and an edit was not done. Else a bad spec is reported and COMMAND runs without capture.\n";
 
-/* Of an option that may come several times. */
+/* Takes an option that may come several times. */
 static int take_list(const struct option_row *row, void *into)
 {
     if (taps_add(option_field(row, into), optarg))

@@ -334,7 +334,7 @@ def mv():
     return torch.mv, [view([m, k], dtype), view([k], dtype)]
 
 
-# Of the largest value, how far a result may be from the CPU's: rounding of the type, and sums in another order.
+# How far a result may be from the CPU's, in parts of the largest value: rounding of the type, and sums in another order.
 LIMITS = {F32: 4e-6, F64: 1e-12, BF16: 2.0 ** -7, F16: 2.0 ** -10}
 
 
