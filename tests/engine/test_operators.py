@@ -16,7 +16,7 @@ import torch_cuda_env
 
 OPERATORS = harness.ROOT / "tests" / "standin" / "operators"
 sys.path.insert(0, str(OPERATORS))
-import table  # noqa: E402
+import kernels  # noqa: E402
 
 pytestmark = pytest.mark.built(harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13", harness.STANDIN / "blas" / "libcublas.so.13")
 SHORT = ["add with alpha", "two types", "sum", "softmax", "index put", "linear"]
@@ -36,7 +36,7 @@ def test_names_are_the_wheels(check):
     python, _ = torch_cuda_env.python_with_cuda()
     mangled = registered(next(python.parent.parent.glob("lib/python3*/site-packages/torch/lib/libtorch_cuda.so")))
     plain = subprocess.run(["c++filt"], input="\n".join(mangled), stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    names = table.names()
+    names = kernels.names()
     check(len(mangled) > 10000 and len(plain) == len(mangled), "the wheel's kernels were found", len(mangled))
     twice = {name for name, n in collections.Counter(plain).items() if n > 1 and name in names}
     check(not twice, "no name means two kernels", sorted(twice)[:3])

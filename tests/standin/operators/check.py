@@ -117,6 +117,7 @@ simple("silu", F.silu, FLOATS)
 simple("gelu", F.gelu, FLOATS)
 simple("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), FLOATS)
 simple("neg", torch.neg, NUMBERS)
+simple("isneginf", lambda x: torch.isneginf(torch.log(x)), HALVES, low=0.0)
 simple("abs", torch.abs, NUMBERS)
 simple("logical_not", torch.logical_not, HALVES + INTS + (BOOL,))
 simple("bitwise_not", torch.bitwise_not, INTS + (BOOL,))
@@ -161,6 +162,18 @@ def copy_view():
         wide[..., ::2] = x
         return wide
     return function, [view(sizes, dtype)]
+
+
+@case("_foreach_copy_")
+def foreach_copy():
+    first = rng.choice((F32, BF16, F16, I64, I32, BOOL))
+    second = rng.choice([first] + ([F32, BF16] if first in HALVES else []))
+
+    def function(*given):
+        copies = [torch.empty(x.shape, dtype=second, device=x.device) for x in given]
+        torch._foreach_copy_(copies, list(given))
+        return tuple(copies)
+    return function, [dense(sizes, first) for sizes in (*(shape(1) for _ in range(rng.choice((1, 3, 70)))), [70000])]
 
 
 @case("where")

@@ -2,7 +2,7 @@
 /*
  * operators.c - which own kernel stands in which other one's place
  *
- * The table has whole names, demangled, in the order of strcmp(): table.py and pack.py write it. What the demangler leaves out is
+ * The table has whole names, demangled, in the order of strcmp(): kernels.py and pack.py write it. What the demangler leaves out is
  * the hash and the file of an anonymous namespace; no two kernels of PyTorch's wheel differ in that alone (test_operators.py).
  */
 #include "operators.h"

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-import table
+import kernels
 
 WORD = re.compile(r"[\w$]+")
 SYMBOL = re.compile(r"(?:\.visible |\.weak |\.extern )*\.(entry|func|global|const|shared)\b(?:\s*\(.*?\))?(?:\s+\.(?:align \d+|[bfsu]\d+|noreturn))*\s+([\w$]+)", re.S)
@@ -65,11 +65,11 @@ def main():
                 for entry, text in modules(ptx.read()):
                     places[entry] = (size, len(text) + 1)
                     size += file.write(text.encode() + b"\0")
-    names = table.names()
+    names = kernels.names()
     lacking = sorted(set(names.values()) - set(places))
     idle = sorted(set(places) - set(names.values()))
     if lacking or idle:
-        sys.exit(f"pack: kernels in table.py that no .cu file has: {lacking}; kernels that table.py does not name: {idle}")
+        sys.exit(f"pack: kernels in kernels.py that no .cu file has: {lacking}; kernels that kernels.py does not name: {idle}")
     with open(assembler, "w", encoding="ascii") as file:
         file.write(ASM.format(path=os.path.abspath(binary)))
     with open(rows, "w", encoding="ascii") as file:

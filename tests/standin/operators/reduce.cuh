@@ -42,12 +42,13 @@ template <> struct wide_of<float> {
     typedef double type;
 };
 
-template <class In, class Out, class M, class L> struct sum_op {
-    L combine;
+/* What operations that add have in common. It is empty, so that their fields begin where PyTorch's do. */
+template <class In, class M> struct adding {
     typedef M ident;
     typedef In in;
+    typedef typename wide_of<M>::type wide;
     struct state {
-        typename wide_of<M>::type sum;
+        wide sum;
     };
     __device__ static state begin()
     {
@@ -57,49 +58,42 @@ template <class In, class Out, class M, class L> struct sum_op {
     {
         s.sum += (M)value;
     }
-    __device__ void end(const state &s, char *const to[2], unsigned offset, int) const
+};
+
+template <class In, class Out, class M, class L> struct sum_op : adding<In, M> {
+    L combine;
+    __device__ void end(const typename adding<In, M>::state &s, char *const to[2], unsigned offset,
+                        int) const
     {
         *(Out *)(to[0] + offset) = Out((M)s.sum);
     }
 };
 
-template <class In, class Out, class M> struct mean_op {
+template <class In, class Out, class M> struct mean_op : adding<In, M> {
     M factor;
-    typedef M ident;
-    typedef In in;
-    typedef typename sum_op<In, Out, M, char>::state state;
-    __device__ static state begin()
-    {
-        return { 0 };
-    }
-    __device__ static void fold(state &s, In value, i64)
-    {
-        s.sum += (M)value;
-    }
-    __device__ void end(const state &s, char *const to[2], unsigned offset, int) const
+    __device__ void end(const typename adding<In, M>::state &s, char *const to[2], unsigned offset,
+                        int) const
     {
         *(Out *)(to[0] + offset) = Out((M)s.sum * factor);
     }
 };
 
-template <class In, class Out, class M> struct norm_two_op {
+template <class In, class Out, class M> struct norm_two_op : adding<In, M> {
+    typedef typename adding<In, M>::state state;
     char none;
-    typedef M ident;
-    typedef In in;
-    typedef typename sum_op<In, Out, M, char>::state state;
-    __device__ static state begin()
-    {
-        return { 0 };
-    }
     __device__ static void fold(state &s, In value, i64)
     {
-        s.sum += (typename wide_of<M>::type)(M)value * (M)value;
+        s.sum += (typename adding<In, M>::wide)(M)value * (M)value;
     }
     __device__ void end(const state &s, char *const to[2], unsigned offset, int) const
     {
         *(Out *)(to[0] + offset) = Out((M)sqrt(s.sum));
     }
 };
+
+static_assert(sizeof(sum_op<int, int, long long, char>) == 1 &&
+                  sizeof(mean_op<float, float, float>) == sizeof(float),
+              "as PyTorch's");
 
 template <class In, bool all> struct logic_op {
     char combine;

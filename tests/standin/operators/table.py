@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which own kernel stands in the place of which of PyTorch's: whole names, as the demangler writes them.
+"""Operators whose own kernels are generated: elementwise ones and reductions, with PyTorch's whole names.
 
 Elementwise kernels are functors under four wrappers (elementwise.cuh). A functor's row has its name, its fields, its
 expression and, for each type, how PyTorch names it: `lam("exp_kernel_cuda(TIB&)", "2/4")` is the lambda that is found in the
-fourth lambda of the second one of at::native::exp_kernel_cuda(at::TensorIteratorBase&). Other kernels are written in .cu
-files; KERNELS has their names.
+fourth lambda of the second one of at::native::exp_kernel_cuda(at::TensorIteratorBase&). kernels.py has the names of all others.
 """
 
 TYPES = {  # ours: PyTorch's, what is computed in, how that is named there
@@ -85,7 +84,8 @@ unary("gelu", "GeluCUDAKernelImpl(TIB&, at::native::GeluType)", paths("2/2", "2/
 unary("logical_not", "logical_not_kernel_cuda(TIB&)", paths("2/7", "2/12", "2/6", bool="2/10", i32="2/3", i64="2/4"), "!a", out="bool")
 unary("bitwise_not", "bitwise_not_kernel_cuda(TIB&)", {"i32": "1/3", "i64": "1/4"}, "~a")
 unary("bitwise_not", "bitwise_not_kernel_cuda(TIB&)", {"bool": ""}, "!a")
-unary("copy", "direct_copy_kernel_cuda(TIB&)", paths("3/7", "3/12", "3/6", i32="3/3", i64="3/4", bool="3/11"), "a")
+unary("isneginf", "ANON::isneginf_kernel_impl(TIB&)", ONE, "a < M(0) && a - a != M(0)", out="bool")
+unary("copy", "direct_copy_kernel_cuda(TIB&)", paths("3/7", "3/12", "3/6", f16="3/10", i32="3/3", i64="3/4", bool="3/11"), "a")
 # Two copies that convert, each a lambda of its own.
 FUNCTORS.append(Functor("copy_to_bf16", lam("bfloat16_copy_kernel_cuda(TIB&)", "", ["f32"]), "bf16", ["f32"], "a", casts=False))
 FUNCTORS.append(Functor("copy_to_f16", lam("float16_copy_kernel_cuda(TIB&)", "", ["f32"]), "f16", ["f32"], "a", casts=False))
@@ -224,103 +224,3 @@ for type_ in NUMBERS:
                   f"at::native::{own_}Ops<{named(type_)}>", type_)
         reduction(f"{lower_}_{type_}", f"extreme_op<{type_}, {type_}, i64, {largest_}, true, false>", type_,
                   f"at::native::func_wrapper_t<{named(type_)}, at::native::{own_}NanFunctor<{named(type_)}> >", type_)
-
-KERNELS = {}  # name of an own kernel: PyTorch's whole names
-
-
-def kernel(own, *all_names):
-    """PyTorch's names of an own kernel of a .cu file."""
-    KERNELS.setdefault(own, []).extend(all_names)
-
-
-# ---- ranges.cu ----
-for type_, path_ in {"i32": 3, "i64": 4, "f64": 6, "f32": 7, "bf16": 9}.items():
-    lambda_ = "at::native::arange_cuda_out(c10::Scalar const&, c10::Scalar const&, c10::Scalar const&, at::Tensor&)::{lambda()#1}::operator()() const::"
-    lambda_ += f"{{lambda()#{path_}}}::operator()() const::{{lambda(long)#1}}"
-    for index_ in ("int", "long") if type_ != "bf16" else ("int",):
-        kernel(f"arange_{type_}" if index_ == "int" else f"arange_long_{type_}",
-               f"void (anonymous namespace)::elementwise_kernel_with_index<{index_}, {lambda_}>({index_}, {lambda_}, function_traits<{lambda_}>::result_type*)")
-for type_, elements_ in {"f32": 2, "bf16": 4, "bool": 8, "i64": 1, "i32": 2}.items():
-    for index_ in ("int", "long"):
-        for upper_ in ("true", "false"):
-            for in_place_ in ("true", "false"):
-                kernel(f"{'triu' if upper_ == 'true' else 'tril'}_{type_}_{index_}",
-                       f"void at::native::triu_tril_kernel<{named(type_)}, {index_}, {upper_}, {elements_}, {in_place_}>(at::cuda::detail::TensorInfo<{named(type_)}, "
-                       f"{index_}>, at::cuda::detail::TensorInfo<{named(type_)} const, {index_}>, long, long, {index_})")
-
-# ---- softmax.cu ----
-for in_, out_, width_ in (("f32", "f32", 4), ("bf16", "bf16", 8), ("bf16", "f32", 8)):
-    both_ = f"({named(out_)}*, {named(in_)} const*"
-    for log_ in (False, True):
-        own_ = f"{'log_' if log_ else ''}softmax_{in_}_{out_}"
-        for power_ in range(12):
-            for masked_ in ("false",):
-                kernel(f"warp_{own_}", f"void (anonymous namespace)::softmax_warp_forward<{named(in_)}, {named(out_)}, float, {power_}, "
-                       f"{str(log_).lower()}, {masked_}>{both_}, int, int, int, bool const*, int, bool)")
-        finish_ = f"at::native::(anonymous namespace)::{'Log' if log_ else ''}SoftMaxForwardEpilogue"
-        kinds_ = f"{named(in_)}, float, {named(out_)}, {finish_}"
-        kernel(f"block_{own_}", f"void at::native::(anonymous namespace)::cunn_SoftMaxForwardSmem<{width_}, {kinds_}, long>{both_}, long)",
-               *(f"void at::native::(anonymous namespace)::cunn_SoftMaxForwardReg<{kinds_}, long, {n_}>{both_}, long)" for n_ in range(1, 10) if in_ == out_))
-        kernel(f"large_{own_}", f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<{width_}, {kinds_}>{both_}, int)")
-
-# ---- scan.cu ----
-for type_ in ("f32", "bf16", "i64", "i32"):
-    t_ = named(type_)
-    kernel(f"scan_rows_{type_}", f"void at::native::tensor_kernel_scan_innermost_dim<{t_}, std::plus<{t_}> >({t_}*, {t_} const*, unsigned int, unsigned int, "
-           f"unsigned int, {t_}, std::plus<{t_}>)")
-    for index_ in ("int", "long"):
-        kernel(f"scan_columns_{type_}_{index_}", f"void at::native::tensor_kernel_scan_outer_dim<{t_}, unsigned {index_}, std::plus<{t_}> >({t_}*, {t_} const*, "
-               f"unsigned int, unsigned int, unsigned int, {t_}, std::plus<{t_}>)")
-
-
-# ---- index.cu ----
-ARRAYS = "c10::ArrayRef<long>, c10::ArrayRef<long>"
-for size_ in (1, 2, 4, 8, 16):
-    opaque_ = f"at::native::OpaqueType<{size_}>"
-    for own_, function_, iterator_ in (("index", "index_kernel_impl", "at::TensorIteratorBase&"), ("index_put", "index_put_kernel_impl", "at::TensorIterator&")):
-        inner_ = f"at::native::{function_}<{opaque_} >({iterator_}, {ARRAYS})::{{lambda(char*, char const*, long)#1}}"
-        inner_ = f"at::native::gpu_index_kernel<{inner_}>(at::TensorIteratorBase&, {ARRAYS}, {inner_} const&, bool)::{{lambda(int)#1}}"
-        kernel(f"{own_}_{size_}", f"void at::native::index_elementwise_kernel<128, 4, {inner_}>(long, {inner_})")
-    inner_ = f"at::native::index_copy_kernel_impl<{opaque_} >(at::TensorIterator&, long, long, long)::{{lambda(int)#1}}"
-    kernel(f"index_copy_{size_}", f"void at::native::index_elementwise_kernel<128, 4, {inner_}>(long, {inner_})")
-    for own_, scatters_ in (("gather", "false"), ("scatter", "true")):
-        inner_ = f"at::native::_cuda_scatter_gather_internal_kernel<{scatters_}, {opaque_}, long>::operator()<at::native::TensorAssign>"
-        inner_ += "(at::TensorIterator&, long, long, long, at::native::TensorAssign const&)::{lambda(int)#1}"
-        kernel(f"{own_}_{size_}", f"void at::native::_scatter_gather_elementwise_kernel<128, 8, {inner_}>(int, {inner_})")
-    inner_ = f"at::native::_cuda_scatter_fill_internal_kernel<{opaque_}, long>::operator()<at::native::TensorAssign>"
-    inner_ += f"(at::TensorIterator&, {opaque_}, long, long, long, at::native::TensorAssign const&)::{{lambda(int)#1}}"
-    kernel(f"scatter_fill_{size_}", f"void at::native::_scatter_gather_elementwise_kernel<128, 8, {inner_}>(int, {inner_})")
-for index_ in ("int", "long"):
-    kernel(f"gather_rows_{index_}", f"void at::native::vectorized_gather_kernel<16, {index_}>(char*, char*, {index_}*, int, long, long, long, long, bool)")
-
-for type_ in ("f32", "bf16", "i64", "bool"):
-    infos_ = "(" + ", ".join(f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (named(type_), named(type_) + " const", "long const"))
-    for dims_ in ("1, 1, -2", "2, 2, -2", "3, 3, -2", "-1, -1, -1"):
-        kernel(f"index_select_{type_}", f"void at::native::(anonymous namespace)::indexSelectSmallIndex<{named(type_)}, long, unsigned int, {dims_}>{infos_}, "
-               "int, int, unsigned int, long)")
-
-# ---- cat.cu ----
-CAT = "at::native::(anonymous namespace)::"
-for size_ in (1, 2, 4, 8):
-    opaque_ = f"{CAT}OpaqueType<{size_}u>"
-    for dims_ in (1, 2, 3, 4):
-        for batch_, shapes_ in ((64, 64), (128, 1)):
-            inputs_ = f"{CAT}CatArrInputTensorMetadata<{opaque_}, unsigned int, {batch_}, {shapes_}>"
-            rest_ = f"({opaque_}*, {inputs_}, {CAT}TensorSizeStride<unsigned int, 4u>, int, unsigned int)"
-            kind_ = f"<{opaque_}, unsigned int, {dims_}, {batch_}, {shapes_}"
-            kernel(f"cat_wide_{size_}_{dims_}_{batch_}", f"void {CAT}CatArrayBatchedCopy_vectorized{kind_}, 16, {16 // size_}>(char*, {rest_.partition('*, ')[2]}")
-            kernel(f"cat_{size_}_{dims_}_{batch_}", f"void {CAT}CatArrayBatchedCopy{kind_}>{rest_}", f"void {CAT}CatArrayBatchedCopy_contig{kind_}>{rest_}",
-                   *(f"void {CAT}CatArrayBatchedCopy_alignedK_contig{kind_}, {bytes_}>{rest_}" for bytes_ in (8, 16)))
-
-
-def names():
-    """{PyTorch's whole name: own kernel's}"""
-    found = {}
-    for functor in FUNCTORS:
-        for name, kind in wrappers(functor):
-            if functor.casts or not kind.endswith("_cast"):
-                found[name] = f"{functor.own}_{kind}"
-    for own, all_names in [*KERNELS.items(), *((own, all_names) for own, _, all_names in REDUCTIONS)]:
-        for name in all_names:
-            found[name] = own
-    return found
