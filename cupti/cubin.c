@@ -4,46 +4,18 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
+#include "cupti/image/elf.h"
+#include "cupti/image/fatbin.h"
 
-#include <assert.h>
+#include <elf.h>
 #include <errno.h>
-#include <gelf.h>
-#include <libelf.h>
-#include <lz4.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
-#include <zstd.h>
 
-#define EM_CUDA_CODE 190
-#define ALL_INFO     ".nv.info"
-#define INFO         ".nv.info."
-#define SHARED       ".nv.shared."
+#define SHARED ".nv.shared."
 #define RESERVED                                                                                   \
-    ".nv.shared.reserved.0" /* then the sections before hold what CUDA keeps of each block, */
-#define N_RESERVED   1024u  /* so many bytes; seen from sm_90 on */
-#define CONSTANT     ".nv.constant" /* and the number of the bank, and ".KERNEL" */
-#define MAX_UNPACKED (256u << 20)
-
-/* A header, then entries with a header each. Source: docs/architecture.md, "Old drivers"; output of nvcc 13.0. */
-struct fatbin_header {
-    uint32_t magic;
-    uint16_t version, header_bytes;
-    uint64_t n_bytes;
-};
-#define FATBIN_MAGIC 0xba55ed50u
-
-struct fatbin_entry {
-    uint16_t kind, unknown1;
-    uint32_t header_bytes;
-    uint64_t n_stored;
-    uint32_t n_packed, unknown2;
-    uint16_t minor, major;
-    uint32_t arch, name_offset, n_name;
-    uint64_t flags, unknown3, n_unpacked;
-};
-enum { ENTRY_ELF = 2, ENTRY_LZ4 = 0x2000, ENTRY_ZSTD = 0x8000 };
-static_assert(sizeof(struct fatbin_header) == 16 && sizeof(struct fatbin_entry) == 64, "as stored");
+    ".nv.shared.reserved.0"       /* then the sections before hold what CUDA keeps of each block, */
+#define N_RESERVED 1024u          /* so many bytes; seen from sm_90 on */
+#define CONSTANT   ".nv.constant" /* and the number of the bank, and ".KERNEL" */
 
 static int damaged(struct err *err)
 {
@@ -58,60 +30,25 @@ struct attributes {
     uint32_t n;
 };
 
-static uint32_t word(const uint8_t *p, size_t n)
+static void take_param(struct attributes *a, const struct elf_attribute *attribute)
 {
-    uint32_t value = 0;
-    memcpy(&value, p, n);
-    return value;
-}
-
-/* Attributes 0x17, and 0x45 of kernels with large parameters. */
-static void take_attribute(struct attributes *a, uint8_t id, const uint8_t *p, size_t n)
-{
-    if ((id != 0x17 && id != 0x45) || n < 12)
+    struct elf_param p;
+    if ((attribute->id != ELF_PARAM && attribute->id != ELF_PARAM_LARGE) ||
+        !elf_param(attribute, &p) || p.number >= CUBIN_MAX_PARAMS)
         return;
-    uint32_t number = word(p + 4, 2);
-    if (number >= CUBIN_MAX_PARAMS)
-        return;
-    a->params[number].offset = word(p + 6, 2);
-    a->params[number].size = id == 0x45 ? word(p + 8, 2) : word(p + 8, 4) >> 18;
-    a->n = number + 1 > a->n ? number + 1 : a->n;
-}
-
-/* The next of a list of u8 format, u8 attribute, u16 value; with format 4 so many bytes follow. */
-struct attribute {
-    uint8_t id;
-    const uint8_t *p; /* @n bytes */
-    size_t n;
-};
-
-/* Takes one from the front of @list. Return: false: there is none, or, with bytes left, the list is damaged. */
-static bool next_attribute(const uint8_t **list, size_t *n, struct attribute *out)
-{
-    const uint8_t *p = *list;
-    size_t more = *n >= 4 && p[0] == 4 ? word(p + 2, 2) : 0;
-    if (*n < 4 || more > *n - 4)
-        return false;
-    *out = (struct attribute){ p[1], p + 4, more };
-    *list += 4 + more;
-    *n -= 4 + more;
-    return true;
+    a->params[p.number].offset = p.offset;
+    a->params[p.number].size = p.size;
+    a->n = p.number + 1 > a->n ? p.number + 1 : a->n;
 }
 
 /* Return: false: damaged. */
-static bool read_attributes(const uint8_t *list, size_t n, struct attributes *a)
+static bool read_attributes(struct span list, struct attributes *a)
 {
-    struct attribute one;
+    struct elf_attribute one;
     memset(a, 0, sizeof *a);
-    while (next_attribute(&list, &n, &one))
-        take_attribute(a, one.id, one.p, one.n);
-    return !n;
-}
-
-static void elf_endp(Elf **elf)
-{
-    if (*elf)
-        elf_end(*elf);
+    while (elf_next_attribute(&list, &one))
+        take_param(a, &one);
+    return !list.n;
 }
 
 /* Something that a cubin says of one of its kernels. */
@@ -167,60 +104,65 @@ static void take_section(struct facts *f, const char *name, uint64_t n_bytes)
     add_fact(f, &fact);
 }
 
-/* The symbols that attributes of the whole cubin name by number. */
+/* The symbols that attributes of the whole cubin name by number, and their names. */
 struct symbols {
-    Elf *elf;
-    Elf_Data *data; /* NULL: there are none */
-    size_t strings; /* section */
+    struct span all, strings;
 };
 
-/* Attributes 0x2f and 0x11: a symbol's number, and its registers or its bytes of stack. */
-static void take_usage(struct facts *f, const struct symbols *s, uint8_t id, const uint8_t *p,
-                       size_t n)
+/* The name of symbol @i; NULL: it has none. */
+static const char *symbol_name(const struct symbols *s, uint32_t i)
 {
-    GElf_Sym symbol;
-    if ((id != 0x2f && id != 0x11) || n < 8 || !s->data ||
-        !gelf_getsym(s->data, (int)(word(p, 4) & INT32_MAX), &symbol))
+    Elf64_Sym symbol;
+    bool is = span_read(s->all, i * (uint64_t)sizeof symbol, &symbol, sizeof symbol);
+    return is ? elf_text(s->strings, symbol.st_name) : NULL;
+}
+
+static void take_usage(struct facts *f, const struct symbols *s, const struct elf_attribute *a)
+{
+    uint32_t words[2]; /* the symbol's number, and how much */
+    if ((a->id != ELF_REGISTERS && a->id != ELF_STACK) ||
+        !span_read(a->bytes, 0, words, sizeof words))
         return;
-    const struct fact fact = { .kernel = elf_strptr(s->elf, s->strings, symbol.st_name),
-                               .what = id == 0x2f ? FACT_REGISTERS : FACT_LOCAL,
-                               .value = word(p + 4, 4) };
+    const struct fact fact = { .kernel = symbol_name(s, words[0]),
+                               .what = a->id == ELF_REGISTERS ? FACT_REGISTERS : FACT_LOCAL,
+                               .value = words[1] };
     if (fact.kernel)
         add_fact(f, &fact);
 }
 
 /* Return: false: damaged. */
-static bool read_usage(struct facts *f, const struct symbols *s, const Elf_Data *info)
+static bool read_usage(struct facts *f, const struct symbols *s, struct span list)
 {
-    const uint8_t *list = info->d_buf;
-    size_t n = info->d_size;
-    struct attribute one;
-    while (next_attribute(&list, &n, &one))
-        take_usage(f, s, one.id, one.p, one.n);
-    return !n;
+    struct elf_attribute one;
+    while (elf_next_attribute(&list, &one))
+        take_usage(f, s, &one);
+    return !list.n;
+}
+
+/* Return: false: they lie outside. */
+static bool find_symbols(const struct elf *elf, const struct elf_section *table, struct symbols *s)
+{
+    struct elf_section strings;
+    return !elf_section(elf, table->link, &strings) && elf_bytes(elf, &strings, &s->strings) &&
+           elf_bytes(elf, table, &s->all);
 }
 
 /* What the cubin says of all its kernels, in the order of their names. */
-static int find_facts(struct err *err, Elf *elf, size_t names, struct facts *f)
+static int find_facts(struct err *err, const struct elf *elf, struct facts *f)
 {
-    struct symbols symbols = { .elf = elf };
-    Elf_Data *info = NULL;
-    for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section));) {
-        GElf_Shdr head;
-        const char *name =
-            gelf_getshdr(section, &head) ? elf_strptr(elf, names, head.sh_name) : NULL;
-        if (!name)
+    struct symbols symbols = { 0 };
+    struct span info = { 0 };
+    struct elf_section section;
+    for (uint64_t i = 0; !elf_section(elf, i, &section); i++) {
+        if (!section.name)
             return damaged(err);
-        f->reserves |= !strcmp(name, RESERVED);
-        take_section(f, name, head.sh_size);
-        if (!strcmp(name, ALL_INFO))
-            info = elf_getdata(section, NULL);
-        if (head.sh_type == SHT_SYMTAB) {
-            symbols.data = elf_getdata(section, NULL);
-            symbols.strings = head.sh_link;
-        }
+        f->reserves |= !strcmp(section.name, RESERVED);
+        take_section(f, section.name, section.n_bytes);
+        if ((!strcmp(section.name, ELF_INFO) && !elf_bytes(elf, &section, &info)) ||
+            (section.type == SHT_SYMTAB && !find_symbols(elf, &section, &symbols)))
+            return damaged(err);
     }
-    if (info && !read_usage(f, &symbols, info))
+    if (!read_usage(f, &symbols, info))
         return damaged(err);
     SORT(f->all, f->n, by_kernel);
     return f->failed ? err_set(err, -ENOMEM, "no memory") : 0;
@@ -248,138 +190,99 @@ static void add_facts(const struct facts *f, struct cubin_kernel *k)
     }
 }
 
-static int read_cubin(struct err *err, Elf *elf, const struct cubin_sink *sink)
+/* @info: the section that describes a kernel */
+static int read_kernel(struct err *err, const struct elf *elf, const struct elf_section *info,
+                       const struct facts *facts, const struct cubin_sink *sink)
 {
-    size_t names;
-    Elf_Scn *section = NULL;
-    _cleanup_(facts_deinit) struct facts facts = { 0 };
+    struct span list;
     _cleanup_(freep) struct attributes *a = malloc(sizeof *a);
-    if (!a || elf_getshdrstrndx(elf, &names))
+    if (!a)
+        return err_set(err, -ENOMEM, "no memory");
+    if (!elf_bytes(elf, info, &list) || !read_attributes(list, a))
         return damaged(err);
-    int r = find_facts(err, elf, names, &facts);
-    while (!r && (section = elf_nextscn(elf, section))) {
-        GElf_Shdr head;
-        if (!gelf_getshdr(section, &head))
-            return damaged(err);
-        const char *name = elf_strptr(elf, names, head.sh_name);
-        if (!name || strncmp(name, INFO, strlen(INFO)) != 0)
-            continue;
-        Elf_Data *data = elf_getdata(section, NULL);
-        if (!data || !read_attributes(data->d_buf, data->d_size, a))
-            return damaged(err);
-        struct cubin_kernel kernel = { .name = name + strlen(INFO),
-                                       .params = a->params,
-                                       .n_params = a->n,
-                                       .registers = CUBIN_UNKNOWN,
-                                       .local = CUBIN_UNKNOWN };
-        add_facts(&facts, &kernel);
-        sink->kernel(sink->ctx, &kernel);
-    }
-    return r;
+    struct cubin_kernel kernel = { .name = info->name + strlen(ELF_OF_ONE),
+                                   .params = a->params,
+                                   .n_params = a->n,
+                                   .registers = CUBIN_UNKNOWN,
+                                   .local = CUBIN_UNKNOWN };
+    add_facts(facts, &kernel);
+    sink->kernel(sink->ctx, &kernel);
+    return 0;
 }
 
-static int read_cubin_bytes(struct err *err, const void *data, size_t n,
-                            const struct cubin_sink *sink)
+static int read_cubin(struct err *err, const struct elf *elf, const struct cubin_sink *sink)
 {
-    _cleanup_(freep) void *own = malloc(n + 1); /* libelf wants to write */
-    if (!own)
-        return err_set(err, -ENOMEM, "no memory");
-    memcpy(own, data, n);
-    _cleanup_(elf_endp) Elf *elf = elf_memory(own, n);
-    return elf ? read_cubin(err, elf, sink) : damaged(err);
+    struct elf_section section;
+    _cleanup_(facts_deinit) struct facts facts = { 0 };
+    int r = find_facts(err, elf, &facts);
+    for (uint64_t i = 0; !r && !elf_section(elf, i, &section); i++)
+        if (!strncmp(section.name, ELF_OF_ONE, strlen(ELF_OF_ONE)))
+            r = read_kernel(err, elf, &section, &facts, sink);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- a fatbin */
 
-static int read_packed(struct err *err, const struct fatbin_entry *e, const uint8_t *stored,
-                       const struct cubin_sink *sink)
+static int read_entry(struct err *err, const struct fatbin_entry *entry,
+                      const struct cubin_sink *sink)
 {
-    if (e->n_packed > e->n_stored || e->n_packed > INT32_MAX || e->n_unpacked > MAX_UNPACKED)
-        return damaged(err);
-    _cleanup_(freep) void *out = malloc(e->n_unpacked + 1);
-    if (!out)
-        return err_set(err, -ENOMEM, "no memory");
-    size_t n;
-    if (e->flags & ENTRY_LZ4) {
-        int got =
-            LZ4_decompress_safe((const char *)stored, out, (int)e->n_packed, (int)e->n_unpacked);
-        n = got < 0 ? SIZE_MAX : (size_t)got;
-    } else {
-        n = ZSTD_decompress(out, e->n_unpacked, stored, e->n_packed);
-    }
-    return n > e->n_unpacked ? damaged(err) : read_cubin_bytes(err, out, n, sink);
+    _cleanup_(freep) unsigned char *own;
+    struct span code;
+    struct elf elf;
+    int r = fatbin_code(entry, &code, &own);
+    r = r ? r : elf_is(code) ? elf_open(code, &elf) : IMAGE_E_KIND;
+    if (r)
+        return r == -ENOMEM ? err_set(err, r, "no memory") : damaged(err);
+    return read_cubin(err, &elf, sink);
 }
 
 /* One fatbin at the front of @data. *@used: its bytes. */
-static int read_fatbin(struct err *err, const uint8_t *data, size_t n,
-                       const struct cubin_sink *sink, size_t *used)
+static int read_fatbin(struct err *err, struct span data, const struct cubin_sink *sink,
+                       uint64_t *used)
 {
-    struct fatbin_header head;
-    if (n < sizeof head)
-        return damaged(err);
-    memcpy(&head, data, sizeof head);
-    if (head.header_bytes < sizeof head || head.header_bytes > n ||
-        head.n_bytes > n - head.header_bytes)
-        return damaged(err);
-    *used = head.header_bytes + (size_t)head.n_bytes;
-    for (size_t at = head.header_bytes; *used - at >= sizeof(struct fatbin_entry);) {
-        struct fatbin_entry e;
-        memcpy(&e, data + at, sizeof e);
-        if (e.header_bytes < sizeof e || e.header_bytes > *used - at ||
-            e.n_stored > *used - at - e.header_bytes)
-            return damaged(err);
-        const uint8_t *stored = data + at + e.header_bytes;
-        at += e.header_bytes + (size_t)e.n_stored;
-        if (e.kind != ENTRY_ELF)
+    struct span entries;
+    struct fatbin_entry entry;
+    int r = fatbin_open(data, &entries);
+    if (!r)
+        *used = (uint64_t)(entries.at - data.at) + entries.n;
+    while (!r && !(r = fatbin_next(&entries, &entry))) {
+        if (entry.kind != FATBIN_ELF)
             continue;
-        sink->image(sink->ctx, e.arch);
-        int r = e.flags & (ENTRY_LZ4 | ENTRY_ZSTD)
-                    ? read_packed(err, &e, stored, sink)
-                    : read_cubin_bytes(err, stored, (size_t)e.n_stored, sink);
-        if (r)
-            return r;
+        sink->image(sink->ctx, entry.arch);
+        if (read_entry(err, &entry, sink))
+            return err->code;
     }
-    return 0;
+    return r == IMAGE_E_END ? 0 : damaged(err);
 }
 
 /* All fatbins of a section, which are aligned to 8 bytes. */
-static int read_fatbins(struct err *err, const uint8_t *data, size_t n,
-                        const struct cubin_sink *sink)
+static int read_fatbins(struct err *err, struct span section, const struct cubin_sink *sink)
 {
-    for (size_t at = 0; n - at >= sizeof(struct fatbin_header);) {
-        size_t used = 8;
-        int r = word(data + at, 4) == FATBIN_MAGIC
-                    ? read_fatbin(err, data + at, n - at, sink, &used)
-                    : 0;
-        if (r)
-            return r;
+    struct span rest;
+    for (uint64_t at = 0; at < section.n && span_cut(section, at, section.n - at, &rest);) {
+        uint64_t used = 8;
+        if (fatbin_is(rest) && read_fatbin(err, rest, sink, &used))
+            return err->code;
         at += (used + 7) / 8 * 8;
-        if (at > n)
-            break;
     }
     return 0;
 }
 
 /* ------------------------------------------------------------------------- programs and libraries */
 
-static int read_program(struct err *err, Elf *elf, const struct cubin_sink *sink)
+static int read_program(struct err *err, const struct elf *elf, const struct cubin_sink *sink)
 {
-    size_t names;
     bool any = false;
-    Elf_Scn *section = NULL;
-    if (elf_getshdrstrndx(elf, &names))
-        return damaged(err);
-    while ((section = elf_nextscn(elf, section))) {
-        GElf_Shdr head;
-        const char *name =
-            gelf_getshdr(section, &head) ? elf_strptr(elf, names, head.sh_name) : NULL;
-        if (!name || (strcmp(name, ".nv_fatbin") != 0 && strcmp(name, "__nv_relfatbin") != 0))
+    struct elf_section section;
+    struct span bytes;
+    for (uint64_t i = 0; !elf_section(elf, i, &section); i++) {
+        if (!section.name || (strcmp(section.name, ".nv_fatbin") != 0 &&
+                              strcmp(section.name, "__nv_relfatbin") != 0))
             continue;
-        Elf_Data *data = elf_getdata(section, NULL);
-        int r =
-            data && data->d_buf ? read_fatbins(err, data->d_buf, data->d_size, sink) : damaged(err);
-        if (r)
-            return r;
+        if (!elf_bytes(elf, &section, &bytes))
+            return damaged(err);
+        if (read_fatbins(err, bytes, sink))
+            return err->code;
         any = true;
     }
     return any ? 0 : err_set(err, -ENOENT, "it holds no machine code of kernels");
@@ -387,21 +290,21 @@ static int read_program(struct err *err, Elf *elf, const struct cubin_sink *sink
 
 int cubin_read(struct err *err, const void *data, size_t n, const struct cubin_sink *sink)
 {
-    size_t used;
-    GElf_Ehdr head;
-    if (n >= sizeof(struct fatbin_header) && word(data, 4) == FATBIN_MAGIC)
-        return read_fatbin(err, data, n, sink, &used);
-    elf_version(EV_CURRENT);
-    _cleanup_(freep) void *own = malloc(n + 1);
-    if (!own)
-        return err_set(err, -ENOMEM, "no memory");
-    memcpy(own, data, n);
-    _cleanup_(elf_endp) Elf *elf = elf_memory(own, n);
-    if (!elf || elf_kind(elf) != ELF_K_ELF || !gelf_getehdr(elf, &head))
+    const struct span file = { data, n };
+    struct elf elf;
+    uint64_t used;
+    if (fatbin_is(file))
+        return read_fatbin(err, file, sink, &used);
+    if (!elf_is(file))
         return err_set(err, -EINVAL,
                        "neither a recording, nor a cubin, fatbin, program or library");
-    if (head.e_machine != EM_CUDA_CODE)
-        return read_program(err, elf, sink);
+    int r = elf_open(file, &elf);
+    if (r == IMAGE_E_KIND)
+        return err_set(err, -ENOENT, "it holds no machine code of kernels");
+    if (r)
+        return damaged(err);
+    if (elf.machine != EM_CUDA)
+        return read_program(err, &elf, sink);
     sink->image(sink->ctx, 0);
-    return read_cubin(err, elf, sink);
+    return read_cubin(err, &elf, sink);
 }

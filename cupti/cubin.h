@@ -38,7 +38,7 @@ struct cubin_sink {
 
 /**
  * cubin_read() - all kernels of a file
- * Return: 0 or an error in @err: it holds no machine code, is damaged, or this program was built without libelf.
+ * Return: 0 or an error in @err: it holds no machine code, or is damaged.
  */
 int cubin_read(struct err *err, const void *data, size_t n, const struct cubin_sink *sink);
 

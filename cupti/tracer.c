@@ -130,11 +130,6 @@ bool tracer_runs(void)
     return is_in(TRACER_RUNS);
 }
 
-bool tracer_is_new(void)
-{
-    return is_in(TRACER_NEW);
-}
-
 bool tracer_brought(void)
 {
     return !is_in(TRACER_NEW) && tracer.library.brought;

@@ -33,9 +33,6 @@ int tracer_start(struct err *err, library_lookup *lookup, const char *path, int 
 /* Was it started, and neither stopped nor lent? Thread: any. */
 bool tracer_runs(void);
 
-/* Was no start of it tried? Thread: any. */
-bool tracer_is_new(void);
-
 /* Did the process have no libcupti before the tracer? Thread: any. */
 bool tracer_brought(void);
 

@@ -19,7 +19,7 @@
 /* Accepts being zeroed. */
 struct direct {
     void *buffer; /* DIRECT_BUFFER, aligned; owned; NULL: not yet */
-    bool off;     /* the file system, or the user, does not want it */
+    bool off;     /* the file system does not want it, or there is no memory */
     double cost
         [2]; /* of a byte: ns by the clock and ns of a CPU, summed; [true]: direct; 0: not known */
     uint32_t n_written; /* large writes */

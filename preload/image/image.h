@@ -10,7 +10,7 @@
 #define PRELOAD_IMAGE_IMAGE_H
 
 #include "preload/image/layout.h"
-#include "preload/image/span.h"
+#include "cupti/image/span.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #define PRELOAD_IMAGE_PTX_H
 
 #include "preload/image/layout.h"
-#include "preload/image/span.h"
+#include "cupti/image/span.h"
 
 /**
  * ptx_read() - name the kernels of a text, which ends with @text or at its first zero byte

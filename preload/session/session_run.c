@@ -65,12 +65,6 @@ static uint64_t env_seconds(const char *name)
     return (uint64_t)value * (ms ? 1000000u : 1000000000u);
 }
 
-static bool env_is(const char *name, const char *value)
-{
-    const char *text = getenv(name);
-    return text && !strcmp(text, value);
-}
-
 static enum run_durability env_durability(void)
 {
     const char *text = getenv("DMI_DURABILITY");
@@ -161,8 +155,6 @@ static int open_run(struct err *err, struct run **run)
         .keep_bytes = session_env_size("DMI_KEEP_BYTES"),
         .keep_ns = env_seconds("DMI_KEEP_SECONDS"),
         .durability = env_durability(),
-        .page_cache = env_is("DMI_DIRECT_IO", "off"),
-        .sync_ns = env_seconds("DMI_SYNC_SECONDS"),
         .live = true,
         .in_thread = in_thread,
     };

@@ -198,7 +198,6 @@ static int copy_options(struct run *run, const struct run_options *o)
     run->segment_ns = o->segment_ns;
     run->keep_bytes = o->keep_bytes;
     run->keep_ns = o->keep_ns;
-    run->direct.off = o->page_cache;
     run->durability = (enum run_durability)o->durability;
     run->sync_ns = o->sync_ns ? o->sync_ns : DEFAULT_SYNC_NS;
     identity_host(m->host, sizeof m->host);

@@ -38,7 +38,6 @@ struct run_options {
     uint64_t keep_bytes; /* of segments: the oldest closed ones are deleted; 0: all are kept */
     uint64_t keep_ns;    /* how long a segment is kept after it was closed; 0: for ever */
     uint32_t durability; /* enum run_durability */
-    bool page_cache;     /* all writes go through it; else where that costs less */
     uint64_t sync_ns;    /* of RUN_DURABILITY_INTERVAL; 0: 5 s */
     bool live; /* with the file `live`, for dmi-top; where that cannot be had, without it */
     void (*in_thread)(

@@ -6,8 +6,8 @@
  * no device: a thread reserves and publishes records as fast as the ring takes them, and payload is
  * what the ring was filled with once. Encoder "off" throws batches away. So the first row of a link tells what the
  * drain leaves of it, and the others what encoding and writing leave of that: by one or two encoders, on the first rung of
- * the codecs' ladder (smallest) or on that which the backlog chooses (auto). Raw bytes go to the disk through the page cache
- * (cached), or past it where that costs less, and "synced" counts until the disk has them. First of all, what the disk
+ * the codecs' ladder (smallest) or on that which the backlog chooses (auto). Raw bytes go to the disk past the page cache
+ * where that costs less, and "synced" counts until the disk has them. First of all, what the disk
  * takes of one program that does nothing else, as `dd conv=fdatasync` writes.
  */
 #include "core/atomic.h"
@@ -40,7 +40,7 @@ static struct {
     uint64_t bytes_a_second; /* 0: no limit */
     uint64_t free_ns;        /* drain only: when all that was asked for is carried */
     bool encode;
-    bool cached, synced; /* the run */
+    bool synced; /* the run */
 } wire;
 
 /* ------------------------------------------------------------------------- in the library's place */
@@ -159,7 +159,6 @@ static struct run *open_run(const char *folder)
                                    .library_version = "bench",
                                    .sites = &site,
                                    .n_sites = 1,
-                                   .page_cache = wire.cached,
                                    .durability = wire.synced ? RUN_DURABILITY_INTERVAL
                                                              : RUN_DURABILITY_NONE };
     struct err err = { 0 };
@@ -302,10 +301,9 @@ int main(int argc, char **argv)
         bool encode;
         uint32_t dtype;
         uint32_t encoders, rung; /* as in the session: 0: the backlog chooses */
-        bool cached, synced;
+        bool synced;
     } ways[] = {
         { "encoder off", false, DMI_DTYPE_U8, 1, 0 },
-        { "raw cached", true, DMI_DTYPE_U8, 1, 0, .cached = true },
         { "raw", true, DMI_DTYPE_U8, 1, 0 },
         { "raw synced", true, DMI_DTYPE_U8, 1, 0, .synced = true },
         { "f32 1 smallest", true, DMI_DTYPE_F32, 1, 1 + CODEC_SMALLEST },
@@ -338,7 +336,6 @@ int main(int argc, char **argv)
                 fill((unsigned char *)(uintptr_t)a->payload, ways[w].dtype);
                 wire.bytes_a_second = links[l];
                 wire.encode = ways[w].encode;
-                wire.cached = ways[w].cached;
                 wire.synced = ways[w].synced;
                 session.encoders = ways[w].encoders;
                 session.rung = ways[w].rung;

@@ -25,7 +25,7 @@ WAYS = {
     "nowhere: a full disk": {"full": True},
     "tmpfs": {"folder": "/dev/shm"},
     "disk, durability none": {"DMI_DURABILITY": "none"},
-    "disk, durability interval": {"DMI_DURABILITY": "interval", "DMI_SYNC_SECONDS": "1"},
+    "disk, durability interval": {"DMI_DURABILITY": "interval"},
     "disk, durability each": {"DMI_DURABILITY": "each"},
     "disk, then ClickHouse": {"server": True},
 }

@@ -59,7 +59,7 @@ def test_segments_are_closed_by_time(bench):
 
 @pytest.mark.parametrize("name, value, said", [
     ("DMI_DURABILITY", "close", "DMI_DURABILITY=close is none of none, interval, each: interval is used"),
-    ("DMI_SYNC_SECONDS", "1.5", "DMI_SYNC_SECONDS=1.5 is no time (seconds, or a number with ms): ignored"),
+    ("DMI_KEEP_SECONDS", "1.5", "DMI_KEEP_SECONDS=1.5 is no time (seconds, or a number with ms): ignored"),
     ("DMI_KEEP_SECONDS", "-3", "DMI_KEEP_SECONDS=-3 is no time"), ("DMI_KEEP_BYTES", "lots", "DMI_KEEP_BYTES=lots is no size")])
 def test_what_cannot_be_is_said(bench, name, value, said):
     r = bench.alike(name, [*START, "launch block 0 1 64 p 64 1", "sync", "digest p 256"], TEXT, **{name: value})

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the readers of images share: bytes that may be read, and no others; limits; errors. Pure functions. */
-#ifndef PRELOAD_IMAGE_SPAN_H
-#define PRELOAD_IMAGE_SPAN_H
+#ifndef CUPTI_IMAGE_SPAN_H
+#define CUPTI_IMAGE_SPAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +14,7 @@ enum {
     IMAGE_E_KIND = 1,   /* no image of a kind that is known */
     IMAGE_E_BOUNDS = 2, /* its headers point out of it, or beyond the limits */
     IMAGE_E_PACKED = 3, /* an entry cannot be decompressed */
+    IMAGE_E_END = 4,    /* there is no more of what was asked for */
 };
 
 struct span {
