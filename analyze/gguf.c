@@ -21,13 +21,13 @@ static const uint8_t sizes[TYPES] = {
 };
 
 /* What is left to read; once it does not suffice it is empty and @short is set. */
-struct cursor {
+struct header_rest {
     const uint8_t *at;
     size_t n;
     bool is_short;
 };
 
-static const void *take(struct cursor *c, uint64_t n)
+static const void *take(struct header_rest *c, uint64_t n)
 {
     const void *at = c->at;
     if (n > c->n) {
@@ -40,7 +40,7 @@ static const void *take(struct cursor *c, uint64_t n)
     return at;
 }
 
-static uint64_t number(struct cursor *c, size_t n_bytes)
+static uint64_t number(struct header_rest *c, size_t n_bytes)
 {
     uint64_t v = 0;
     const void *at = take(c, n_bytes);
@@ -49,7 +49,7 @@ static uint64_t number(struct cursor *c, size_t n_bytes)
     return v;
 }
 
-static const char *string(struct cursor *c, uint64_t *n)
+static const char *string(struct header_rest *c, uint64_t *n)
 {
     *n = number(c, 8);
     return take(c, *n);
@@ -75,7 +75,7 @@ static json_t *real(uint64_t bits, uint32_t type)
 }
 
 /* An array's elements are passed over. */
-static void pass_array(struct cursor *c)
+static void pass_array(struct header_rest *c)
 {
     uint32_t type = (uint32_t)number(c, 4);
     uint64_t n = number(c, 8), length;
@@ -89,7 +89,7 @@ static void pass_array(struct cursor *c)
 }
 
 /* Return: NULL: nothing to keep. */
-static json_t *value(struct cursor *c)
+static json_t *value(struct header_rest *c)
 {
     uint32_t type = (uint32_t)number(c, 4);
     uint64_t n;
@@ -110,7 +110,7 @@ static json_t *value(struct cursor *c)
     }
 }
 
-static void take_keys(struct cursor *c, uint64_t n, json_t *to)
+static void take_keys(struct header_rest *c, uint64_t n, json_t *to)
 {
     for (uint64_t i = 0; i < n && !c->is_short; i++) {
         uint64_t length;
@@ -123,7 +123,7 @@ static void take_keys(struct cursor *c, uint64_t n, json_t *to)
     }
 }
 
-static void take_tensors(struct cursor *c, uint64_t n, json_t *to)
+static void take_tensors(struct header_rest *c, uint64_t n, json_t *to)
 {
     static const char factors[] = "rope_freqs.weight";
     for (uint64_t i = 0; i < n && !c->is_short; i++) {
@@ -142,7 +142,7 @@ bool gguf_is(const void *data, size_t n)
 }
 
 /* The cursor comes to the first key. Return: 0, or -EINVAL with a sentence in @err. */
-static int begin(struct err *err, struct cursor *c, uint64_t *n_keys, uint64_t *n_tensors)
+static int begin(struct err *err, struct header_rest *c, uint64_t *n_keys, uint64_t *n_tensors)
 {
     bool is = gguf_is(c->at, c->n);
     take(c, 4);
@@ -161,7 +161,7 @@ static int beyond(struct err *err)
 
 json_t *gguf_header(struct err *err, const void *data, size_t n)
 {
-    struct cursor c = { .at = data, .n = n };
+    struct header_rest c = { .at = data, .n = n };
     uint64_t n_keys, n_tensors;
     if (begin(err, &c, &n_keys, &n_tensors))
         return NULL;
@@ -176,7 +176,7 @@ json_t *gguf_header(struct err *err, const void *data, size_t n)
 }
 
 /* Comes to the value of a key. Return: whether the header has it. */
-static bool find_key(struct cursor *c, uint64_t n_keys, const char *wanted)
+static bool find_key(struct header_rest *c, uint64_t n_keys, const char *wanted)
 {
     for (uint64_t i = 0; i < n_keys && !c->is_short; i++) {
         uint64_t length;
@@ -191,7 +191,7 @@ static bool find_key(struct cursor *c, uint64_t n_keys, const char *wanted)
 int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
                int (*take_text)(void *arg, uint64_t i, const char *text, size_t n), void *arg)
 {
-    struct cursor c = { .at = data, .n = n };
+    struct header_rest c = { .at = data, .n = n };
     uint64_t n_keys, n_tensors, length;
     int r = begin(err, &c, &n_keys, &n_tensors);
     if (r)

@@ -24,7 +24,7 @@ int operand_read(struct err *err, const struct plan_layer *l, const struct sourc
     while (n) {
         uint64_t some;
         int r = 0;
-        const struct source *s = sources_at(sources, position, n, &some);
+        const struct tensor_source *s = sources_at(sources, position, n, &some);
         if (s)
             r = source_read(err, s, position, some, out);
         else

@@ -17,7 +17,7 @@
 enum role { NO_ROLE, IDS, WEIGHTS, LOGITS };
 
 /* One tensor of the run, of a request and a layer. */
-struct part {
+struct routing_tensor {
     enum role role;
     size_t layer;     /* index */
     int64_t request;  /* its number among those that are compared; -1: none */
@@ -28,21 +28,21 @@ struct part {
 };
 
 /* What becomes a layer's numbers. */
-struct sums {
+struct layer_load {
     uint64_t *load; /* the layer's, to be written */
     double overlap, share, entropy;
 };
 
-struct pass {
+struct routing_reader {
     struct err *err;
     struct dmi_read *run;
     const struct dmi_routing_options *query;
     struct routing *out;
-    struct part *parts; /* by tensor */
+    struct routing_tensor *parts; /* by tensor */
     uint64_t n_tensors;
     double *values; /* of a row */
     uint64_t room;
-    struct sums *sums; /* by layer */
+    struct layer_load *sums; /* by layer */
 };
 
 /* ------------------------------------------------------------------------- a token */
@@ -67,8 +67,8 @@ static uint32_t n_common(const uint32_t *a, uint32_t n_a, const uint32_t *b, uin
 }
 
 /* The choices of one token, in any order: sorted here. */
-static void add_choices(struct pass *p, struct part *part, uint32_t *ids, uint32_t n,
-                        int64_t position)
+static void add_choices(struct routing_reader *p, struct routing_tensor *part, uint32_t *ids,
+                        uint32_t n, int64_t position)
 {
     struct dmi_routing_layer *layer = &p->out->layers[part->layer];
     qsort(ids, n, sizeof *ids, by_number);
@@ -88,7 +88,8 @@ static void add_choices(struct pass *p, struct part *part, uint32_t *ids, uint32
     part->position = position + 1;
 }
 
-static void add_ids(struct pass *p, struct part *part, uint64_t n, int64_t position)
+static void add_ids(struct routing_reader *p, struct routing_tensor *part, uint64_t n,
+                    int64_t position)
 {
     struct dmi_routing_layer *layer = &p->out->layers[part->layer];
     uint32_t ids[ROUTING_MOST_CHOICES], n_ids = 0;
@@ -102,7 +103,7 @@ static void add_ids(struct pass *p, struct part *part, uint64_t n, int64_t posit
     add_choices(p, part, ids, n_ids, position);
 }
 
-static void add_weights(struct pass *p, const struct part *part, uint64_t n)
+static void add_weights(struct routing_reader *p, const struct routing_tensor *part, uint64_t n)
 {
     double most = 0, sum = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -131,7 +132,8 @@ static void find_largest(const double *values, uint64_t n, uint32_t k, uint32_t 
     }
 }
 
-static void add_top(struct pass *p, struct part *part, uint64_t n, int64_t position)
+static void add_top(struct routing_reader *p, struct routing_tensor *part, uint64_t n,
+                    int64_t position)
 {
     uint32_t ids[ROUTING_MOST_CHOICES], k = p->query->top_k;
     double sum = 0;
@@ -156,7 +158,8 @@ static double softmax_entropy(const double *values, uint64_t n)
     return log(sum) - dot / sum;
 }
 
-static void add_logits(struct pass *p, struct part *part, uint64_t n, int64_t position)
+static void add_logits(struct routing_reader *p, struct routing_tensor *part, uint64_t n,
+                       int64_t position)
 {
     struct dmi_routing_layer *layer = &p->out->layers[part->layer];
     for (uint64_t i = 0; i < n; i++)
@@ -172,7 +175,7 @@ static void add_logits(struct pass *p, struct part *part, uint64_t n, int64_t po
 
 /* ------------------------------------------------------------------------- visiting */
 
-static int make_room(struct pass *p, uint64_t n)
+static int make_room(struct routing_reader *p, uint64_t n)
 {
     if (n <= p->room)
         return 0;
@@ -185,7 +188,8 @@ static int make_room(struct pass *p, uint64_t n)
 }
 
 /* Rows of another width than the layer's would be written past its arrays. */
-static int check_width(struct pass *p, const struct part *part, const struct dmi_read_stretch *s)
+static int check_width(struct routing_reader *p, const struct routing_tensor *part,
+                       const struct dmi_read_stretch *s)
 {
     const struct dmi_routing_layer *layer = &p->out->layers[part->layer];
     struct dmi_read_tensor t = { .size = sizeof t };
@@ -199,15 +203,15 @@ static int check_width(struct pass *p, const struct part *part, const struct dmi
                    t.key, want, s->width);
 }
 
-static bool chooses(const struct pass *p, const struct part *part)
+static bool chooses(const struct routing_reader *p, const struct routing_tensor *part)
 {
     return part->role == (p->query->top_k ? LOGITS : IDS);
 }
 
 static int take(void *ctx, const struct dmi_read_stretch *s)
 {
-    struct pass *p = ctx;
-    struct part *part = &p->parts[s->tensor];
+    struct routing_reader *p = ctx;
+    struct routing_tensor *part = &p->parts[s->tensor];
     struct dmi_read_site site = { .size = sizeof site };
     uint64_t n_row = s->width * dmi_dtype_bytes(s->dtype);
     if (!s->data) {
@@ -232,7 +236,7 @@ static int take(void *ctx, const struct dmi_read_stretch *s)
 
 /* ------------------------------------------------------------------------- what there is */
 
-static enum role role_of(const struct pass *p, const char *site)
+static enum role role_of(const struct routing_reader *p, const char *site)
 {
     const struct dmi_routing_options *q = p->query;
     if (!strcmp(site, q->logits ? q->logits : "router_logits"))
@@ -244,7 +248,7 @@ static enum role role_of(const struct pass *p, const char *site)
     return strcmp(site, q->weights ? q->weights : "topk_weights") ? NO_ROLE : WEIGHTS;
 }
 
-static int find_layer(struct pass *p, int32_t number, size_t *room, size_t *index)
+static int find_layer(struct routing_reader *p, int32_t number, size_t *room, size_t *index)
 {
     struct routing *out = p->out;
     for (size_t i = 0; i < out->n_layers; i++)
@@ -259,7 +263,7 @@ static int find_layer(struct pass *p, int32_t number, size_t *room, size_t *inde
     return 0;
 }
 
-static int take_shape(struct pass *p, struct dmi_routing_layer *layer, enum role role,
+static int take_shape(struct routing_reader *p, struct dmi_routing_layer *layer, enum role role,
                       const struct dmi_read_tensor *t)
 {
     if (role == LOGITS) {
@@ -285,14 +289,14 @@ static int take_shape(struct pass *p, struct dmi_routing_layer *layer, enum role
     return 0;
 }
 
-static int take_tensor(struct pass *p, uint64_t index, size_t *room, bool *any)
+static int take_tensor(struct routing_reader *p, uint64_t index, size_t *room, bool *any)
 {
     struct dmi_read_tensor t = { .size = sizeof t };
     struct dmi_read_site site = { .size = sizeof site };
-    struct part *part = &p->parts[index];
+    struct routing_tensor *part = &p->parts[index];
     if (dmi_read_tensor(p->run, index, &t) || dmi_read_site(p->run, t.site, &site))
         return err_set(p->err, -EIO, "%s", dmi_read_error(p->run));
-    *part = (struct part){ .role = role_of(p, site.name), .request = -1, .position = -1 };
+    *part = (struct routing_tensor){ .role = role_of(p, site.name), .request = -1, .position = -1 };
     if (!t.n_rows)
         part->role = NO_ROLE;
     if (part->role == NO_ROLE)
@@ -302,7 +306,7 @@ static int take_tensor(struct pass *p, uint64_t index, size_t *room, bool *any)
     return r ? r : take_shape(p, &p->out->layers[part->layer], part->role, &t);
 }
 
-static int missing(struct pass *p)
+static int missing(struct routing_reader *p)
 {
     const struct dmi_routing_options *q = p->query;
     if (q->top_k)
@@ -314,7 +318,7 @@ static int missing(struct pass *p)
                    q->ids ? q->ids : "topk_ids");
 }
 
-static int prepare_layer(struct pass *p, size_t index)
+static int prepare_layer(struct routing_reader *p, size_t index)
 {
     struct dmi_routing_layer *layer = &p->out->layers[index];
     const struct dmi_routing_options *q = p->query;
@@ -333,7 +337,7 @@ static int prepare_layer(struct pass *p, size_t index)
 }
 
 /* The requests that are compared: the first ones, in the order of tensors. */
-static void number_requests(struct pass *p)
+static void number_requests(struct routing_reader *p)
 {
     struct dmi_read_tensor t = { .size = sizeof t }, before = { 0 };
     int64_t number = -1;
@@ -349,10 +353,10 @@ static void number_requests(struct pass *p)
     }
 }
 
-static int prepare_parts(struct pass *p)
+static int prepare_parts(struct routing_reader *p)
 {
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        struct part *part = &p->parts[i];
+        struct routing_tensor *part = &p->parts[i];
         if (!chooses(p, part))
             continue;
         const struct dmi_routing_layer *layer = &p->out->layers[part->layer];
@@ -371,7 +375,7 @@ static int by_layer(const void *pa, const void *pb)
     return a->layer < b->layer ? -1 : a->layer > b->layer;
 }
 
-static int prepare(struct pass *p)
+static int prepare(struct routing_reader *p)
 {
     bool any = false;
     size_t room = 0;
@@ -435,13 +439,13 @@ static void compare(const uint32_t *a, const uint32_t *b, uint32_t n, double sum
 }
 
 /* The requests of a layer, each with each. @loads: room for as many as are compared. */
-static void judge_requests(struct pass *p, size_t index, const uint32_t **loads)
+static void judge_requests(struct routing_reader *p, size_t index, const uint32_t **loads)
 {
     struct dmi_routing_layer *layer = &p->out->layers[index];
     double sums[2] = { 0 };
     uint64_t n = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        const struct part *part = &p->parts[i];
+        const struct routing_tensor *part = &p->parts[i];
         if (part->load && part->layer == index && sum_of(part->load, layer->n_experts))
             loads[n++] = part->load;
     }
@@ -454,7 +458,7 @@ static void judge_requests(struct pass *p, size_t index, const uint32_t **loads)
     layer->request_likeness = pairs > 0 ? sums[1] / pairs : NAN;
 }
 
-static int judge(struct pass *p)
+static int judge(struct routing_reader *p)
 {
     _cleanup_(freep) const uint32_t **loads = calloc(p->n_tensors + 1, sizeof *loads);
     if (!loads)
@@ -471,7 +475,7 @@ static int judge(struct pass *p)
     return 0;
 }
 
-static int visit(struct pass *p)
+static int visit(struct routing_reader *p)
 {
     _cleanup_(freep) uint64_t *tensors = calloc(p->n_tensors + 1, sizeof *tensors);
     uint64_t n = 0;
@@ -484,7 +488,7 @@ static int visit(struct pass *p)
     return r ? err_set(p->err, r, "%s", dmi_read_error(p->run)) : 0;
 }
 
-static void pass_deinit(struct pass *p)
+static void pass_deinit(struct routing_reader *p)
 {
     for (uint64_t i = 0; p->parts && i < p->n_tensors; i++) {
         free(p->parts[i].last);
@@ -499,7 +503,7 @@ int routing_build(struct err *err, struct dmi_read *run, const struct dmi_routin
                   struct routing *out)
 {
     struct dmi_read_run about = { .size = sizeof about };
-    struct pass p = { .err = err, .run = run, .query = query, .out = out };
+    struct routing_reader p = { .err = err, .run = run, .query = query, .out = out };
     *out = (struct routing){ 0 };
     if (query->top_k > ROUTING_MOST_CHOICES)
         return err_set(err, -EINVAL, "%u choices a token: 1 to %u are possible", query->top_k,

@@ -10,13 +10,13 @@
 
 /* ------------------------------------------------------------------------- repeats */
 
-struct place {
+struct token_at {
     int64_t id, position;
 };
 
 static int by_id(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct token_at *x = a, *y = b;
     if (x->id != y->id)
         return x->id < y->id ? -1 : 1;
     return x->position < y->position ? -1 : x->position > y->position;
@@ -24,7 +24,7 @@ static int by_id(const void *a, const void *b)
 
 int repeats_init(struct repeats *r, const int64_t *ids, int64_t n)
 {
-    struct place *places = calloc((size_t)n + 1, sizeof *places);
+    struct token_at *places = calloc((size_t)n + 1, sizeof *places);
     *r = (struct repeats){ calloc((size_t)n + 1, sizeof *r->first),
                            calloc((size_t)n + 1, sizeof *r->last) };
     if (!places || !r->first || !r->last) {
@@ -32,7 +32,7 @@ int repeats_init(struct repeats *r, const int64_t *ids, int64_t n)
         return -ENOMEM;
     }
     for (int64_t i = 0; i < n; i++)
-        places[i] = (struct place){ ids[i], i };
+        places[i] = (struct token_at){ ids[i], i };
     qsort(places, (size_t)n, sizeof *places, by_id);
     for (int64_t i = 0; i < n; i++) {
         bool again = i && places[i].id == places[i - 1].id && places[i].id != IDS_NONE;

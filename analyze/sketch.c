@@ -152,14 +152,14 @@ static uint64_t sum_of_both(const struct sketch *s, uint32_t page)
 }
 
 /* Where the counts are: in the first page, which has zero in it, and in those from @low to before @high. */
-struct span {
+struct count_bounds {
     uint32_t low, high;
 };
 
 /* From 1 up and down, until all are found: the system would have to map what nothing touched, one fault for four pages. */
-static struct span span_of(const struct sketch *s)
+static struct count_bounds span_of(const struct sketch *s)
 {
-    struct span span = { PAGE_OF_ONE, PAGE_OF_ONE };
+    struct count_bounds span = { PAGE_OF_ONE, PAGE_OF_ONE };
     for (uint64_t found = sum_of_both(s, 0); found < s->n;) {
         if (span.low > PAGE)
             found += sum_of_both(s, span.low -= PAGE);
@@ -171,7 +171,7 @@ static struct span span_of(const struct sketch *s)
     return span;
 }
 
-static uint32_t next_page(const struct span *span, uint32_t page)
+static uint32_t next_page(const struct count_bounds *span, uint32_t page)
 {
     return page ? page + PAGE : span->low;
 }
@@ -183,7 +183,7 @@ struct keys {
 };
 
 /* The key of the rank-th value among @keys, without its sign, from the lowest magnitude on. N_KEYS: there are fewer. */
-static uint32_t key_of(const struct sketch *s, const struct span *span, struct keys keys,
+static uint32_t key_of(const struct sketch *s, const struct count_bounds *span, struct keys keys,
                        uint64_t rank)
 {
     uint64_t before = 0;
@@ -202,7 +202,7 @@ static uint32_t key_of(const struct sketch *s, const struct span *span, struct k
     return N_KEYS;
 }
 
-static uint64_t n_negative(const struct sketch *s, const struct span *span)
+static uint64_t n_negative(const struct sketch *s, const struct count_bounds *span)
 {
     uint64_t n = 0;
     for (uint32_t page = 0; page < span->high; page = next_page(span, page))
@@ -214,7 +214,7 @@ double sketch_quantile(const struct sketch *s, double q)
 {
     if (!s->n)
         return NAN;
-    struct span span = span_of(s);
+    struct count_bounds span = span_of(s);
     uint64_t rank = rank_of(s, q), negative = n_negative(s, &span);
     return rank < negative
                ? -middle(key_of(s, &span, (struct keys){ .first = N_KEYS }, negative - 1 - rank))
@@ -225,7 +225,7 @@ double sketch_magnitude(const struct sketch *s, double q)
 {
     if (!s->n)
         return NAN;
-    struct span span = span_of(s);
+    struct count_bounds span = span_of(s);
     return middle(key_of(s, &span, (struct keys){ .both = true }, rank_of(s, q)));
 }
 

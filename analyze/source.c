@@ -30,7 +30,7 @@ static bool goes_on(const struct source_piece *p, const struct dmi_read_row *row
            p->donated == (row->donor != 0);
 }
 
-static int add_row(struct err *err, struct source *s, const struct dmi_read_row *row,
+static int add_row(struct err *err, struct tensor_source *s, const struct dmi_read_row *row,
                    uint64_t number)
 {
     double scale = 1;
@@ -53,7 +53,7 @@ static int add_row(struct err *err, struct source *s, const struct dmi_read_row 
     return 0;
 }
 
-static int find_pieces(struct err *err, struct source *s)
+static int find_pieces(struct err *err, struct tensor_source *s)
 {
     _cleanup_(freep) struct dmi_read_row *rows = calloc(ROWS_AT_ONCE, sizeof *rows);
     if (!rows)
@@ -74,8 +74,8 @@ static int find_pieces(struct err *err, struct source *s)
 int sources_add(struct err *err, struct sources *sources, struct dmi_read *run, uint64_t tensor,
                 bool bare, bool foreign)
 {
-    struct source *s = &sources->all[sources->n];
-    *s = (struct source){ .run = run, .tensor = tensor, .bare = bare, .foreign = foreign };
+    struct tensor_source *s = &sources->all[sources->n];
+    *s = (struct tensor_source){ .run = run, .tensor = tensor, .bare = bare, .foreign = foreign };
     s->about.size = sizeof s->about;
     if (sources->n == SOURCES_MOST || dmi_read_tensor(run, tensor, &s->about))
         return err_set(err, -EIO, "%s", dmi_read_error(run));
@@ -98,7 +98,7 @@ void sources_deinit(struct sources *sources)
 }
 
 /* Index of the last piece that begins at or before a position, or -1. */
-static int64_t piece_before(const struct source *s, int64_t position)
+static int64_t piece_before(const struct tensor_source *s, int64_t position)
 {
     int64_t lo = -1, hi = (int64_t)s->n;
     while (hi - lo > 1) {
@@ -112,8 +112,8 @@ static int64_t piece_before(const struct source *s, int64_t position)
 }
 
 /* The piece with a position. Return: NULL, and *@next is the first position after it that has one, or @limit. */
-static const struct source_piece *piece_at(const struct source *s, int64_t position, int64_t limit,
-                                           int64_t *next)
+static const struct source_piece *piece_at(const struct tensor_source *s, int64_t position,
+                                           int64_t limit, int64_t *next)
 {
     int64_t i = piece_before(s, position);
     if (i >= 0 && position < s->pieces[i].position + (int64_t)s->pieces[i].n)
@@ -123,12 +123,12 @@ static const struct source_piece *piece_at(const struct source *s, int64_t posit
     return NULL;
 }
 
-const struct source *sources_at(const struct sources *sources, int64_t position, uint64_t most,
-                                uint64_t *n)
+const struct tensor_source *sources_at(const struct sources *sources, int64_t position,
+                                       uint64_t most, uint64_t *n)
 {
     int64_t end = position + (int64_t)most, next = end;
     for (size_t i = 0; i < sources->n; i++) {
-        const struct source *s = &sources->all[i];
+        const struct tensor_source *s = &sources->all[i];
         const struct source_piece *p = piece_at(s, position, end, &next);
         if (p) {
             int64_t after = p->position + (int64_t)p->n;
@@ -142,7 +142,7 @@ const struct source *sources_at(const struct sources *sources, int64_t position,
 }
 
 /* Counts borrowed rows among @n positions, which one source holds. */
-static uint64_t borrowed_of(const struct source *s, int64_t position, uint64_t n)
+static uint64_t borrowed_of(const struct tensor_source *s, int64_t position, uint64_t n)
 {
     uint64_t found = 0;
     for (int64_t at = position, end = position + (int64_t)n, next; at < end; at = next) {
@@ -157,7 +157,7 @@ static uint64_t borrowed_of(const struct source *s, int64_t position, uint64_t n
 bool sources_borrow(const struct sources *sources, int64_t position)
 {
     uint64_t n;
-    const struct source *s = sources_at(sources, position, 1, &n);
+    const struct tensor_source *s = sources_at(sources, position, 1, &n);
     return s && borrowed_of(s, position, 1);
 }
 
@@ -165,14 +165,14 @@ uint64_t sources_borrowed(const struct sources *sources, int64_t end)
 {
     uint64_t found = 0, n;
     for (int64_t at = 0; at < end; at += (int64_t)n) {
-        const struct source *s = sources_at(sources, at, (uint64_t)(end - at), &n);
+        const struct tensor_source *s = sources_at(sources, at, (uint64_t)(end - at), &n);
         found += s ? borrowed_of(s, at, n) : 0;
     }
     return found;
 }
 
 /* Rows of one piece, as they are stored, to floats. */
-static void convert(const struct source *s, const struct source_piece *p, const uint8_t *raw,
+static void convert(const struct tensor_source *s, const struct source_piece *p, const uint8_t *raw,
                     uint64_t n, float *out)
 {
     double values[ELEMENTS_AT_ONCE];
@@ -185,7 +185,7 @@ static void convert(const struct source *s, const struct source_piece *p, const 
     }
 }
 
-static int read_piece(struct err *err, const struct source *s, const struct source_piece *p,
+static int read_piece(struct err *err, const struct tensor_source *s, const struct source_piece *p,
                       int64_t position, uint64_t n, float *out)
 {
     bool as_is = s->about.dtype == DMI_DTYPE_F32 && p->scale == 1;
@@ -206,7 +206,8 @@ static int read_piece(struct err *err, const struct source *s, const struct sour
     return 0;
 }
 
-int source_read(struct err *err, const struct source *s, int64_t position, uint64_t n, float *out)
+int source_read(struct err *err, const struct tensor_source *s, int64_t position, uint64_t n,
+                float *out)
 {
     while (n) {
         int64_t next, end = position + (int64_t)n;

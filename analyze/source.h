@@ -22,7 +22,7 @@ struct source_piece {
     bool donated; /* another request computed them */
 };
 
-struct source {
+struct tensor_source {
     struct dmi_read *run; /* borrowed */
     uint64_t tensor;      /* index */
     struct dmi_read_tensor about;
@@ -36,7 +36,7 @@ struct source {
 
 /* Tensors of one thing: a position's row is that of the first one that has it. */
 struct sources {
-    struct source all[SOURCES_MOST];
+    struct tensor_source all[SOURCES_MOST];
     size_t n;
 };
 
@@ -50,8 +50,8 @@ void sources_deinit(struct sources *sources);
  * The source of a position's row, and for how many positions from there on it is the same. Return: NULL: none has it, and *@n is how
  * many positions lack, up to @most.
  */
-const struct source *sources_at(const struct sources *sources, int64_t position, uint64_t most,
-                                uint64_t *n);
+const struct tensor_source *sources_at(const struct sources *sources, int64_t position,
+                                       uint64_t most, uint64_t *n);
 
 /* Whether the position's row is one that another request computed. */
 bool sources_borrow(const struct sources *sources, int64_t position);
@@ -64,7 +64,7 @@ uint64_t sources_borrowed(const struct sources *sources, int64_t end);
  * @out: gets @n rows of about.width floats, packed
  * Return: 0; -EBADMSG (damaged rows), -errno, with a sentence in @err.
  */
-int source_read(struct err *err, const struct source *source, int64_t position, uint64_t n,
+int source_read(struct err *err, const struct tensor_source *source, int64_t position, uint64_t n,
                 float *out);
 
 #endif

@@ -18,7 +18,7 @@
 #define TILE MOMENTS_TILE
 #define ROWS 4 /* that are added together */
 
-struct pass {
+struct stats_reader {
     struct dmi_read *run;
     struct stats *out;
     const struct stats_query *query;
@@ -49,7 +49,7 @@ static int upper_half_of(uint32_t dtype, double scale)
 }
 
 /* Consecutive rows of a layer, which are added together. */
-struct rows {
+struct tile_rows {
     const struct tile_kernel *kernel;
     struct stats_layer *layer;
     const uint8_t *data;
@@ -76,7 +76,8 @@ static size_t leave_finite(struct stats_layer *layer, double *values, size_t n)
     return kept;
 }
 
-static void add_moments(struct rows *rows, size_t row, uint64_t channel, const struct moments *part)
+static void add_moments(struct tile_rows *rows, size_t row, uint64_t channel,
+                        const struct moments *part)
 {
     const struct stats_layer *layer = rows->layer;
     struct dmi_stats_place *to = &rows->peaks[row];
@@ -94,7 +95,7 @@ static void add_moments(struct rows *rows, size_t row, uint64_t channel, const s
 }
 
 /* Some channels of a row whose sum is not finite: a value is not, or the sum is too large for a double. */
-static int add_odd_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
+static int add_odd_tile(struct tile_rows *rows, size_t row, uint64_t channel, size_t n)
 {
     double finite[TILE];
     struct moments part;
@@ -109,7 +110,7 @@ static int add_odd_tile(struct rows *rows, size_t row, uint64_t channel, size_t 
 }
 
 /* As elements_to_true(), which knows all types. */
-static void widen(const struct rows *rows, const uint8_t *data, size_t n, double *values)
+static void widen(const struct tile_rows *rows, const uint8_t *data, size_t n, double *values)
 {
     if (rows->upper_half == UPPER_OF_F32)
         rows->kernel->from_f32(data, n, values);
@@ -120,7 +121,7 @@ static void widen(const struct rows *rows, const uint8_t *data, size_t n, double
 }
 
 /* Counts values that are finite. @data: as they are in the run */
-static int count(struct rows *rows, const double *values, const uint8_t *data, size_t n)
+static int count(struct tile_rows *rows, const double *values, const uint8_t *data, size_t n)
 {
     struct sketch *to = &rows->layer->sketch;
     if (rows->upper_half == NOT_IN_MEMORY)
@@ -129,7 +130,7 @@ static int count(struct rows *rows, const double *values, const uint8_t *data, s
 }
 
 /* Some channels of a row. Return: 0, or 1 if one of them is not finite, or -ENOMEM. */
-static int add_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
+static int add_tile(struct tile_rows *rows, size_t row, uint64_t channel, size_t n)
 {
     const struct stats_layer *layer = rows->layer;
     double *values = rows->values[row];
@@ -148,7 +149,7 @@ static int add_tile(struct rows *rows, size_t row, uint64_t channel, size_t n)
 }
 
 /* Some channels of all rows. Return: 0 or -ENOMEM. */
-static int add_tiles(struct rows *rows, uint64_t channel, size_t n)
+static int add_tiles(struct tile_rows *rows, uint64_t channel, size_t n)
 {
     struct channels *to = &rows->layer->channels;
     bool bad = false;
@@ -179,7 +180,7 @@ static int add_norm(struct stats_layer *layer, double norm, struct dmi_stats_pla
 }
 
 /* A row whose channels were all added. @place: its token */
-static int end_row(struct rows *rows, size_t row, struct dmi_stats_place place,
+static int end_row(struct tile_rows *rows, size_t row, struct dmi_stats_place place,
                    struct dmi_stats_row *out)
 {
     struct stats_layer *layer = rows->layer;
@@ -199,7 +200,7 @@ static int end_row(struct rows *rows, size_t row, struct dmi_stats_place place,
 }
 
 /* Adds them all. Return: 0 or -ENOMEM. */
-static int add_together(struct rows *rows, struct dmi_stats_row *out)
+static int add_together(struct tile_rows *rows, struct dmi_stats_row *out)
 {
     uint64_t width = rows->layer->width;
     int r = 0;
@@ -237,18 +238,18 @@ static uint64_t n_left_out(const struct dmi_read_stretch *s, int64_t position, i
     return (uint64_t)n < s->n_rows ? (uint64_t)n : s->n_rows;
 }
 
-static int add_rows(const struct pass *p, struct stats_layer *layer,
+static int add_rows(const struct stats_reader *p, struct stats_layer *layer,
                     const struct dmi_read_stretch *s, struct buffer *b)
 {
     struct dmi_stats_row *out = b->rows;
     int64_t position = s->position < 0 ? (int64_t)s->first : s->position;
     uint64_t n_row = layer->width * dmi_dtype_bytes(layer->dtype);
     double scale = p->scales[s->site];
-    struct rows rows = { .kernel = p->kernel,
-                         .layer = layer,
-                         .scale = scale,
-                         .upper_half = upper_half_of(layer->dtype, scale),
-                         .values = b->values };
+    struct tile_rows rows = { .kernel = p->kernel,
+                              .layer = layer,
+                              .scale = scale,
+                              .upper_half = upper_half_of(layer->dtype, scale),
+                              .values = b->values };
     uint64_t at = s->data ? n_left_out(s, position, p->query->skip_first) : s->n_rows;
     *(s->data ? &layer->n_skipped : &layer->n_damaged) += at;
     for (uint64_t i = 0; i < at; i++)
@@ -264,7 +265,7 @@ static int add_rows(const struct pass *p, struct stats_layer *layer,
     return r;
 }
 
-static int hand_out(struct pass *p, const struct dmi_read_stretch *s,
+static int hand_out(struct stats_reader *p, const struct dmi_read_stretch *s,
                     const struct dmi_stats_row *rows)
 {
     pthread_mutex_lock(&p->taking);
@@ -276,7 +277,7 @@ static int hand_out(struct pass *p, const struct dmi_read_stretch *s,
 /* A layer's stretches all come to one thread, in their order. */
 static int compute(void *arg, size_t worker, const struct dmi_read_stretch *s)
 {
-    struct pass *p = arg;
+    struct stats_reader *p = arg;
     struct buffer *b = &p->buffers[worker];
     int r = make_room(b, s->n_rows);
     if (!r)
@@ -286,7 +287,7 @@ static int compute(void *arg, size_t worker, const struct dmi_read_stretch *s)
 
 static int take(void *ctx, const struct dmi_read_stretch *s)
 {
-    struct pass *p = ctx;
+    struct stats_reader *p = ctx;
     if (!p->workers)
         return compute(p, 0, s);
     return workers_put(p->workers, p->out->layer_of[s->tensor] % workers_count(p->workers), s);
@@ -295,7 +296,7 @@ static int take(void *ctx, const struct dmi_read_stretch *s)
 /* ------------------------------------------------------------------------- layers */
 
 /* Which layer a tensor is of. */
-struct key {
+struct layer_key {
     uint32_t site;
     int32_t layer;
     uint64_t tensor;
@@ -303,7 +304,7 @@ struct key {
 
 static int by_layer(const void *pa, const void *pb)
 {
-    const struct key *a = pa, *b = pb;
+    const struct layer_key *a = pa, *b = pb;
     if (a->site != b->site)
         return a->site < b->site ? -1 : 1;
     if (a->layer != b->layer)
@@ -328,14 +329,14 @@ static void take_shape(struct stats_layer *layer, const struct dmi_read_tensor *
         layer->left_out = "its type is not known here";
 }
 
-struct name {
+struct site_name {
     const char *text;
     uint32_t site;
 };
 
 static int by_name(const void *pa, const void *pb)
 {
-    const struct name *a = pa, *b = pb;
+    const struct site_name *a = pa, *b = pb;
     int c = strcmp(a->text, b->text);
     return c ? c : a->site < b->site ? -1 : a->site > b->site;
 }
@@ -344,7 +345,7 @@ static int by_name(const void *pa, const void *pb)
 static uint32_t *first_of_names(struct dmi_read *run, uint64_t n)
 {
     uint32_t *first = calloc(n + 1, sizeof *first);
-    _cleanup_(freep) struct name *names = calloc(n + 1, sizeof *names);
+    _cleanup_(freep) struct site_name *names = calloc(n + 1, sizeof *names);
     struct dmi_read_site site = { .size = sizeof site };
     if (!first || !names) {
         free(first);
@@ -352,7 +353,7 @@ static uint32_t *first_of_names(struct dmi_read *run, uint64_t n)
     }
     for (uint32_t i = 0; i < n; i++) {
         dmi_read_site(run, i, &site);
-        names[i] = (struct name){ site.name, i };
+        names[i] = (struct site_name){ site.name, i };
     }
     qsort(names, n, sizeof *names, by_name);
     for (uint64_t i = 0; i < n; i++) {
@@ -363,7 +364,7 @@ static uint32_t *first_of_names(struct dmi_read *run, uint64_t n)
 }
 
 /* The layers of tensors that are sorted by theirs. */
-static int join_layers(struct pass *p, const struct key *keys, uint64_t n)
+static int join_layers(struct stats_reader *p, const struct layer_key *keys, uint64_t n)
 {
     struct stats *out = p->out;
     struct dmi_read_tensor t = { .size = sizeof t };
@@ -382,23 +383,23 @@ static int join_layers(struct pass *p, const struct key *keys, uint64_t n)
     return 0;
 }
 
-static int list_layers(struct pass *p, uint64_t n_sites)
+static int list_layers(struct stats_reader *p, uint64_t n_sites)
 {
     struct stats *out = p->out;
     struct dmi_read_tensor t = { .size = sizeof t };
     _cleanup_(freep) uint32_t *first = first_of_names(p->run, n_sites);
-    _cleanup_(freep) struct key *keys = calloc(out->n_tensors + 1, sizeof *keys);
+    _cleanup_(freep) struct layer_key *keys = calloc(out->n_tensors + 1, sizeof *keys);
     if (!first || !keys)
         return -ENOMEM;
     for (uint64_t i = 0; i < out->n_tensors; i++) {
         dmi_read_tensor(p->run, i, &t);
-        keys[i] = (struct key){ first[t.site], t.layer, i };
+        keys[i] = (struct layer_key){ first[t.site], t.layer, i };
     }
     qsort(keys, out->n_tensors, sizeof *keys, by_layer);
     return join_layers(p, keys, out->n_tensors);
 }
 
-static int prepare(struct pass *p)
+static int prepare(struct stats_reader *p)
 {
     struct stats *out = p->out;
     struct dmi_read_run run = { .size = sizeof run };
@@ -509,7 +510,7 @@ static int judge(struct stats *out)
 /* ------------------------------------------------------------------------- all */
 
 /* All tensors but those of layers that are left out. */
-static int visit(struct pass *p)
+static int visit(struct stats_reader *p)
 {
     const struct stats *out = p->out;
     _cleanup_(freep) uint64_t *tensors = calloc(out->n_tensors + 1, sizeof *tensors);
@@ -522,7 +523,7 @@ static int visit(struct pass *p)
     return dmi_read_visit(p->run, tensors, n, take, p);
 }
 
-static int compute_all(struct pass *p)
+static int compute_all(struct stats_reader *p)
 {
     size_t n = p->query->n_threads > 1 ? p->query->n_threads : 1;
     p->buffers = calloc(n, sizeof *p->buffers);
@@ -540,11 +541,11 @@ static int compute_all(struct pass *p)
 int stats_build(struct err *err, struct dmi_read *run, const struct stats_query *query,
                 struct stats *out)
 {
-    struct pass p = { .run = run,
-                      .out = out,
-                      .query = query,
-                      .kernel = tile_best(),
-                      .taking = PTHREAD_MUTEX_INITIALIZER };
+    struct stats_reader p = { .run = run,
+                              .out = out,
+                              .query = query,
+                              .kernel = tile_best(),
+                              .taking = PTHREAD_MUTEX_INITIALIZER };
     *out = (struct stats){ 0 };
     int r = prepare(&p);
     if (!r)

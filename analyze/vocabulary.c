@@ -21,13 +21,13 @@
 /* How a token becomes its bytes: step by step. */
 enum step_kind { STEP_REPLACE, STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK };
 
-struct step {
+struct decoder_step {
     enum step_kind kind;
     char from[WORD_BYTES], to[WORD_BYTES]; /* STEP_REPLACE: a text that is not empty, and another */
 };
 
 struct decoder {
-    struct step steps[STEPS];
+    struct decoder_step steps[STEPS];
     size_t n;
 };
 
@@ -82,7 +82,7 @@ static void byte_fallback(const struct text *token, struct text *to)
         text_add(to, s, token->n);
 }
 
-static void replace(const struct text *token, const struct step *step, struct text *to)
+static void replace(const struct text *token, const struct decoder_step *step, struct text *to)
 {
     size_t n = strlen(step->from);
     for (size_t i = 0; i < token->n;) {
@@ -92,7 +92,7 @@ static void replace(const struct text *token, const struct step *step, struct te
     }
 }
 
-static void take_step(const struct step *step, const struct text *token, struct text *to)
+static void take_step(const struct decoder_step *step, const struct text *token, struct text *to)
 {
     switch (step->kind) {
     case STEP_BYTE_LEVEL: byte_level(token, to); break;
@@ -104,14 +104,14 @@ static void take_step(const struct step *step, const struct text *token, struct 
 /* ------------------------------------------------------------------------- the vocabulary */
 
 /* A vocabulary while it is read. */
-struct reading {
+struct vocabulary_reading {
     struct err *err;
     struct vocabulary *to;
     struct decoder decoder;
     struct text one, two; /* a token between steps */
 };
 
-static void reading_deinit(struct reading *r)
+static void reading_deinit(struct vocabulary_reading *r)
 {
     text_deinit(&r->one);
     text_deinit(&r->two);
@@ -142,7 +142,7 @@ static int too_long(struct err *err, int64_t id)
 }
 
 /* Decodes a token and keeps its bytes: a step may replace a byte by many. */
-static int add(struct reading *r, int64_t id, const char *token, size_t n)
+static int add(struct vocabulary_reading *r, int64_t id, const char *token, size_t n)
 {
     struct vocabulary *v = r->to;
     struct text *from = &r->one, *to = &r->two;
@@ -210,7 +210,7 @@ static int take_word(struct err *err, const json_t *value, const char *otherwise
     return 0;
 }
 
-static int take_replace(struct err *err, const json_t *d, struct step *out)
+static int take_replace(struct err *err, const json_t *d, struct decoder_step *out)
 {
     const json_t *pattern = json_object_get(json_object_get(d, "pattern"), "String");
     int r = pattern ? take_word(err, pattern, NULL, out->from)
@@ -224,7 +224,7 @@ static int take_replace(struct err *err, const json_t *d, struct step *out)
 static int take_one(struct err *err, const json_t *d, struct decoder *out)
 {
     const char *type = json_string_value(json_object_get(d, "type"));
-    struct step step = { .kind = STEP_REPLACE, .to = " " };
+    struct decoder_step step = { .kind = STEP_REPLACE, .to = " " };
     int r = 0;
     if (!type || out->n == STEPS)
         return err_set(err, -EINVAL, "its decoder has a step without a type, or more than %u",
@@ -282,7 +282,7 @@ static int not_a_token(struct err *err)
 }
 
 /* {"token": id, ...} */
-static int take_object(struct reading *r, json_t *vocab)
+static int take_object(struct vocabulary_reading *r, json_t *vocab)
 {
     const char *token;
     json_t *id;
@@ -297,7 +297,7 @@ static int take_object(struct reading *r, json_t *vocab)
 }
 
 /* [["token", score], ...]: of a unigram model */
-static int take_list(struct reading *r, const json_t *vocab)
+static int take_list(struct vocabulary_reading *r, const json_t *vocab)
 {
     int e = 0;
     for (size_t i = 0; !e && i < json_array_size(vocab); i++) {
@@ -310,7 +310,7 @@ static int take_list(struct reading *r, const json_t *vocab)
 }
 
 /* [{"id": id, "content": "token"}, ...], which stand before those of the model */
-static int take_added(struct reading *r, const json_t *list)
+static int take_added(struct vocabulary_reading *r, const json_t *list)
 {
     int e = 0;
     for (size_t i = 0; !e && i < json_array_size(list); i++) {
@@ -326,7 +326,7 @@ static int take_added(struct reading *r, const json_t *list)
 
 int vocabulary_of_json(struct err *err, const json_t *file, struct vocabulary *out)
 {
-    _cleanup_(reading_deinit) struct reading r = { .err = err, .to = out };
+    _cleanup_(reading_deinit) struct vocabulary_reading r = { .err = err, .to = out };
     json_t *vocab = json_object_get(json_object_get(file, "model"), "vocab");
     if (!json_is_object(vocab) && !json_is_array(vocab))
         return err_set(err, -EINVAL, "this is no tokenizer.json: it has no model.vocab");
@@ -353,7 +353,7 @@ int vocabulary_of_gguf(struct err *err, const void *data, size_t n, struct vocab
     static const struct decoder sentencepiece = {
         { { STEP_REPLACE, BLANK, " " }, { .kind = STEP_BYTE_FALLBACK } }, 2
     };
-    _cleanup_(reading_deinit) struct reading r = { .err = err, .to = out };
+    _cleanup_(reading_deinit) struct vocabulary_reading r = { .err = err, .to = out };
     json_t *header = gguf_header(err, data, n);
     const char *model = json_string_value(json_object_get(header, "tokenizer.ggml.model"));
     int e = 0;

@@ -12,7 +12,7 @@
 
 #define PLACES 4 /* of a queue: so many records are in memory for each thread */
 
-struct place {
+struct queued {
     struct dmi_read_stretch stretch;
     uint8_t *data;
     size_t room;
@@ -27,7 +27,7 @@ struct worker {
     uint64_t n_put, n_done;
     bool ends;
     int result;
-    struct place places[PLACES];
+    struct queued places[PLACES];
 };
 
 struct workers {
@@ -38,12 +38,12 @@ struct workers {
 };
 
 /* The next place with a stretch; NULL: there will be none. */
-static struct place *next(struct worker *w)
+static struct queued *next(struct worker *w)
 {
     pthread_mutex_lock(&w->lock);
     while (w->n_done == w->n_put && !w->ends)
         pthread_cond_wait(&w->moved, &w->lock);
-    struct place *p = w->n_done < w->n_put ? &w->places[w->n_done % PLACES] : NULL;
+    struct queued *p = w->n_done < w->n_put ? &w->places[w->n_done % PLACES] : NULL;
     pthread_mutex_unlock(&w->lock);
     return p;
 }
@@ -63,7 +63,7 @@ static void *run(void *arg)
     struct worker *w = arg;
     size_t number = (size_t)(w - w->all->each);
     int r = 0;
-    for (struct place *p; (p = next(w));) {
+    for (struct queued *p; (p = next(w));) {
         r = r ? r : w->all->work(w->all->arg, number, &p->stretch);
         give_back(w, r);
     }
@@ -96,7 +96,7 @@ size_t workers_count(const struct workers *all)
     return all->n;
 }
 
-static int copy(struct place *p, const struct dmi_read_stretch *s)
+static int copy(struct queued *p, const struct dmi_read_stretch *s)
 {
     size_t n = s->n_rows * s->width * dmi_dtype_bytes(s->dtype);
     p->stretch = *s;

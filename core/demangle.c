@@ -11,7 +11,7 @@
 
 #define MOST (4u << 20) /* bytes of a text: a name of 40 bytes can ask for a terabyte */
 
-struct text {
+struct demangled {
     char *at;
     size_t n, room;
     jmp_buf too_much;
@@ -20,7 +20,7 @@ struct text {
 /* libiberty's callbacks cannot refuse. It holds no memory but its stack when it calls, so it may be left from here. */
 static void append(const char *part, size_t n, void *arg)
 {
-    struct text *text = arg;
+    struct demangled *text = arg;
     while (text->room <= text->n + n)
         if (text->room >= MOST || grow((void **)&text->at, text->room, &text->room, 1, 256))
             longjmp(text->too_much, 1);
@@ -34,7 +34,7 @@ size_t demangle_stack(const char *name)
 }
 
 /* The text belongs to the caller: a local variable that append() changes would be undefined after the jump. */
-static bool fill(struct text *text, const char *name)
+static bool fill(struct demangled *text, const char *name)
 {
     /* Without the limit of recursion it also takes names beyond 1,024 characters. */
     return !setjmp(text->too_much) &&
@@ -43,7 +43,7 @@ static bool fill(struct text *text, const char *name)
 
 char *demangle(const char *name)
 {
-    struct text text = { 0 };
+    struct demangled text = { 0 };
     if (!fill(&text, name) || !text.at) {
         free(text.at);
         return NULL;

@@ -9,7 +9,7 @@
 #define SPARE_BYTES ((size_t)4 << 20)  /* of the stack that is kept */
 #define GUARD_BYTES ((size_t)64 << 10) /* below it: what outgrows it faults */
 
-struct job {
+struct stack_work {
     void (*work)(void *arg);
     void *arg;
 };
@@ -42,12 +42,12 @@ static void stack_give(char *stack, size_t n_bytes)
 /* makecontext() passes numbers of 32 bits. */
 static void begin(unsigned high, unsigned low)
 {
-    struct job *job = (struct job *)((uintptr_t)high << 32 | low);
+    struct stack_work *job = (struct stack_work *)((uintptr_t)high << 32 | low);
     job->work(job->arg);
 }
 
 /* Return: false where it cannot be. */
-static bool run_on(char *stack, size_t n_bytes, struct job *job)
+static bool run_on(char *stack, size_t n_bytes, struct stack_work *job)
 {
     ucontext_t here, there;
     uintptr_t at = (uintptr_t)job;
@@ -67,7 +67,7 @@ bool own_stack_run(void (*work)(void *arg), void *arg, size_t n_bytes)
     char *stack = stack_take(n_bytes);
     if (!stack)
         return false;
-    struct job job = { work, arg };
+    struct stack_work job = { work, arg };
     bool ran = run_on(stack + GUARD_BYTES, n_bytes, &job);
     stack_give(stack, n_bytes);
     return ran;

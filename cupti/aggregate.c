@@ -20,14 +20,14 @@ static uint32_t *place_of(struct aggregate *a, const struct aggregate_sum *like)
     uint64_t hash = ((uintptr_t)like->name >> 4 ^ like->kind ^ (uint64_t)like->how << 8 ^
                      (uint64_t)like->device << 16) *
                     0x9e3779b97f4a7c15u;
-    return PLACES_FIND(&a->places, hash >> 32, i, is_alike(&a->sums[i], like));
+    return HASHED_FIND(&a->by_hash, hash >> 32, i, is_alike(&a->sums[i], like));
 }
 
 static bool make_room(struct aggregate *a)
 {
-    if (places_have_room(&a->places, a->n))
+    if (hashed_has_room(&a->by_hash, a->n))
         return true;
-    if (!places_grow(&a->places))
+    if (!hashed_grow(&a->by_hash))
         return false;
     for (size_t i = 0; i < a->n; i++)
         *place_of(a, &a->sums[i]) = (uint32_t)i + 1;
@@ -183,13 +183,13 @@ void aggregate_clear(struct aggregate *a)
 {
     a->n = a->n_spans = a->n_records = 0;
     a->unsorted = false;
-    places_clear(&a->places);
+    hashed_clear(&a->by_hash);
 }
 
 void aggregate_deinit(struct aggregate *a)
 {
     free(a->sums);
-    places_deinit(&a->places);
+    hashed_deinit(&a->by_hash);
     free(a->spans);
     *a = (struct aggregate){ 0 };
 }

@@ -6,7 +6,7 @@
 #ifndef CUPTI_AGGREGATE_H
 #define CUPTI_AGGREGATE_H
 
-#include "core/places.h"
+#include "core/hashed.h"
 #include "cupti/records.h"
 
 #include <stdbool.h>
@@ -31,7 +31,7 @@ struct aggregate_span {
 struct aggregate {
     struct aggregate_sum *sums;
     size_t n, room;
-    struct places places;         /* of sums */
+    struct hashed by_hash;        /* of sums */
     struct aggregate_span *spans; /* in which something ran; they may overlap where @unsorted */
     size_t n_spans, spans_room;
     bool unsorted;

@@ -42,7 +42,7 @@ static void take_param(struct attributes *a, const struct elf_attribute *attribu
 }
 
 /* Return: false: damaged. */
-static bool read_attributes(struct span list, struct attributes *a)
+static bool read_attributes(struct bytes list, struct attributes *a)
 {
     struct elf_attribute one;
     memset(a, 0, sizeof *a);
@@ -106,14 +106,14 @@ static void take_section(struct facts *f, const char *name, uint64_t n_bytes)
 
 /* The symbols that attributes of the whole cubin name by number, and their names. */
 struct symbols {
-    struct span all, strings;
+    struct bytes all, strings;
 };
 
 /* The name of symbol @i; NULL: it has none. */
 static const char *symbol_name(const struct symbols *s, uint32_t i)
 {
     Elf64_Sym symbol;
-    bool is = span_read(s->all, i * (uint64_t)sizeof symbol, &symbol, sizeof symbol);
+    bool is = bytes_read(s->all, i * (uint64_t)sizeof symbol, &symbol, sizeof symbol);
     return is ? elf_text(s->strings, symbol.st_name) : NULL;
 }
 
@@ -121,7 +121,7 @@ static void take_usage(struct facts *f, const struct symbols *s, const struct el
 {
     uint32_t words[2]; /* the symbol's number, and how much */
     if ((a->id != ELF_REGISTERS && a->id != ELF_STACK) ||
-        !span_read(a->bytes, 0, words, sizeof words))
+        !bytes_read(a->bytes, 0, words, sizeof words))
         return;
     const struct fact fact = { .kernel = symbol_name(s, words[0]),
                                .what = a->id == ELF_REGISTERS ? FACT_REGISTERS : FACT_LOCAL,
@@ -131,7 +131,7 @@ static void take_usage(struct facts *f, const struct symbols *s, const struct el
 }
 
 /* Return: false: damaged. */
-static bool read_usage(struct facts *f, const struct symbols *s, struct span list)
+static bool read_usage(struct facts *f, const struct symbols *s, struct bytes list)
 {
     struct elf_attribute one;
     while (elf_next_attribute(&list, &one))
@@ -151,7 +151,7 @@ static bool find_symbols(const struct elf *elf, const struct elf_section *table,
 static int find_facts(struct err *err, const struct elf *elf, struct facts *f)
 {
     struct symbols symbols = { 0 };
-    struct span info = { 0 };
+    struct bytes info = { 0 };
     struct elf_section section;
     for (uint64_t i = 0; !elf_section(elf, i, &section); i++) {
         if (!section.name)
@@ -194,7 +194,7 @@ static void add_facts(const struct facts *f, struct cubin_kernel *k)
 static int read_kernel(struct err *err, const struct elf *elf, const struct elf_section *info,
                        const struct facts *facts, const struct cubin_sink *sink)
 {
-    struct span list;
+    struct bytes list;
     _cleanup_(freep) struct attributes *a = malloc(sizeof *a);
     if (!a)
         return err_set(err, -ENOMEM, "no memory");
@@ -227,7 +227,7 @@ static int read_entry(struct err *err, const struct fatbin_entry *entry,
                       const struct cubin_sink *sink)
 {
     _cleanup_(freep) unsigned char *own;
-    struct span code;
+    struct bytes code;
     struct elf elf;
     int r = fatbin_code(entry, &code, &own);
     r = r ? r : elf_is(code) ? elf_open(code, &elf) : IMAGE_E_KIND;
@@ -237,10 +237,10 @@ static int read_entry(struct err *err, const struct fatbin_entry *entry,
 }
 
 /* One fatbin at the front of @data. *@used: its bytes. */
-static int read_fatbin(struct err *err, struct span data, const struct cubin_sink *sink,
+static int read_fatbin(struct err *err, struct bytes data, const struct cubin_sink *sink,
                        uint64_t *used)
 {
-    struct span entries;
+    struct bytes entries;
     struct fatbin_entry entry;
     int r = fatbin_open(data, &entries);
     if (!r)
@@ -256,10 +256,10 @@ static int read_fatbin(struct err *err, struct span data, const struct cubin_sin
 }
 
 /* All fatbins of a section, which are aligned to 8 bytes. */
-static int read_fatbins(struct err *err, struct span section, const struct cubin_sink *sink)
+static int read_fatbins(struct err *err, struct bytes section, const struct cubin_sink *sink)
 {
-    struct span rest;
-    for (uint64_t at = 0; at < section.n && span_cut(section, at, section.n - at, &rest);) {
+    struct bytes rest;
+    for (uint64_t at = 0; at < section.n && bytes_cut(section, at, section.n - at, &rest);) {
         uint64_t used = 8;
         if (fatbin_is(rest) && read_fatbin(err, rest, sink, &used))
             return err->code;
@@ -274,7 +274,7 @@ static int read_program(struct err *err, const struct elf *elf, const struct cub
 {
     bool any = false;
     struct elf_section section;
-    struct span bytes;
+    struct bytes bytes;
     for (uint64_t i = 0; !elf_section(elf, i, &section); i++) {
         if (!section.name || (strcmp(section.name, ".nv_fatbin") != 0 &&
                               strcmp(section.name, "__nv_relfatbin") != 0))
@@ -290,7 +290,7 @@ static int read_program(struct err *err, const struct elf *elf, const struct cub
 
 int cubin_read(struct err *err, const void *data, size_t n, const struct cubin_sink *sink)
 {
-    const struct span file = { data, n };
+    const struct bytes file = { data, n };
     struct elf elf;
     uint64_t used;
     if (fatbin_is(file))

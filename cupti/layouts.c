@@ -3,12 +3,12 @@
 
 #include <stddef.h>
 
-struct layout {
+struct record_layout {
     uint32_t kind, first, n_bytes;
 };
 
 /* From version @first on, up to the next row of the kind. */
-static const struct layout layouts[] = {
+static const struct record_layout layouts[] = {
     { LAYOUTS_KERNEL, 18, 200 },     /* CUpti_ActivityKernel8 */
     { LAYOUTS_KERNEL, 19, 208 },     /* 9: 12.0 */
     { LAYOUTS_KERNEL, 130000, 216 }, /* 10 */

@@ -11,7 +11,7 @@ enum state { POOL_FREE, POOL_OUT, POOL_FULL };
 
 static uint8_t reserve_bytes[RESERVE_BYTES] __attribute__((aligned(4096)));
 
-static struct pool {
+static struct buffer_pool {
     pthread_mutex_t lock; /* all below */
     struct slot {
         uint8_t *buffer; /* NULL: not mapped yet; it stays */

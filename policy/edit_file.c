@@ -114,7 +114,7 @@ static int32_t missing_layer(const struct edits *edits, const struct edit *edit,
     return -1;
 }
 
-static void report_missing(struct report *report, const struct edits *edits,
+static void report_missing(struct text_report *report, const struct edits *edits,
                            const struct edit *edit, uint32_t vector)
 {
     int32_t layer = vector == EDIT_NO_VECTOR ? -1 : missing_layer(edits, edit, vector);
@@ -128,7 +128,7 @@ static void report_missing(struct report *report, const struct edits *edits,
 
 int edits_check_layers(const struct edits *edits, struct spec_errors *errors)
 {
-    struct report report = { .path = edits->path };
+    struct text_report report = { .path = edits->path };
     *errors = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n; i++)
         for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {
@@ -165,7 +165,7 @@ int edits_pack(const struct edits *edits, void **out, size_t *n)
 
 static int not_one(const char *path, struct spec_errors *errors, const char *what)
 {
-    struct report report = { .path = path };
+    struct text_report report = { .path = path };
     report_add(&report, 0, 0, "found %s; expected a file that dmi-run or dmi-ctl wrote", what);
     int r = report_finish(&report, &errors->lines, &errors->n_lines);
     return r ? r : SPEC_E_INVALID;

@@ -112,8 +112,8 @@ static bool suits(const char *layer_is, const char *site, uint32_t kind)
            (!strcmp(a, "resid_pre") && !strcmp(b, "resid_post"));
 }
 
-static void report_site(struct report *report, const struct edits *edits, const struct edit *edit,
-                        uint32_t vector, uint32_t kind)
+static void report_site(struct text_report *report, const struct edits *edits,
+                        const struct edit *edit, uint32_t vector, uint32_t kind)
 {
     const struct edit_vector *v = vector == EDIT_NO_VECTOR ? NULL : &edits->vectors[vector];
     if (!v || !v->layer_is || suits(v->layer_is, edit->site, kind))
@@ -130,7 +130,7 @@ static void report_site(struct report *report, const struct edits *edits, const 
 
 int edits_check_sites(const struct edits *edits, struct spec_errors *errors)
 {
-    struct report report = { .path = edits->path };
+    struct text_report report = { .path = edits->path };
     *errors = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n; i++)
         for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {

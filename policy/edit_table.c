@@ -17,7 +17,7 @@ struct lying {
 };
 
 /* A table while it is built; it grows as a whole. */
-struct builder {
+struct table_builder {
     const struct edit_use *uses;
     uint32_t n_uses;
     const struct spec *spec;
@@ -37,7 +37,7 @@ struct builder {
 };
 
 /* Room for @n bytes, zeroed. Return: their offset in units of DMI_EDIT_ALIGN. */
-static uint32_t add_bytes(struct builder *b, const void *from, size_t n)
+static uint32_t add_bytes(struct table_builder *b, const void *from, size_t n)
 {
     size_t at = b->n, end = (at + n + DMI_EDIT_ALIGN - 1) & ~(size_t)(DMI_EDIT_ALIGN - 1);
     if (end > b->room) {
@@ -59,7 +59,8 @@ static uint32_t add_bytes(struct builder *b, const void *from, size_t n)
 
 /* ------------------------------------------------------------------------- vectors */
 
-static uint32_t add_vector(struct builder *b, const float *numbers, uint64_t n, bool direction)
+static uint32_t add_vector(struct table_builder *b, const float *numbers, uint64_t n,
+                           bool direction)
 {
     uint32_t at = add_bytes(b, numbers, n * sizeof *numbers);
     if (!direction || b->no_memory)
@@ -72,8 +73,8 @@ static uint32_t add_vector(struct builder *b, const float *numbers, uint64_t n, 
 }
 
 /* Where the numbers lie, divided by their length where an operation is along a direction. */
-static uint32_t vector_at(struct builder *b, const struct edits *of, const struct edit_numbers *t,
-                          bool direction)
+static uint32_t vector_at(struct table_builder *b, const struct edits *of,
+                          const struct edit_numbers *t, bool direction)
 {
     const float *numbers = of->numbers + t->first;
     for (size_t i = 0; i < b->n_vectors; i++)
@@ -108,7 +109,7 @@ bool edit_takes_layer(const struct edit_use *use, int32_t layer)
     return true;
 }
 
-static struct dmi_edit_op *add_op(struct builder *b)
+static struct dmi_edit_op *add_op(struct table_builder *b)
 {
     if (GROW(b->ops, b->n_ops, b->room_ops)) {
         b->no_memory = true;
@@ -119,8 +120,9 @@ static struct dmi_edit_op *add_op(struct builder *b)
 }
 
 /* A vector of the operation's in a layer. *@width: as of put_op(). Return: where it lies; 0: there is none. */
-static uint32_t put_vector(struct builder *b, const struct edits *of, const struct edit_op *op,
-                           uint32_t vector, int32_t layer, uint32_t *width)
+static uint32_t put_vector(struct table_builder *b, const struct edits *of,
+                           const struct edit_op *op, uint32_t vector, int32_t layer,
+                           uint32_t *width)
 {
     const struct edit_numbers *t =
         vector == EDIT_NO_VECTOR ? NULL : edits_numbers(of, vector, layer);
@@ -133,7 +135,7 @@ static uint32_t put_vector(struct builder *b, const struct edits *of, const stru
 }
 
 /* The operation in a layer. *@width: what its vectors are for, where it has some. */
-static void put_op(struct builder *b, const struct edits *of, const struct edit_op *op,
+static void put_op(struct table_builder *b, const struct edits *of, const struct edit_op *op,
                    int32_t layer, uint32_t *width)
 {
     uint32_t own = 0;
@@ -150,7 +152,7 @@ static void put_op(struct builder *b, const struct edits *of, const struct edit_
         *out = filled;
 }
 
-static void put_part(struct builder *b, uint32_t number, int32_t layer)
+static void put_part(struct table_builder *b, uint32_t number, int32_t layer)
 {
     const struct edits *of = b->uses[number].of;
     const struct edit *edit = b->uses[number].edit;
@@ -175,7 +177,7 @@ static void put_part(struct builder *b, uint32_t number, int32_t layer)
 }
 
 /* All that is done at the place in the layer, in the order of the edits. */
-static struct dmi_edit_parts put_parts(struct builder *b, const char *site, int32_t layer)
+static struct dmi_edit_parts put_parts(struct table_builder *b, const char *site, int32_t layer)
 {
     struct dmi_edit_parts parts = { .first = b->n_parts };
     for (uint32_t i = 0; i < b->n_uses; i++)
@@ -206,7 +208,7 @@ static uint32_t n_layers_of(const struct edit_use *uses, uint32_t n)
     return (uint32_t)(most + 1);
 }
 
-static void put_places(struct builder *b, struct dmi_edit_parts *entries)
+static void put_places(struct table_builder *b, struct dmi_edit_parts *entries)
 {
     for (uint32_t s = 0; s < b->spec->n_sites; s++) {
         const struct spec_site *site = &b->spec->sites[s];
@@ -218,7 +220,7 @@ static void put_places(struct builder *b, struct dmi_edit_parts *entries)
     }
 }
 
-static int put_table(struct builder *b)
+static int put_table(struct table_builder *b)
 {
     uint32_t n_places = b->spec->n_places;
     size_t n_entries = (size_t)n_places * (b->n_layers + 2);
@@ -245,7 +247,7 @@ static int put_table(struct builder *b)
 int edit_table_build(const struct edit_use *uses, uint32_t n, const struct spec *spec,
                      struct edit_table *out)
 {
-    struct builder b = {
+    struct table_builder b = {
         .uses = uses, .n_uses = n, .spec = spec, .n_layers = n_layers_of(uses, n)
     };
     b.columns = calloc(n + 1, sizeof *b.columns);

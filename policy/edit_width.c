@@ -7,12 +7,12 @@
 #include <string.h>
 
 /* How wide rows of a site are, and heads of them. */
-struct row {
+struct row_width {
     uint64_t n, head;
 };
 
 /* Return: false where it depends on the launch, on the tap, or on how many ranks divide it. */
-static bool constant_row(const struct spec_site *site, struct row *row)
+static bool constant_row(const struct spec_site *site, struct row_width *row)
 {
     uint32_t n_dims = 0;
     uint64_t n_heads = 1;
@@ -31,7 +31,7 @@ static bool constant_row(const struct spec_site *site, struct row *row)
     return n_dims > 0 && site->about.shard != DMI_SHARD_DIM;
 }
 
-static bool suits(const struct edit *edit, const struct row *row, uint64_t width)
+static bool suits(const struct edit *edit, const struct row_width *row, uint64_t width)
 {
     bool columns = edit->n_columns && !edit->of_heads;
     return width == row->n || width == (columns ? edit->n_columns : row->head);
@@ -39,7 +39,7 @@ static bool suits(const struct edit *edit, const struct row *row, uint64_t width
 
 /* Do its numbers suit no site of the edit's name? @row: the last of them. */
 static bool suits_none(const struct edits *edits, const struct edit *edit, uint32_t vector,
-                       const struct spec *spec, const struct edit_numbers *t, struct row *row)
+                       const struct spec *spec, const struct edit_numbers *t, struct row_width *row)
 {
     uint64_t width = t->n / edit_vector_rows(&edits->vectors[vector]);
     bool any = false;
@@ -54,10 +54,10 @@ static bool suits_none(const struct edits *edits, const struct edit *edit, uint3
     return any;
 }
 
-static void report_width(struct report *report, const struct edits *edits, const struct edit *edit,
-                         uint32_t vector, const struct spec *spec)
+static void report_width(struct text_report *report, const struct edits *edits,
+                         const struct edit *edit, uint32_t vector, const struct spec *spec)
 {
-    struct row row;
+    struct row_width row;
     for (uint32_t i = 0; i < edits->n_tensors && vector != EDIT_NO_VECTOR; i++) {
         const struct edit_numbers *t = &edits->tensors[i];
         const struct edit_vector *v = &edits->vectors[vector];
@@ -76,7 +76,7 @@ static void report_width(struct report *report, const struct edits *edits, const
 int edits_check_widths(const struct edits *edits, const struct spec *spec,
                        struct spec_errors *errors)
 {
-    struct report report = { .path = edits->path };
+    struct text_report report = { .path = edits->path };
     *errors = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n; i++)
         for (uint32_t k = 0; k < edits->list[i].n_ops; k++) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int expr_emit(struct builder *b, struct op op)
+int expr_emit(struct code_builder *b, struct op op)
 {
     bool binary = op.kind >= OP_ADD;
     struct op *last = b->n_ops ? &b->ops[b->n_ops - 1] : NULL;
@@ -46,7 +46,7 @@ int expr_emit(struct builder *b, struct op op)
     return 0;
 }
 
-int expr_build(const struct builder *b, struct expr **out)
+int expr_build(const struct code_builder *b, struct expr **out)
 {
     struct expr *e = calloc(1, sizeof *e + b->n_ops * sizeof e->ops[0]);
     if (!e)
@@ -67,7 +67,7 @@ int expr_product(const struct expr *const *factors, size_t n_factors, int64_t sc
     struct op *ops = calloc(n, sizeof *ops);
     if (!ops)
         return -ENOMEM;
-    struct builder b = { .ops = ops, .max_ops = (uint32_t)n };
+    struct code_builder b = { .ops = ops, .max_ops = (uint32_t)n };
     int rc = 0;
     /* Constants first, so that they fold into one. */
     rc = expr_emit(&b, (struct op){ .kind = OP_CONST, .imm = scale });

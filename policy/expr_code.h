@@ -48,7 +48,7 @@ struct expr {
     struct op ops[];
 };
 
-struct builder {
+struct code_builder {
     struct op *ops;
     uint32_t n_ops, max_ops;
     uint32_t uses;
@@ -66,12 +66,12 @@ int expr_apply(uint8_t kind, int64_t a, int64_t b, int64_t *out);
  * expr_emit() - append an operation, or fold it with the constants that it works on
  * Return: 0, EXPR_E_OVERFLOW, EXPR_E_DIVIDE, or -E2BIG if the builder has no room.
  */
-int expr_emit(struct builder *b, struct op op);
+int expr_emit(struct code_builder *b, struct op op);
 
 /**
  * expr_build() - the finished expression
  * Return: 0 (@out is to be freed with expr_free()) or -ENOMEM.
  */
-int expr_build(const struct builder *b, struct expr **out);
+int expr_build(const struct code_builder *b, struct expr **out);
 
 #endif

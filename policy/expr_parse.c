@@ -17,7 +17,7 @@ struct parser {
     struct lexer lex;
     const struct expr_var *vars;
     size_t n_vars;
-    struct builder b;
+    struct code_builder b;
     unsigned depth;
 };
 

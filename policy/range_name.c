@@ -8,29 +8,29 @@
 #define MAX_DEPTH 32 /* of lists and dicts within a dict */
 
 /* What is left of a text. */
-struct cursor {
+struct name_rest {
     const char *p, *end;
 };
 
 /* Where a name goes to. */
-struct name {
+struct name_room {
     char *text;
     size_t n;
 };
 
-static void put(struct name *name, char c)
+static void put(struct name_room *name, char c)
 {
     if (name->n < RANGE_NAME_MAX - 1)
         name->text[name->n++] = (unsigned char)c < ' ' ? '?' : c;
 }
 
-static void skip_spaces(struct cursor *c)
+static void skip_spaces(struct name_rest *c)
 {
     while (c->p < c->end && *c->p == ' ')
         c->p++;
 }
 
-static bool take(struct cursor *c, char what)
+static bool take(struct name_rest *c, char what)
 {
     skip_spaces(c);
     if (c->p == c->end || *c->p != what)
@@ -40,7 +40,7 @@ static bool take(struct cursor *c, char what)
 }
 
 /* A string as Python prints it, in either kind of quotes. @name: NULL: nobody wants it. Return: false, it is none. */
-static bool take_string(struct cursor *c, struct name *name)
+static bool take_string(struct name_rest *c, struct name_room *name)
 {
     skip_spaces(c);
     if (c->p == c->end || (*c->p != '\'' && *c->p != '"'))
@@ -59,7 +59,7 @@ static bool take_string(struct cursor *c, struct name *name)
 }
 
 /* Up to the comma or the brace after a value, whatever it is. Return: false where the text ends before. */
-static bool skip_value(struct cursor *c)
+static bool skip_value(struct name_rest *c)
 {
     int depth = 0;
     while (c->p < c->end) {
@@ -80,13 +80,13 @@ static bool skip_value(struct cursor *c)
 }
 
 /* The value of KEY in a dict. Return: false where the text is no dict with such a text in it. */
-static bool take_module(struct cursor c, struct name *name)
+static bool take_module(struct name_rest c, struct name_room *name)
 {
     char text[RANGE_NAME_MAX];
     if (!take(&c, '{'))
         return false;
     do {
-        struct name key = { .text = text };
+        struct name_room key = { .text = text };
         if (!take_string(&c, &key) || !take(&c, ':'))
             return false;
         if (key.n == strlen(KEY) && !memcmp(text, KEY, key.n))
@@ -99,8 +99,8 @@ static bool take_module(struct cursor c, struct name *name)
 
 size_t range_name_parse(const char *text, size_t n, char *name)
 {
-    struct name out = { .text = name };
-    if (!take_module((struct cursor){ text, text + n }, &out)) {
+    struct name_room out = { .text = name };
+    if (!take_module((struct name_rest){ text, text + n }, &out)) {
         out.n = 0;
         for (size_t i = 0; i < n; i++)
             put(&out, text[i]);

@@ -15,7 +15,7 @@ struct report_line {
     char *text;
 };
 
-static char *add_line(struct report *report, uint32_t line, uint32_t column, char *text)
+static char *add_line(struct text_report *report, uint32_t line, uint32_t column, char *text)
 {
     struct report_line *lines =
         realloc(report->lines, (report->n_lines + 1) * sizeof *report->lines);
@@ -38,7 +38,7 @@ static void defuse(char *text)
     }
 }
 
-void report_add(struct report *report, uint32_t line, uint32_t column, const char *fmt, ...)
+void report_add(struct text_report *report, uint32_t line, uint32_t column, const char *fmt, ...)
 {
     if (report->n_lines >= REPORT_MAX) {
         report->n_more++;
@@ -70,7 +70,7 @@ static int by_place(const void *va, const void *vb)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-int report_finish(struct report *report, char ***lines, size_t *n_lines)
+int report_finish(struct text_report *report, char ***lines, size_t *n_lines)
 {
     size_t n = report->n_lines;
     if (n)
@@ -95,7 +95,7 @@ int report_finish(struct report *report, char ***lines, size_t *n_lines)
     } else {
         free(out);
     }
-    *report = (struct report){ .path = report->path, .what = report->what };
+    *report = (struct text_report){ .path = report->path, .what = report->what };
     return rc;
 }
 

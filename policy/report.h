@@ -12,7 +12,7 @@
 
 #define REPORT_MAX 100 /* more is no help; the rest is counted */
 
-struct report {
+struct text_report {
     const char *path;
     const char *what; /* the lines are; NULL: errors */
     struct report_line *lines;
@@ -24,7 +24,7 @@ struct report {
 /*
  * @line 0: about the file, not a place in it. Control characters become spaces. Without memory it only notes so.
  */
-void report_add(struct report *report, uint32_t line, uint32_t column, const char *fmt, ...)
+void report_add(struct text_report *report, uint32_t line, uint32_t column, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /**
@@ -32,7 +32,7 @@ void report_add(struct report *report, uint32_t line, uint32_t column, const cha
  * @lines, @n_lines: set only if there are any; each string and the array are the caller's to free()
  * Return: 0 or -ENOMEM. The report is empty afterwards.
  */
-int report_finish(struct report *report, char ***lines, size_t *n_lines);
+int report_finish(struct text_report *report, char ***lines, size_t *n_lines);
 
 /* Copies at most 40 characters of @text, in quotes. */
 const char *report_quote(const char *text, size_t n_text, char *buffer, size_t n_buffer);

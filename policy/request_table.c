@@ -6,23 +6,23 @@
 
 #define N_HEADS 4096u /* a power of two */
 
-static struct request **head_of(struct request_table *t, uint64_t hash)
+static struct tabled_request **head_of(struct request_table *t, uint64_t hash)
 {
     return &t->heads[hash & (N_HEADS - 1)];
 }
 
 /* Where the pointer to the entry stands, or to nothing at its list's end. */
-static struct request **place_of(struct request_table *t, const char *id, uint64_t hash)
+static struct tabled_request **place_of(struct request_table *t, const char *id, uint64_t hash)
 {
-    struct request **at = head_of(t, hash);
+    struct tabled_request **at = head_of(t, hash);
     while (*at && ((*at)->hash != hash || strcmp((*at)->id, id) != 0))
         at = &(*at)->next;
     return at;
 }
 
-static void remove_at(struct request_table *t, struct request **at)
+static void remove_at(struct request_table *t, struct tabled_request **at)
 {
-    struct request *gone = *at;
+    struct tabled_request *gone = *at;
     *at = gone->next;
     free(gone);
     t->n--;
@@ -31,7 +31,7 @@ static void remove_at(struct request_table *t, struct request **at)
 static void forget_before(struct request_table *t, uint64_t seen)
 {
     for (uint32_t i = 0; i < N_HEADS; i++)
-        for (struct request **at = &t->heads[i]; *at;)
+        for (struct tabled_request **at = &t->heads[i]; *at;)
             if ((*at)->seen < seen)
                 remove_at(t, at);
             else
@@ -48,11 +48,11 @@ static void forget(struct request_table *t, uint64_t now)
     }
 }
 
-static struct request *add(struct request_table *t, struct request **at, const char *id,
-                           uint64_t hash)
+static struct tabled_request *add(struct request_table *t, struct tabled_request **at,
+                                  const char *id, uint64_t hash)
 {
     size_t n = strlen(id) + 1;
-    struct request *r = calloc(1, sizeof *r + n);
+    struct tabled_request *r = calloc(1, sizeof *r + n);
     if (!r)
         return NULL;
     memcpy(r->id, id, n);
@@ -62,19 +62,19 @@ static struct request *add(struct request_table *t, struct request **at, const c
     return r;
 }
 
-struct request *request_table_find(struct request_table *t, const char *id, uint64_t now)
+struct tabled_request *request_table_find(struct request_table *t, const char *id, uint64_t now)
 {
     if (!t->heads)
-        t->heads = calloc(N_HEADS, sizeof(struct request *));
+        t->heads = calloc(N_HEADS, sizeof(struct tabled_request *));
     if (!t->heads)
         return NULL;
     uint64_t hash = overload_hash(id);
-    struct request **at = place_of(t, id, hash);
+    struct tabled_request **at = place_of(t, id, hash);
     if (!*at && t->n >= REQUEST_TABLE_MAX) {
         forget(t, now);
         at = place_of(t, id, hash);
     }
-    struct request *r = *at ? *at : add(t, at, id, hash);
+    struct tabled_request *r = *at ? *at : add(t, at, id, hash);
     if (r)
         r->seen = now;
     return r;
@@ -82,7 +82,7 @@ struct request *request_table_find(struct request_table *t, const char *id, uint
 
 void request_table_remove(struct request_table *t, const char *id)
 {
-    struct request **at = t->heads ? place_of(t, id, overload_hash(id)) : NULL;
+    struct tabled_request **at = t->heads ? place_of(t, id, overload_hash(id)) : NULL;
     if (at && *at)
         remove_at(t, at);
 }

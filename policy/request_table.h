@@ -13,8 +13,8 @@
 
 #define REQUEST_TABLE_MAX 65536u
 
-struct request {
-    struct request *next;
+struct tabled_request {
+    struct tabled_request *next;
     uint64_t hash;
     uint64_t arrival;  /* its number, by the first step that had it */
     uint64_t seen;     /* number of the step that had it last */
@@ -28,7 +28,7 @@ struct request {
 };
 
 struct request_table {
-    struct request **heads; /* of lists, by hash; NULL: empty table */
+    struct tabled_request **heads; /* of lists, by hash; NULL: empty table */
     uint32_t n;
 };
 
@@ -37,7 +37,8 @@ struct request_table {
  * @now: number of the step, for @seen. Entries that were returned for this step stay.
  * Return: NULL without memory.
  */
-struct request *request_table_find(struct request_table *table, const char *id, uint64_t now);
+struct tabled_request *request_table_find(struct request_table *table, const char *id,
+                                          uint64_t now);
 
 /* The id is forgotten, if it is known. */
 void request_table_remove(struct request_table *table, const char *id);

@@ -102,14 +102,14 @@ bool select_request(const struct select *s, const char *id, const char *tags)
 /* ------------------------------------------------------------------------- the rows of a step */
 
 /* Positions that are kept of a span whose rows are [at, at + n): a stretch of them. */
-struct stretch {
+struct kept_positions {
     int64_t from, to;
 };
 
-static struct stretch within(const struct dmi_span *span, int64_t from, int64_t to)
+static struct kept_positions within(const struct dmi_span *span, int64_t from, int64_t to)
 {
     int64_t first = span->first_position, end = first + span->n_tokens;
-    struct stretch s = { from > first ? from : first, to < end ? to : end };
+    struct kept_positions s = { from > first ? from : first, to < end ? to : end };
     if (s.to < s.from)
         s.to = s.from;
     return s;
@@ -129,7 +129,7 @@ static bool says_phase(const struct dmi_span *span)
 }
 
 /* Bounds below 0 count from the end of the prompt; nothing is known of them where the engine does not say where that is. */
-static struct stretch range_of(const struct select *s, const struct dmi_span *span)
+static struct kept_positions range_of(const struct select *s, const struct dmi_span *span)
 {
     int64_t base = span->n_prompt, end = s->end < 0 ? base + s->end : s->end;
     int64_t most = !s->of_prompt ? INT64_MAX : says_phase(span) ? end_of_prompt(span) : 0;
@@ -138,8 +138,8 @@ static struct stretch range_of(const struct select *s, const struct dmi_span *sp
     return within(span, s->first < 0 ? base + s->first : s->first, end < most ? end : most);
 }
 
-static struct stretch kept_positions(const struct select *s, const struct dmi_span *span,
-                                     bool is_last)
+static struct kept_positions kept_positions(const struct select *s, const struct dmi_span *span,
+                                            bool is_last)
 {
     int64_t end = span->first_position + span->n_tokens;
     switch (s->tokens) {
@@ -159,7 +159,7 @@ static struct stretch kept_positions(const struct select *s, const struct dmi_sp
 void select_positions(const struct select *s, const struct dmi_span *span, bool is_last,
                       int64_t *from, int64_t *to)
 {
-    struct stretch kept = kept_positions(s, span, is_last);
+    struct kept_positions kept = kept_positions(s, span, is_last);
     *from = kept.from;
     *to = kept.to;
 }
@@ -208,11 +208,11 @@ struct choosing {
     const bool *last;  /* NULL: nobody asks */
 };
 
-static struct stretch chosen(const struct choosing *c, uint32_t i)
+static struct kept_positions chosen(const struct choosing *c, uint32_t i)
 {
     const struct dmi_span *span = dmi_span_at(c->step, i);
     if (is_padding(span) || (c->takes && !c->takes[i]))
-        return (struct stretch){ 0, 0 };
+        return (struct kept_positions){ 0, 0 };
     return kept_positions(c->select, span, c->last && c->last[i]);
 }
 
@@ -224,7 +224,7 @@ static void choose_tokens(const struct choosing *c, uint8_t *keep, struct select
     memset(keep, rest, step->n_rows);
     for (uint32_t i = 0; i < step->n_spans; i++) {
         const struct dmi_span *span = dmi_span_at(step, i);
-        struct stretch s = chosen(c, i);
+        struct kept_positions s = chosen(c, i);
         memset(keep + span->first_row, 0, span->n_tokens);
         if (s.to > s.from)
             memset(keep + span->first_row + (s.from - span->first_position), 1,
@@ -243,7 +243,7 @@ static void choose_requests(const struct choosing *c, struct select_rows *out)
     uint32_t n_real = 0;
     for (uint32_t i = 0; i < c->step->n_spans; i++) {
         const struct dmi_span *span = dmi_span_at(c->step, i);
-        struct stretch s = chosen(c, i);
+        struct kept_positions s = chosen(c, i);
         if (!span->n_tokens)
             continue;
         if (s.to > s.from && s.to == span->first_position + span->n_tokens) {

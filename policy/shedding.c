@@ -24,7 +24,7 @@
 
 /* One request of the step under way. */
 struct candidate {
-    struct request *request;
+    struct tabled_request *request;
     uint32_t ask; /* its index */
     bool by_hash; /* the strategy's order */
 };
@@ -157,7 +157,7 @@ uint64_t shedding_rate(const struct shedding *s)
 static int by_preference(const void *a, const void *b)
 {
     const struct candidate *ca = a;
-    const struct request *x = ca->request, *y = ((const struct candidate *)b)->request;
+    const struct tabled_request *x = ca->request, *y = ((const struct candidate *)b)->request;
     if (x->is_protected != y->is_protected)
         return x->is_protected ? -1 : 1;
     if (ca->by_hash && x->hash != y->hash)
@@ -178,7 +178,7 @@ static int make_room(struct shedding *s, uint32_t n)
 }
 
 /* What the rules say of a request: once when it comes, and once under other rules. */
-static void introduce(struct shedding *s, struct request *r, const struct shedding_ask *ask)
+static void introduce(struct shedding *s, struct tabled_request *r, const struct shedding_ask *ask)
 {
     r->arrival = r->arrival ? r->arrival : ++s->n_arrivals;
     r->n_rules = s->n_rules;
@@ -194,7 +194,7 @@ static int put_in_order(struct shedding *s, const struct shedding_ask *asks, uin
     if (make_room(s, n))
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++) {
-        struct request *r = request_table_find(&s->requests, asks[i].id, s->n_steps);
+        struct tabled_request *r = request_table_find(&s->requests, asks[i].id, s->n_steps);
         if (!r)
             return -ENOMEM;
         if (r->n_rules != s->n_rules)
@@ -217,7 +217,8 @@ struct resource {
 };
 
 /* What a request will cost at each further step. A prompt comes once: of it a row is what follows. */
-static void learn_cost(struct request *r, const struct shedding_ask *ask, uint32_t n_resources)
+static void learn_cost(struct tabled_request *r, const struct shedding_ask *ask,
+                       uint32_t n_resources)
 {
     for (uint32_t k = 0; k < n_resources; k++) {
         double cost = (double)ask->costs[k], row = ask->n_rows ? cost / ask->n_rows : 0;
@@ -244,7 +245,8 @@ static uint32_t list_resources(const struct shedding *s, const struct shedding_p
 }
 
 /* May a request that costs so much be taken besides those that were? */
-static bool fits(const struct resource *k, double cost, double wanted, const struct request *r)
+static bool fits(const struct resource *k, double cost, double wanted,
+                 const struct tabled_request *r)
 {
     double left = k->room - k->taken - cost;
     double reserve = r->is_protected ? 0 : k->depth / 4; /* others make room for those */
@@ -264,13 +266,13 @@ static bool counts(const struct shedding *s, const struct resource *all, uint32_
     return k != RING || (overload_foresees(s->rules) && all[RING].depth > 0);
 }
 
-static double wanted_of(const struct shedding *s, const struct request *r, uint32_t k)
+static double wanted_of(const struct shedding *s, const struct tabled_request *r, uint32_t k)
 {
     return s->step_s > 0 ? r->per_step[k] / s->step_s : 0;
 }
 
 static bool take(const struct shedding *s, struct resource *all, uint32_t n,
-                 const struct request *r, const struct shedding_ask *ask)
+                 const struct tabled_request *r, const struct shedding_ask *ask)
 {
     for (uint32_t k = 0; k < n; k++)
         if (counts(s, all, k) && !fits(&all[k], (double)ask->costs[k], wanted_of(s, r, k), r))
@@ -285,7 +287,7 @@ static bool take(const struct shedding *s, struct resource *all, uint32_t n,
 /* ------------------------------------------------------------------------- verdicts */
 
 /* @verdict the first time, later that the request is gone. */
-static enum shedding_verdict announce(struct request *r, enum shedding_verdict verdict)
+static enum shedding_verdict announce(struct tabled_request *r, enum shedding_verdict verdict)
 {
     bool again = r->announced;
     r->announced = true;
@@ -293,14 +295,14 @@ static enum shedding_verdict announce(struct request *r, enum shedding_verdict v
 }
 
 /* Of a request that is not kept from here on. */
-static enum shedding_verdict drop(struct request *r)
+static enum shedding_verdict drop(struct tabled_request *r)
 {
     r->dropped = true;
     return announce(r, r->kept ? SHEDDING_CUT : SHEDDING_REFUSED);
 }
 
 static enum shedding_verdict judge(struct shedding *s, struct resource *all, uint32_t n,
-                                   struct request *r, const struct shedding_ask *ask)
+                                   struct tabled_request *r, const struct shedding_ask *ask)
 {
     if (r->dropped)
         return announce(r, SHEDDING_REFUSED); /* outside of the share */
@@ -354,7 +356,7 @@ uint64_t shedding_cut(struct shedding *s, const struct shedding_ask *asks, uint3
 
 bool shedding_lose(struct shedding *s, const char *id)
 {
-    struct request *r = request_table_find(&s->requests, id, s->n_steps);
+    struct tabled_request *r = request_table_find(&s->requests, id, s->n_steps);
     bool was_kept = r && !r->dropped;
     if (was_kept)
         drop(r);

@@ -250,7 +250,7 @@ static int load_text(const char *path, char *text, size_t n_text, const char *co
 
 static int one_error(const char *path, struct spec_errors *errors, const char *what)
 {
-    struct report report = { .path = path };
+    struct text_report report = { .path = path };
     report_add(&report, 0, 0, "%s", what);
     int rc = report_finish(&report, &errors->lines, &errors->n_lines);
     return rc ? rc : SPEC_E_INVALID;

@@ -23,7 +23,7 @@ enum meeting { APART, PERHAPS, TOGETHER };
 
 /* ------------------------------------------------------------------------- the layers of a site */
 
-struct layers {
+struct layers_tried {
     int64_t at[LAYERS_TRIED]; /* ascending */
     size_t n;
     bool all; /* it has no others */
@@ -35,7 +35,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void compute_layers(const struct spec_site *site, struct layers *out)
+static void compute_layers(const struct spec_site *site, struct layers_tried *out)
 {
     static const uint32_t zero[3];
     uint64_t last = expr_is_constant(site->layer) ? site->first_occurrence : site->last_occurrence;
@@ -54,10 +54,10 @@ static void compute_layers(const struct spec_site *site, struct layers *out)
 
 static enum meeting layers_in_common(const struct spec_site *a, const struct spec_site *b)
 {
-    _cleanup_(freep) struct layers *x = malloc(2 * sizeof *x);
+    _cleanup_(freep) struct layers_tried *x = malloc(2 * sizeof *x);
     if (!x)
         return PERHAPS;
-    struct layers *y = x + 1;
+    struct layers_tried *y = x + 1;
     compute_layers(a, x);
     compute_layers(b, y);
     enum meeting meeting = x->all && y->all ? APART : PERHAPS;
@@ -126,27 +126,27 @@ bool spec_same_shard(const struct dmi_site *a, const struct dmi_site *b)
 /* ------------------------------------------------------------------------- what is said of them */
 
 /* What a site says, as the file spells it. */
-struct said {
+struct said_value {
     char text[64];
 };
 
-static struct said scale_said(const struct spec_site *site)
+static struct said_value scale_said(const struct spec_site *site)
 {
-    struct said s;
+    struct said_value s;
     snprintf(s.text, sizeof s.text, "scale %.9g", site->about.scale);
     return s;
 }
 
-static struct said row_said(const struct spec_site *site)
+static struct said_value row_said(const struct spec_site *site)
 {
-    struct said s;
+    struct said_value s;
     snprintf(s.text, sizeof s.text, "\"row: %s\"", dmi_row_name(site->about.row));
     return s;
 }
 
-static struct said shard_said(const struct spec_site *site)
+static struct said_value shard_said(const struct spec_site *site)
 {
-    struct said s = { "no shard" };
+    struct said_value s = { "no shard" };
     const char *axis = dmi_axis_name(site->about.shard_axis);
     if (site->about.shard == DMI_SHARD_DIM)
         snprintf(s.text, sizeof s.text, "\"shard: {dim: %u, of: %s}\"", site->about.shard_dim,
@@ -156,16 +156,16 @@ static struct said shard_said(const struct spec_site *site)
     return s;
 }
 
-static struct said dtype_said(const struct spec_site *site)
+static struct said_value dtype_said(const struct spec_site *site)
 {
-    struct said s;
+    struct said_value s;
     snprintf(s.text, sizeof s.text, "dtype %s", dmi_dtype_info(site->about.dtype)->name);
     return s;
 }
 
-static struct said width_said(const struct spec_site *site)
+static struct said_value width_said(const struct spec_site *site)
 {
-    struct said s;
+    struct said_value s;
     snprintf(s.text, sizeof s.text, "rows of %lld elements", (long long)row_elements(site));
     return s;
 }
@@ -200,9 +200,9 @@ static bool widths_differ(const struct spec_site *a, const struct spec_site *b)
 #define EACH_BY_ITS_OWN                                                                            \
     "expected one for all sites of a name, or another name: readers take that of each record's "   \
     "own entry, and "
-static const struct subject {
+static const struct alike_check {
     bool (*differ)(const struct spec_site *a, const struct spec_site *b);
-    struct said (*said)(const struct spec_site *site);
+    struct said_value (*said)(const struct spec_site *site);
     bool is_tensor; /* readers make a tensor of both all the same */
     const char *expected;
 } subjects[] = {
@@ -218,7 +218,7 @@ static const struct subject {
 
 /* The site before @site that differs in the subject, and whose rows may be of one tensor with its; the surest. */
 static const struct spec_site *other_of(const struct spec *spec, const struct spec_site *site,
-                                        const struct subject *subject, enum meeting *surest,
+                                        const struct alike_check *subject, enum meeting *surest,
                                         size_t *n_pairs)
 {
     const struct spec_site *found = NULL;
@@ -237,8 +237,8 @@ static const struct spec_site *other_of(const struct spec *spec, const struct sp
 
 /* A warning that several sites deserve: the first of them is named. */
 struct warning {
-    const struct subject *subject;
-    struct said said, other_said;
+    const struct alike_check *subject;
+    struct said_value said, other_said;
     const struct spec_site *site, *other;
     size_t n_more;
 };
@@ -274,7 +274,8 @@ static void tell(struct loader *l, const struct tree_node *list, const struct wa
 
 /* One site in one subject. */
 static void check_site(struct loader *l, const struct tree_node *list, const struct spec_site *site,
-                       const struct subject *subject, size_t *n_pairs, struct warnings *warnings)
+                       const struct alike_check *subject, size_t *n_pairs,
+                       struct warnings *warnings)
 {
     enum meeting surest;
     const struct spec_site *other = other_of(l->spec, site, subject, &surest, n_pairs);

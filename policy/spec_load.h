@@ -21,7 +21,7 @@
 
 struct loader {
     struct spec *spec; /* what is being filled in; dropped if anything is reported */
-    struct report report, warnings;
+    struct text_report report, warnings;
     struct expr_var vars[SPEC_MAX_VARS]; /* names borrowed from the tree */
     size_t n_vars;
     size_t pattern_room; /* for pattern_compile() */
@@ -80,7 +80,7 @@ struct key {
     bool required;
     key_reader *read; /* NULL: somebody else reads it */
     size_t at;        /* where in the object what @read fills in lies, in bytes */
-    const void *arg;  /* what else @read wants to know, a struct range or struct words */
+    const void *arg;  /* what else @read wants to know, a struct value_bounds or struct words */
 };
 
 #define KEYS_MAX 24 /* of a table */
@@ -102,10 +102,10 @@ bool keys_list(struct loader *l, const struct tree_node *node, const char *what,
 
 /* --------------------------------------------------------------------- spec_values.c: scalars */
 
-struct range {
+struct value_bounds {
     int64_t min, max;
 };
-#define RANGE(min, max) (&(const struct range){ min, max })
+#define RANGE(min, max) (&(const struct value_bounds){ min, max })
 
 #define WORDS_MAX 8
 struct words {
@@ -122,8 +122,8 @@ bool is_name_character(char c);
 #define NAME_MAX_BYTES 128
 
 /* Each a key_reader; named beside it: what lies at @into, and what @arg is (else it is not looked at). */
-key_reader value_integer;      /* int64_t; struct range */
-key_reader value_size;         /* uint64_t; struct range. K, M or G may follow the number */
+key_reader value_integer;      /* int64_t; struct value_bounds */
+key_reader value_size;         /* uint64_t; struct value_bounds. K, M or G may follow the number */
 key_reader value_bool;         /* bool */
 key_reader value_word;         /* enum or uint32_t; struct words, of which it becomes the index */
 key_reader value_string;       /* char *, which becomes the object's */
@@ -133,12 +133,12 @@ key_reader value_scale;        /* double */
 key_reader value_dtype;        /* uint32_t: enum dmi_dtype */
 key_reader value_action;       /* enum spec_action */
 key_reader value_row;          /* uint32_t: enum dmi_row */
-key_reader value_expr;         /* struct expr *; struct range of constants, NULL: any value */
-key_reader value_place;        /* struct expr_ref */
-key_reader value_kind;         /* int: index of the kind of forward that is named */
-key_reader value_requests;     /* struct select, of which it becomes the pattern of requests */
-key_reader value_tokens;       /* struct select, of which it becomes the positions */
-key_reader value_layers;       /* struct spec_layers */
+key_reader value_expr;     /* struct expr *; struct value_bounds of constants, NULL: any value */
+key_reader value_place;    /* struct expr_ref */
+key_reader value_kind;     /* int: index of the kind of forward that is named */
+key_reader value_requests; /* struct select, of which it becomes the pattern of requests */
+key_reader value_tokens;   /* struct select, of which it becomes the positions */
+key_reader value_layers;   /* struct spec_layers */
 
 /* ------------------------------------------------ spec_sections.c, spec_site.c, spec_shard.c: parts */
 

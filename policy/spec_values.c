@@ -35,7 +35,7 @@ bool value_nonempty(struct loader *l, const struct tree_node *node, const char *
 
 bool value_integer(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
-    const struct range *range = arg;
+    const struct value_bounds *range = arg;
     char was[128];
     int64_t v;
     if (node->kind == TREE_SCALAR && parse_integer(node->text, &v) &&
@@ -54,7 +54,7 @@ bool value_integer(struct loader *l, const struct tree_node *node, void *into, c
 
 bool value_size(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
-    const struct range *range = arg;
+    const struct value_bounds *range = arg;
     char was[128];
     uint64_t v;
     if (node->kind == TREE_SCALAR && parse_size(node->text, node->n_text, &v) &&
@@ -309,7 +309,7 @@ static bool parsed(struct loader *l, const struct tree_node *node, int rc,
 
 bool value_expr(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
-    const struct range *range = arg;
+    const struct value_bounds *range = arg;
     struct expr_error error;
     struct expr **e = into;
     if (!value_nonempty(l, node, "an expression") ||

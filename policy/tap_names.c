@@ -26,7 +26,7 @@ bool tap_is_pattern(const char *text)
  * Only what means the same: its hook_normalized is taken before a norm's weight, its hook_mlp_in before the norm, its
  * mlp.hook_pre before the activation.
  */
-static const struct alias {
+static const struct tap_alias {
     const char *theirs, *ours;
 } aliases[] = {
     { "hook_tokens", "token_ids" },

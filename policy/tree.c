@@ -10,22 +10,22 @@
 
 #define BLOCK_BYTES 16384
 
-struct block {
-    struct block *next;
+struct tree_block {
+    struct tree_block *next;
     size_t used, size;
     _Alignas(16) char bytes[];
 };
 
 static void *take(struct tree *tree, size_t n)
 {
-    struct block *block = tree->blocks;
+    struct tree_block *block = tree->blocks;
     n = (n + 15) & ~(size_t)15;
     if (!block || block->size - block->used < n) {
         size_t size = n > BLOCK_BYTES ? n : BLOCK_BYTES;
         block = malloc(sizeof *block + size);
         if (!block)
             return NULL;
-        *block = (struct block){ .next = tree->blocks, .size = size };
+        *block = (struct tree_block){ .next = tree->blocks, .size = size };
         tree->blocks = block;
     }
     void *p = block->bytes + block->used;
@@ -35,7 +35,7 @@ static void *take(struct tree *tree, size_t n)
 
 void tree_deinit(struct tree *tree)
 {
-    for (struct block *block = tree->blocks, *next; block; block = next) {
+    for (struct tree_block *block = tree->blocks, *next; block; block = next) {
         next = block->next;
         free(block);
     }
@@ -48,7 +48,7 @@ struct level {
     size_t max_items;
 };
 
-struct reader {
+struct tree_reader {
     struct tree *tree;
     struct tree_error *error;
     struct level levels[TREE_MAX_DEPTH];
@@ -56,10 +56,10 @@ struct reader {
     unsigned n_nodes;
 };
 
-static int fail(struct reader *r, const yaml_mark_t *mark, const char *fmt, ...)
+static int fail(struct tree_reader *r, const yaml_mark_t *mark, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static int fail(struct reader *r, const yaml_mark_t *mark, const char *fmt, ...)
+static int fail(struct tree_reader *r, const yaml_mark_t *mark, const char *fmt, ...)
 {
     r->error->line = (uint32_t)mark->line + 1;
     r->error->column = (uint32_t)mark->column + 1;
@@ -71,7 +71,7 @@ static int fail(struct reader *r, const yaml_mark_t *mark, const char *fmt, ...)
 }
 
 /* Appends @node to the innermost open list or map. */
-static int append(struct reader *r, struct tree_node *node)
+static int append(struct tree_reader *r, struct tree_node *node)
 {
     if (!r->depth) {
         r->tree->root = node;
@@ -101,7 +101,7 @@ static size_t n_characters(const char *text, size_t n)
     return count;
 }
 
-static int add_scalar(struct reader *r, const yaml_event_t *event, struct tree_node *node)
+static int add_scalar(struct tree_reader *r, const yaml_event_t *event, struct tree_node *node)
 {
     size_t n = event->data.scalar.length;
     yaml_scalar_style_t style = event->data.scalar.style;
@@ -122,7 +122,7 @@ static int add_scalar(struct reader *r, const yaml_event_t *event, struct tree_n
     return 0;
 }
 
-static int add(struct reader *r, const yaml_event_t *event)
+static int add(struct tree_reader *r, const yaml_event_t *event)
 {
     const yaml_mark_t *mark = &event->start_mark;
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -181,7 +181,7 @@ static yaml_mark_t mark_of_byte(const char *text, size_t n_text, size_t offset)
     return mark;
 }
 
-static int syntax_error(struct reader *r, const yaml_parser_t *parser, const char *text,
+static int syntax_error(struct tree_reader *r, const yaml_parser_t *parser, const char *text,
                         size_t n_text)
 {
     if (parser->error == YAML_MEMORY_ERROR)
@@ -200,7 +200,7 @@ static int syntax_error(struct reader *r, const yaml_parser_t *parser, const cha
                 parser->context ? ")" : "");
 }
 
-static int take_event(struct reader *r, const yaml_event_t *event, bool *done)
+static int take_event(struct tree_reader *r, const yaml_event_t *event, bool *done)
 {
     switch (event->type) {
     case YAML_STREAM_END_EVENT: *done = true; return 0;
@@ -225,7 +225,7 @@ static int take_event(struct reader *r, const yaml_event_t *event, bool *done)
 int tree_parse(const char *text, size_t n_text, struct tree *out, struct tree_error *error)
 {
     yaml_parser_t parser;
-    struct reader r = { .tree = out, .error = error };
+    struct tree_reader r = { .tree = out, .error = error };
     *out = (struct tree){ 0 };
     if (!yaml_parser_initialize(&parser))
         return -ENOMEM;

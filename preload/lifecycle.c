@@ -430,7 +430,7 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
 
 /* ------------------------------------------------------------------------- contexts */
 
-void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
+void lifecycle_context_ends(struct context_call *call, const struct context_reference *reference)
 {
     if (reference->last)
         functions_drop_functions();

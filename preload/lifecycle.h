@@ -44,7 +44,7 @@ void lifecycle_finish(void);
  * there meanwhile is captured if the context lives on, else a counted drop. Thread: any that entered, until
  * lifecycle_context_ended().
  */
-void lifecycle_context_ends(struct context_call *call, const struct reference *reference);
+void lifecycle_context_ends(struct context_call *call, const struct context_reference *reference);
 
 /* After context_call_returns(), which gave @before. @gone: the context is; else it lives on, or another call will say. */
 void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone);

@@ -355,7 +355,7 @@ static int load(struct dmi_read *run, size_t index, const uint8_t **out)
 }
 
 /* Where rows go, and which of them. */
-struct wanted {
+struct rows_wanted {
     uint64_t first, n; /* rows of the tensor */
     uint64_t n_row;    /* bytes */
     uint8_t *data;     /* NULL: not wanted */
@@ -365,7 +365,7 @@ struct wanted {
 };
 
 /* Did an edit write the row? @donor: as of struct stretch */
-static bool is_edited(const struct dmi_read *run, const struct wanted *w, uint32_t site,
+static bool is_edited(const struct dmi_read *run, const struct rows_wanted *w, uint32_t site,
                       int64_t position, uint32_t donor)
 {
     const struct view *v = &run->view;
@@ -384,7 +384,7 @@ static bool is_edited(const struct dmi_read *run, const struct wanted *w, uint32
     return false;
 }
 
-static void hand_row(const struct wanted *w, uint64_t index, const struct dmi_read_row *row)
+static void hand_row(const struct rows_wanted *w, uint64_t index, const struct dmi_read_row *row)
 {
     uint8_t *to = w->rows + index * w->row_size;
     memset(to, 0, w->row_size);
@@ -392,7 +392,7 @@ static void hand_row(const struct wanted *w, uint64_t index, const struct dmi_re
 }
 
 /* The part of one stretch that is wanted; @at: row of the tensor where the stretch begins. Return: 0, -EBADMSG, -errno. */
-static int take_stretch(struct dmi_read *run, const struct wanted *w, const struct stretch *p,
+static int take_stretch(struct dmi_read *run, const struct rows_wanted *w, const struct stretch *p,
                         uint64_t at)
 {
     const struct reader_record *rec = reader_record(run->view.reader, p->record);
@@ -434,7 +434,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
     return r;
 }
 
-static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted *w)
+static int take_rows(struct dmi_read *run, uint64_t tensor, const struct rows_wanted *w)
 {
     const struct tensor *t = &run->view.tensors.all[tensor];
     bool on = run->cursor.tensor == tensor && run->cursor.first <= w->first;
@@ -457,7 +457,7 @@ static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted 
 }
 
 /* Whether the rows that are wanted of a mixed tensor are of one type and width; then w->n_row is theirs. */
-static bool one_size(const struct dmi_read *run, const struct tensor *t, struct wanted *w)
+static bool one_size(const struct dmi_read *run, const struct tensor *t, struct rows_wanted *w)
 {
     const struct reader_record *first = NULL;
     uint64_t at = 0;
@@ -483,13 +483,13 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     const struct tensor *t = &run->view.tensors.all[tensor];
     if (first > t->n_rows || n_rows > t->n_rows - first)
         return handle_fail(run, -ERANGE, "the tensor has fewer rows");
-    struct wanted w = { .first = first,
-                        .n = n_rows,
-                        .n_row = t->width * dmi_dtype_bytes(t->dtype),
-                        .data = data,
-                        .rows = (uint8_t *)rows,
-                        .row_size = row_size,
-                        .tensor = tensor };
+    struct rows_wanted w = { .first = first,
+                             .n = n_rows,
+                             .n_row = t->width * dmi_dtype_bytes(t->dtype),
+                             .data = data,
+                             .rows = (uint8_t *)rows,
+                             .row_size = row_size,
+                             .tensor = tensor };
     uint64_t need;
     if (data && t->mixed == TENSOR_MIXED_TYPE && !one_size(run, t, &w))
         return handle_fail(run, -EINVAL, tensor_mixed_text(t));

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct visit {
+struct stretch_visit {
     const struct tensors *tensors;
     bool *wanted; /* by tensor */
     int (*take)(void *ctx, const struct dmi_read_stretch *stretch);
@@ -22,11 +22,12 @@ struct visit {
 
 static bool wants(void *ctx, size_t tensor)
 {
-    const struct visit *v = ctx;
+    const struct stretch_visit *v = ctx;
     return v->wanted[tensor];
 }
 
-static int hand(struct visit *v, const struct rows *rows, const struct dmi_read_stretch *stretch)
+static int hand(struct stretch_visit *v, const struct rows *rows,
+                const struct dmi_read_stretch *stretch)
 {
     const struct stretch *p = &v->tensors->all[rows->tensor].stretches[rows->stretch];
     struct dmi_read_stretch s = *stretch;
@@ -53,7 +54,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
 
 static int damaged(void *ctx, const struct rows *rows, const struct err *why)
 {
-    const struct visit *v = ctx;
+    const struct stretch_visit *v = ctx;
     const struct tensor *t = &v->tensors->all[rows->tensor];
     (void)why;
     return hand(ctx, rows,
@@ -78,7 +79,7 @@ int dmi_read_visit(struct dmi_read *run, const uint64_t *tensors, uint64_t n,
             return handle_fail(run, -ENOENT, "no such tensor");
         wanted[tensors[i]] = true;
     }
-    struct visit v = { all, wanted, fn, ctx, 0 };
+    struct stretch_visit v = { all, wanted, fn, ctx, 0 };
     run->err = (struct err){ 0 };
     int r = rows_visit(&run->err, run->view.reader, all, &visitor, &v);
     return v.result ? v.result : r;

@@ -123,7 +123,7 @@ static int add_part(struct edited *e, const struct edited_part *part)
 /* ------------------------------------------------------------------------- steps */
 
 /* A span of a request, and what is parsed of it. */
-struct span_at {
+struct edited_span {
     size_t step, request;
     uint32_t number;
     const struct reader_step *of;
@@ -134,7 +134,7 @@ struct span_at {
     bool parsed;
 };
 
-static void span_begin(struct span_at *at, const struct reader_step *step)
+static void span_begin(struct edited_span *at, const struct reader_step *step)
 {
     const struct dmi_span_entry *e = &step->spans[at->number];
     const char *base = (const char *)step->entry;
@@ -152,7 +152,7 @@ static void span_begin(struct span_at *at, const struct reader_step *step)
                                      .n_prompt = e->n_prompt };
 }
 
-static const struct tree *tags_of(struct span_at *at, const struct edit_use *use)
+static const struct tree *tags_of(struct edited_span *at, const struct edit_use *use)
 {
     struct tree_error error;
     if (!at->parsed && at->part.n_tags && edit_asks_tags(use)) {
@@ -164,7 +164,7 @@ static const struct tree *tags_of(struct span_at *at, const struct edit_use *use
 }
 
 /* Does the span hold the last row that its request has in the step? */
-static bool is_last(const struct edited_all *all, const struct span_at *at)
+static bool is_last(const struct edited_all *all, const struct edited_span *at)
 {
     const uint32_t *owners = &all->requests->of_span[all->requests->first_span[at->step]];
     for (uint32_t i = 0; i < at->of->entry->n_spans; i++)
@@ -185,7 +185,7 @@ static bool has_times(const struct version_use *u, const struct tree *tags)
 
 /* The positions of the span that the edit writes. */
 static struct range wanted_of(const struct edited_all *all, const struct version_use *u,
-                              struct span_at *at)
+                              struct edited_span *at)
 {
     struct range r = { at->span.first_position, at->span.first_position + at->span.n_tokens };
     if (!u->of)
@@ -200,7 +200,7 @@ static struct range wanted_of(const struct edited_all *all, const struct version
 }
 
 /* What the edits of a version do in the span: those that follow changes, or those that do not. */
-static int take_version(struct edited_all *all, size_t version, struct span_at *at, bool live,
+static int take_version(struct edited_all *all, size_t version, struct edited_span *at, bool live,
                         bool settled)
 {
     const struct edited_version *v = &all->versions[version - 1];
@@ -226,7 +226,7 @@ struct begun {
 };
 
 /* As the library does it: a request keeps what was in force at its first step, and live edits are those of the step. */
-static int take_span(struct edited_all *all, struct begun *requests, struct span_at *at)
+static int take_span(struct edited_all *all, struct begun *requests, struct edited_span *at)
 {
     size_t now = edit_history_at(&all->history, at->of->entry->sequence);
     struct begun *own = &requests[at->request];
@@ -244,7 +244,7 @@ static int take_steps(struct edited_all *all)
 {
     const struct requests *q = all->requests;
     _cleanup_(freep) struct begun *begun = calloc(q->n + 1, sizeof *begun);
-    struct span_at at = { 0 };
+    struct edited_span at = { 0 };
     int r = begun ? 0 : -ENOMEM;
     for (at.step = 0; at.step < reader_n_steps(all->reader); at.step++) {
         const struct reader_step *step = reader_step(all->reader, at.step);

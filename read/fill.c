@@ -334,7 +334,7 @@ static const struct stretch *own_rows(const struct fill *f, const struct tensor 
 }
 
 /* Positions that are wanted of a tensor, and how far one donor has them. */
-struct search {
+struct donor_search {
     const struct tensor *tensor;
     size_t receiver;
     const struct cached *cached;
@@ -342,7 +342,7 @@ struct search {
     int64_t next; /* where a donor has rows again, if none has that of @at */
 };
 
-static int take_rows(struct fill *f, const struct search *q, const struct stretch *from,
+static int take_rows(struct fill *f, const struct donor_search *q, const struct stretch *from,
                      uint32_t donor)
 {
     int64_t end = end_of(from) < q->end ? end_of(from) : q->end;
@@ -364,7 +364,7 @@ static int take_rows(struct fill *f, const struct search *q, const struct stretc
 }
 
 /* Rows from @q->at on of the first request of a node that has them. Return: 1: none has; 0; -ENOMEM. */
-static int ask_node(struct fill *f, struct search *q, const struct prefixes_node *node)
+static int ask_node(struct fill *f, struct donor_search *q, const struct prefixes_node *node)
 {
     q->next = q->end;
     for (size_t i = node->head; i; i = f->prefixes.links[i - 1].next) {
@@ -405,7 +405,7 @@ static int fill_gap(struct fill *f, struct tensor *t, size_t receiver, const str
         const struct prefixes_node *n = &f->prefixes.nodes[node];
         int64_t node_end = n->end < known ? n->end : known;
         while (r >= 0 && at < node_end) {
-            struct search q = { t, receiver, c, at, node_end, 0 };
+            struct donor_search q = { t, receiver, c, at, node_end, 0 };
             r = ask_node(f, &q, n);
             int64_t next = r ? q.next : end_of(&f->taken[f->n_taken - 1]);
             if (r > 0)

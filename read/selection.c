@@ -56,17 +56,18 @@ bool selection_names_have(const struct selection_names *names, const char *name,
 /* ------------------------------------------------------------------------- lists of words */
 
 /* A list that is read, word by word. */
-struct list {
+struct word_list {
     struct err *err;
     const char *what;
     size_t *n; /* words so far, of at most SELECTION_MOST_RANGES */
     void *to;
-    bool (*take)(struct list *list, const char *word, size_t n); /* Return: false: it is none */
+    bool (*take)(struct word_list *list, const char *word,
+                 size_t n); /* Return: false: it is none */
     void (*hint)(const char *word, size_t n, char *buffer, size_t n_buffer);
     const char *expected;
 };
 
-static int take_list(struct list *l, const char *text)
+static int take_list(struct word_list *l, const char *text)
 {
     for (const char *end;; text = end + 1) {
         end = text + strcspn(text, ",");
@@ -89,20 +90,21 @@ static int take_list(struct list *l, const char *text)
     }
 }
 
-static bool take_layer(struct list *l, const char *word, size_t n)
+static bool take_layer(struct word_list *l, const char *word, size_t n)
 {
     return layer_word_parse(word, n, (struct layer_word *)l->to + *l->n);
 }
 
 int selection_add_layers(struct err *err, const char *what, const char *text, struct selection *s)
 {
-    struct list list = { .err = err,
-                         .what = what,
-                         .n = &s->n_layers,
-                         .to = s->layers,
-                         .take = take_layer,
-                         .hint = layer_word_hint,
-                         .expected = "a layer, A-B (B is included), A-last, last, last-N, middle" };
+    struct word_list list = { .err = err,
+                              .what = what,
+                              .n = &s->n_layers,
+                              .to = s->layers,
+                              .take = take_layer,
+                              .hint = layer_word_hint,
+                              .expected =
+                                  "a layer, A-B (B is included), A-last, last, last-N, middle" };
     return take_list(&list, text);
 }
 
@@ -117,7 +119,7 @@ static bool take_kind(const char *word, size_t n, const char *name, bool of, str
                            slice_parse(word + n_name + 1, n - n_name - 2, out));
 }
 
-static bool take_token(struct list *l, const char *word, size_t n)
+static bool take_token(struct word_list *l, const char *word, size_t n)
 {
     static const struct {
         const char *word;
@@ -140,38 +142,38 @@ static bool take_token(struct list *l, const char *word, size_t n)
 
 int selection_add_tokens(struct err *err, const char *what, const char *text, struct selection *s)
 {
-    struct list list = { .err = err,
-                         .what = what,
-                         .n = &s->n_tokens,
-                         .to = s->tokens,
-                         .take = take_token,
-                         .hint = slice_hint,
-                         .expected = "a position, A:B (B is left out; below 0 from the end), "
-                                     "prompt, response, a part as response[0:16], last, all" };
+    struct word_list list = { .err = err,
+                              .what = what,
+                              .n = &s->n_tokens,
+                              .to = s->tokens,
+                              .take = take_token,
+                              .hint = slice_hint,
+                              .expected = "a position, A:B (B is left out; below 0 from the end), "
+                                          "prompt, response, a part as response[0:16], last, all" };
     return take_list(&list, text);
 }
 
-static bool take_slice(struct list *l, const char *word, size_t n)
+static bool take_slice(struct word_list *l, const char *word, size_t n)
 {
     return slice_parse(word, n, (struct slice *)l->to + *l->n);
 }
 
-static bool take_from_first(struct list *l, const char *word, size_t n)
+static bool take_from_first(struct word_list *l, const char *word, size_t n)
 {
     return take_slice(l, word, n) && !slice_is_from_end(((struct slice *)l->to)[*l->n]);
 }
 
 int slices_add(struct err *err, const char *what, const char *text, bool from_end, struct slices *s)
 {
-    struct list list = { .err = err,
-                         .what = what,
-                         .n = &s->n,
-                         .to = s->all,
-                         .take = from_end ? take_slice : take_from_first,
-                         .hint = slice_hint,
-                         .expected = from_end
-                                         ? "a number, A:B (B is left out; below 0 from the end)"
-                                         : "a number from 0 on, A:B (B is left out)" };
+    struct word_list list = { .err = err,
+                              .what = what,
+                              .n = &s->n,
+                              .to = s->all,
+                              .take = from_end ? take_slice : take_from_first,
+                              .hint = slice_hint,
+                              .expected =
+                                  from_end ? "a number, A:B (B is left out; below 0 from the end)"
+                                           : "a number from 0 on, A:B (B is left out)" };
     return take_list(&list, text);
 }
 

@@ -119,12 +119,12 @@ uint64_t stretches_rows(const struct stretch *stretches, size_t n)
 
 /* ------------------------------------------------------------------------- what no longer counts */
 
-struct list {
+struct stretch_list {
     struct stretch *all;
     size_t n, room, most;
 };
 
-static int add(struct list *l, const struct stretch *p)
+static int add(struct stretch_list *l, const struct stretch *p)
 {
     if (l->n == l->most)
         return -E2BIG;
@@ -148,7 +148,7 @@ static size_t find(const struct stretch *out, size_t n, int64_t at)
     return low;
 }
 
-static int add_flagged(struct list *l, const struct stretch *p, int64_t from, int64_t end)
+static int add_flagged(struct stretch_list *l, const struct stretch *p, int64_t from, int64_t end)
 {
     const struct stretch part = { p->record,
                                   p->first_row + (uint32_t)(from - p->position),
@@ -160,7 +160,8 @@ static int add_flagged(struct list *l, const struct stretch *p, int64_t from, in
 }
 
 /* Adds the rows of @p that are not among those that count, @out. */
-static int add_rest(struct list *l, const struct stretch *p, const struct stretch *out, size_t n)
+static int add_rest(struct stretch_list *l, const struct stretch *p, const struct stretch *out,
+                    size_t n)
 {
     int r = 0;
     int64_t at = p->position;
@@ -193,7 +194,7 @@ static size_t set_aside(struct stretch *stretches, size_t n)
 }
 
 /* Those that count, into @l; then what no longer does. */
-static int resolve(struct list *l, const struct stretch *stretches, size_t n, bool keep,
+static int resolve(struct stretch_list *l, const struct stretch *stretches, size_t n, bool keep,
                    uint64_t *n_superseded)
 {
     struct heap h = { .all = calloc(n, sizeof *h.all) };
@@ -204,7 +205,7 @@ static int resolve(struct list *l, const struct stretch *stretches, size_t n, bo
         l->n = sweep(stretches, n, &h, l->all);
         *n_superseded += stretches_rows(stretches, n) - stretches_rows(l->all, l->n);
     }
-    struct list rest = { .most = l->most };
+    struct stretch_list rest = { .most = l->most };
     for (size_t i = 0; !r && keep && i < n; i++)
         r = add_rest(&rest, &stretches[i], l->all, l->n);
     for (size_t i = 0; !r && i < rest.n; i++)
@@ -215,7 +216,7 @@ static int resolve(struct list *l, const struct stretch *stretches, size_t n, bo
 }
 
 /* Adds the rows of a stretch, each by itself. */
-static int add_rows(struct list *l, const struct stretch *p)
+static int add_rows(struct stretch_list *l, const struct stretch *p)
 {
     int r = 0;
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {
@@ -229,7 +230,7 @@ static int add_rows(struct list *l, const struct stretch *p)
 /* Where stretches share positions, their rows must alternate: such stretches are cut into rows. @stretches: in order. */
 static int alternate(struct stretch **stretches, size_t *n, size_t most)
 {
-    struct list l = { .most = most };
+    struct stretch_list l = { .most = most };
     int r = 0;
     for (size_t i = 0, end; !r && i < *n; i = end) {
         int64_t last = end_of(&(*stretches)[i]);
@@ -256,7 +257,7 @@ int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool k
     size_t n_counting = set_aside(*stretches, *n);
     if (n_counting > 1)
         qsort(*stretches, n_counting, sizeof **stretches, order);
-    struct list l = { .most = most };
+    struct stretch_list l = { .most = most };
     int r = 0;
     if (overlap(*stretches, n_counting)) {
         r = resolve(&l, *stretches, n_counting, keep, n_superseded);

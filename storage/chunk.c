@@ -91,7 +91,7 @@ static uint32_t kept_rows(const struct run_record *r)
 }
 
 /* Records of one element size and encoding share a group; there are few, so a table by both. */
-struct layout {
+struct chunk_layout {
     uint32_t group_of[DMI_ENCODING_ROTATED + 1][9]; /* index + 1; 0: none */
     struct dmi_group groups[(DMI_ENCODING_ROTATED + 1) * 4];
     uint32_t n_groups;
@@ -100,7 +100,7 @@ struct layout {
     enum codec_rung rung;
 };
 
-static int lay_out(struct layout *l, enum codec_rung rung, const struct run_record *records,
+static int lay_out(struct chunk_layout *l, enum codec_rung rung, const struct run_record *records,
                    size_t n_records)
 {
     l->rung = rung;
@@ -138,7 +138,7 @@ static int lay_out(struct layout *l, enum codec_rung rung, const struct run_reco
 }
 
 /* Hands out a group's raw bytes in file order, though they lie in many records. */
-struct cursor {
+struct group_bytes {
     const struct run_record *const *records;
     const struct dmi_record *placed;
     size_t n_records, at;
@@ -147,7 +147,7 @@ struct cursor {
 };
 
 /* The next bytes that lie together, at most @n. */
-static const uint8_t *cursor_next(struct cursor *c, size_t *n)
+static const uint8_t *cursor_next(struct group_bytes *c, size_t *n)
 {
     while (c->placed[c->at].group != c->group || c->offset == c->records[c->at]->n_bytes) {
         c->at++;
@@ -162,7 +162,7 @@ static const uint8_t *cursor_next(struct cursor *c, size_t *n)
 }
 
 /* The next @n bytes: where they are, or, where they lie in several records, in @block. */
-static const uint8_t *cursor_read(struct cursor *c, uint8_t *block, size_t n)
+static const uint8_t *cursor_read(struct group_bytes *c, uint8_t *block, size_t n)
 {
     size_t part = n;
     const uint8_t *bytes = cursor_next(c, &part);
@@ -177,7 +177,7 @@ static const uint8_t *cursor_read(struct cursor *c, uint8_t *block, size_t n)
     return block;
 }
 
-static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
+static void place(struct chunk_layout *l, struct dmi_record *out, uint32_t *kept,
                   const struct run_record *const *records, size_t n_records)
 {
     uint32_t n_kept = 0;
@@ -204,7 +204,7 @@ static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
     }
 }
 
-static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout *l,
+static int encode_groups(struct chunk *chunk, struct codec *codec, struct chunk_layout *l,
                          struct dmi_plane *planes, const struct dmi_record *placed,
                          const struct run_record *const *records, size_t n_records)
 {
@@ -217,7 +217,7 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
     uint64_t used = 0;
     for (uint32_t g = 0; g < l->n_groups; g++) {
         struct dmi_group *group = &l->groups[g];
-        struct cursor cursor = {
+        struct group_bytes cursor = {
             .records = records, .placed = placed, .n_records = n_records, .group = g
         };
         uint32_t step = codec_planes(group->encoding, group->element_bytes);
@@ -252,7 +252,7 @@ static int storage_order(const void *pa, const void *pb)
 int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_record *records,
                   size_t n_records)
 {
-    struct layout l = { 0 };
+    struct chunk_layout l = { 0 };
     int r = lay_out(&l, codec_rung(codec), records, n_records);
     if (r)
         return r;

@@ -84,13 +84,13 @@ static int ensure_open(struct file *file)
 }
 
 /* What of a write is still to be done. */
-struct rest {
+struct write_rest {
     struct iovec *buffers;
     int n_buffers;
     uint64_t offset;
 };
 
-static void advance(struct rest *rest, size_t done)
+static void advance(struct write_rest *rest, size_t done)
 {
     rest->offset += done;
     while (rest->n_buffers && done >= rest->buffers->iov_len) {
@@ -104,7 +104,7 @@ static void advance(struct rest *rest, size_t done)
     }
 }
 
-static int write_rest(int fd, struct rest *rest)
+static int write_rest(int fd, struct write_rest *rest)
 {
     advance(rest, 0); /* past empty ones */
     while (rest->n_buffers) {
@@ -121,7 +121,7 @@ static int write_rest(int fd, struct rest *rest)
 /* ------------------------------------------------------------------------- past the page cache */
 
 /* Copies the next @n bytes; they stay to be done. An empty buffer may lie nowhere. */
-static void gather(const struct rest *rest, char *to, size_t n)
+static void gather(const struct write_rest *rest, char *to, size_t n)
 {
     for (int i = 0; n; i++) {
         size_t part = rest->buffers[i].iov_len < n ? rest->buffers[i].iov_len : n;
@@ -139,7 +139,7 @@ static bool set_direct(int fd, bool on)
 }
 
 /* The next @n bytes through the buffer. Return: how many, -errno. */
-static ssize_t write_buffered(int fd, const struct rest *rest, char *buffer, size_t n)
+static ssize_t write_buffered(int fd, const struct write_rest *rest, char *buffer, size_t n)
 {
     struct iovec one = { buffer, n };
     gather(rest, buffer, n);
@@ -148,7 +148,7 @@ static ssize_t write_buffered(int fd, const struct rest *rest, char *buffer, siz
 }
 
 /* Whole blocks, as many as there are. What is left, where the file system takes no more of them, goes the other way. */
-static int write_blocks(int fd, struct rest *rest, uint64_t end, struct direct *direct)
+static int write_blocks(int fd, struct write_rest *rest, uint64_t end, struct direct *direct)
 {
     while (!direct->off && end - rest->offset >= DIRECT_ALIGN && rest->offset % DIRECT_ALIGN == 0) {
         uint64_t n = (end - rest->offset) / DIRECT_ALIGN * DIRECT_ALIGN;
@@ -165,7 +165,7 @@ static int write_blocks(int fd, struct rest *rest, uint64_t end, struct direct *
 }
 
 /* The blocks that are wholly of this write; what lies before and after them goes through the page cache. */
-static int write_direct(struct file *file, struct rest *rest, uint64_t end)
+static int write_direct(struct file *file, struct write_rest *rest, uint64_t end)
 {
     size_t before = -rest->offset % DIRECT_ALIGN;
     char *buffer = direct_buffer(file->direct);
@@ -186,7 +186,7 @@ static int write_direct(struct file *file, struct rest *rest, uint64_t end)
     return r ? r : write_rest(file->fd, rest);
 }
 
-static int write_large(struct file *file, struct rest *rest, uint64_t end)
+static int write_large(struct file *file, struct write_rest *rest, uint64_t end)
 {
     bool is_direct = direct_is_next(file->direct);
     uint64_t n = end - rest->offset;
@@ -205,7 +205,7 @@ int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint6
     uint64_t end = offset;
     for (int i = 0; i < n_buffers; i++)
         end += buffers[i].iov_len;
-    struct rest rest = { buffers, n_buffers, offset };
+    struct write_rest rest = { buffers, n_buffers, offset };
     struct quiet quiet;
     quiet_begin(&quiet);
     r = file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)

@@ -88,13 +88,13 @@ static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
 
 static bool make_room(struct ran_writer *w)
 {
-    if (places_have_room(&w->places, w->n_shapes))
+    if (hashed_has_room(&w->by_hash, w->n_shapes))
         return true;
-    if (!places_grow(&w->places))
+    if (!hashed_grow(&w->by_hash))
         return false;
     for (uint32_t k = 0; k < w->n_shapes; k++) {
         const struct dmi_trace_shape *shape = shape_at(w, k);
-        *PLACES_FIND(&w->places, hash_of(shape, name_of(w, shape)), i, false) = k + 1;
+        *HASHED_FIND(&w->by_hash, hash_of(shape, name_of(w, shape)), i, false) = k + 1;
     }
     return true;
 }
@@ -119,7 +119,7 @@ static uint32_t add_shape(struct ran_writer *w, const struct dmi_trace_shape *li
         w->failed = true;
         return 0;
     }
-    uint32_t *place = PLACES_FIND(&w->places, hash_of(like, name), i,
+    uint32_t *place = HASHED_FIND(&w->by_hash, hash_of(like, name), i,
                                   is_alike(w, shape_at(w, (uint32_t)i), like, name));
     if (*place)
         return *place - 1;
@@ -205,7 +205,7 @@ static void restart(struct ran_writer *w)
     w->shapes.failed = w->strings.failed = 0;
     w->n = w->n_shapes = 0;
     w->sites = w->failed = false;
-    places_clear(&w->places);
+    hashed_clear(&w->by_hash);
 }
 
 bool ran_meta(struct ran_writer *w, struct text *meta)
@@ -237,7 +237,7 @@ void ran_deinit(struct ran_writer *w)
         text_deinit(&w->columns[i]);
     text_deinit(&w->shapes);
     text_deinit(&w->strings);
-    places_deinit(&w->places);
+    hashed_deinit(&w->by_hash);
     *w = (struct ran_writer){ 0 };
 }
 

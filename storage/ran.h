@@ -6,7 +6,7 @@
 #ifndef STORAGE_RAN_H
 #define STORAGE_RAN_H
 
-#include "core/places.h"
+#include "core/hashed.h"
 #include "storage/text.h"
 
 #include <dmi/trace.h>
@@ -51,8 +51,8 @@ struct ran_sum {
 /* Records or sums, the one or the other, on their way into a chunk. Accepts being zeroed. */
 struct ran_writer {
     struct text columns[RAN_COLUMNS], shapes, strings;
-    uint32_t n, n_shapes; /* records or sums; shapes */
-    struct places places; /* of shapes */
+    uint32_t n, n_shapes;  /* records or sums; shapes */
+    struct hashed by_hash; /* of shapes */
     uint64_t last[RAN_COLUMNS];
     bool sites;  /* a record has one: its columns are written */
     bool failed; /* no memory */

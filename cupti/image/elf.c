@@ -16,37 +16,37 @@ struct param_bytes {
     uint32_t size; /* bits 18 to 31 */
 };
 
-bool elf_is(struct span image)
+bool elf_is(struct bytes image)
 {
-    struct span magic;
-    return span_cut(image, 0, SELFMAG, &magic) && !memcmp(magic.at, ELFMAG, SELFMAG);
+    struct bytes magic;
+    return bytes_cut(image, 0, SELFMAG, &magic) && !memcmp(magic.at, ELFMAG, SELFMAG);
 }
 
 static bool header_at(const struct elf *e, uint64_t i, Elf64_Shdr *head)
 {
-    return span_read(e->sections, i * sizeof *head, head, sizeof *head);
+    return bytes_read(e->sections, i * sizeof *head, head, sizeof *head);
 }
 
 /* Large counts are in section 0: gABI, "Sections", e_shnum and e_shstrndx. */
-int elf_open(struct span image, struct elf *e)
+int elf_open(struct bytes image, struct elf *e)
 {
     Elf64_Ehdr head;
     Elf64_Shdr first, names;
     *e = (struct elf){ .image = image };
-    if (!span_read(image, 0, &head, sizeof head))
+    if (!bytes_read(image, 0, &head, sizeof head))
         return IMAGE_E_BOUNDS;
     if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_ident[EI_DATA] != ELFDATA2LSB ||
         !head.e_shoff || head.e_shentsize != sizeof first)
         return IMAGE_E_KIND;
-    if (!span_read(image, head.e_shoff, &first, sizeof first))
+    if (!bytes_read(image, head.e_shoff, &first, sizeof first))
         return IMAGE_E_BOUNDS;
     e->machine = head.e_machine;
     e->n_sections = head.e_shnum ? head.e_shnum : first.sh_size;
     uint64_t of_names = head.e_shstrndx == SHN_XINDEX ? first.sh_link : head.e_shstrndx;
     if (e->n_sections > image.n / sizeof first ||
-        !span_cut(image, head.e_shoff, e->n_sections * sizeof first, &e->sections) ||
+        !bytes_cut(image, head.e_shoff, e->n_sections * sizeof first, &e->sections) ||
         !header_at(e, of_names, &names) ||
-        !span_cut(image, names.sh_offset, names.sh_size, &e->names))
+        !bytes_cut(image, names.sh_offset, names.sh_size, &e->names))
         return IMAGE_E_BOUNDS;
     return 0;
 }
@@ -66,15 +66,15 @@ int elf_section(const struct elf *e, uint64_t i, struct elf_section *out)
     return 0;
 }
 
-bool elf_bytes(const struct elf *e, const struct elf_section *section, struct span *out)
+bool elf_bytes(const struct elf *e, const struct elf_section *section, struct bytes *out)
 {
-    return span_cut(e->image, section->offset, section->n_bytes, out);
+    return bytes_cut(e->image, section->offset, section->n_bytes, out);
 }
 
-const char *elf_text(struct span strings, uint64_t offset)
+const char *elf_text(struct bytes strings, uint64_t offset)
 {
-    struct span rest;
-    if (offset >= strings.n || !span_cut(strings, offset, strings.n - offset, &rest) ||
+    struct bytes rest;
+    if (offset >= strings.n || !bytes_cut(strings, offset, strings.n - offset, &rest) ||
         !memchr(rest.at, 0, rest.n))
         return NULL;
     return (const char *)rest.at;
@@ -82,25 +82,25 @@ const char *elf_text(struct span strings, uint64_t offset)
 
 /* ------------------------------------------------------------------------- attributes */
 
-bool elf_next_attribute(struct span *list, struct elf_attribute *out)
+bool elf_next_attribute(struct bytes *list, struct elf_attribute *out)
 {
     struct {
         uint8_t format, id;
         uint16_t value;
     } head;
-    if (!span_read(*list, 0, &head, sizeof head))
+    if (!bytes_read(*list, 0, &head, sizeof head))
         return false;
     uint64_t n = head.format == FORMAT_BYTES ? head.value : 0;
     *out = (struct elf_attribute){ .format = head.format, .id = head.id, .value = head.value };
     return head.format >= 1 && head.format <= FORMAT_BYTES &&
-           span_cut(*list, sizeof head, n, &out->bytes) &&
-           span_cut(*list, sizeof head + n, list->n - sizeof head - n, list);
+           bytes_cut(*list, sizeof head, n, &out->bytes) &&
+           bytes_cut(*list, sizeof head + n, list->n - sizeof head - n, list);
 }
 
 bool elf_param(const struct elf_attribute *attribute, struct elf_param *out)
 {
     struct param_bytes p;
-    if (!span_read(attribute->bytes, 0, &p, sizeof p))
+    if (!bytes_read(attribute->bytes, 0, &p, sizeof p))
         return false;
     *out =
         (struct elf_param){ .number = p.number,

@@ -6,14 +6,15 @@
 #ifndef CUPTI_IMAGE_ELF_H
 #define CUPTI_IMAGE_ELF_H
 
-#include "cupti/image/span.h"
+#include "core/bytes.h"
+#include "cupti/image/errors.h"
 
 #define ELF_INFO                                                                                   \
     ".nv.info" /* attributes of the whole cubin; with a full stop and a kernel's name, of that kernel */
 #define ELF_OF_ONE ELF_INFO "." /* the beginning of the latter */
 
 struct elf {
-    struct span image, sections, names; /* borrowed */
+    struct bytes image, sections, names; /* borrowed */
     uint64_t n_sections;
     uint16_t machine;
 };
@@ -25,19 +26,19 @@ struct elf_section {
 };
 
 /* Does @image begin as an ELF file does? */
-bool elf_is(struct span image);
+bool elf_is(struct bytes image);
 
 /* Finds its sections. Return: 0, IMAGE_E_KIND (not of 64 bits and little-endian, or without sections), IMAGE_E_BOUNDS. */
-int elf_open(struct span image, struct elf *out);
+int elf_open(struct bytes image, struct elf *out);
 
 /* Section @i of those that there are. Return: 0, IMAGE_E_END, IMAGE_E_BOUNDS. */
 int elf_section(const struct elf *e, uint64_t i, struct elf_section *out);
 
 /* The bytes of a section. Return: false where the file has not so many. */
-bool elf_bytes(const struct elf *e, const struct elf_section *section, struct span *out);
+bool elf_bytes(const struct elf *e, const struct elf_section *section, struct bytes *out);
 
 /* The text at @offset of @strings; NULL: it lies outside, or has no end. */
-const char *elf_text(struct span strings, uint64_t offset);
+const char *elf_text(struct bytes strings, uint64_t offset);
 
 /* What a cubin says of itself, or of a kernel. */
 enum elf_attribute_id {
@@ -51,11 +52,11 @@ enum elf_attribute_id {
 struct elf_attribute {
     uint8_t format, id;
     uint16_t value;
-    struct span bytes; /* that follow it */
+    struct bytes bytes; /* that follow it */
 };
 
 /* Takes an attribute from the front of a list. Return: false: there is none, or, with bytes left, the list is damaged. */
-bool elf_next_attribute(struct span *list, struct elf_attribute *out);
+bool elf_next_attribute(struct bytes *list, struct elf_attribute *out);
 
 struct elf_param {
     uint32_t number, offset, size; /* bytes */

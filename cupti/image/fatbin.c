@@ -35,30 +35,30 @@ enum { FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 static_assert(sizeof(struct fatbin_head) == 16, "as stored");
 static_assert(sizeof(struct entry_head) == 64, "as stored");
 
-bool fatbin_is(struct span image)
+bool fatbin_is(struct bytes image)
 {
     uint32_t magic = 0;
-    return span_read(image, 0, &magic, sizeof magic) && magic == FATBIN_MAGIC;
+    return bytes_read(image, 0, &magic, sizeof magic) && magic == FATBIN_MAGIC;
 }
 
-int fatbin_open(struct span image, struct span *entries)
+int fatbin_open(struct bytes image, struct bytes *entries)
 {
     struct fatbin_head head;
-    bool is = span_read(image, 0, &head, sizeof head) && head.n_head >= sizeof head &&
-              span_cut(image, head.n_head, head.n_entries, entries);
+    bool is = bytes_read(image, 0, &head, sizeof head) && head.n_head >= sizeof head &&
+              bytes_cut(image, head.n_head, head.n_entries, entries);
     return is ? 0 : IMAGE_E_BOUNDS;
 }
 
-int fatbin_next(struct span *entries, struct fatbin_entry *out)
+int fatbin_next(struct bytes *entries, struct fatbin_entry *out)
 {
     struct entry_head head;
-    struct span rest;
-    if (!span_read(*entries, 0, &head, sizeof head))
+    struct bytes rest;
+    if (!bytes_read(*entries, 0, &head, sizeof head))
         return IMAGE_E_END;
-    if (head.n_head < sizeof head || !span_cut(*entries, head.n_head, head.n_stored, &out->stored))
+    if (head.n_head < sizeof head || !bytes_cut(*entries, head.n_head, head.n_stored, &out->stored))
         return IMAGE_E_BOUNDS;
     uint64_t n = head.n_head + head.n_stored;
-    span_cut(*entries, n, entries->n - n, &rest);
+    bytes_cut(*entries, n, entries->n - n, &rest);
     out->kind = head.kind;
     out->arch = head.arch;
     out->flags = head.flags;
@@ -69,7 +69,7 @@ int fatbin_next(struct span *entries, struct fatbin_entry *out)
 }
 
 /* Bytes that came out, -1: it is damaged, or larger than it says. */
-static int64_t unpack(uint64_t flags, struct span packed, void *out, uint64_t n_out)
+static int64_t unpack(uint64_t flags, struct bytes packed, void *out, uint64_t n_out)
 {
     if (flags & FLAG_LZ4)
         return LZ4_decompress_safe((const char *)packed.at, out, (int)packed.n, (int)n_out);
@@ -77,20 +77,20 @@ static int64_t unpack(uint64_t flags, struct span packed, void *out, uint64_t n_
     return ZSTD_isError(n) ? -1 : (int64_t)n;
 }
 
-int fatbin_code(const struct fatbin_entry *entry, struct span *code, unsigned char **own)
+int fatbin_code(const struct fatbin_entry *entry, struct bytes *code, unsigned char **own)
 {
-    struct span packed;
+    struct bytes packed;
     *own = NULL;
     *code = entry->stored;
     if (!(entry->flags & (FLAG_LZ4 | FLAG_ZSTD)))
         return 0;
-    if (!span_cut(entry->stored, 0, entry->n_packed, &packed) || packed.n > INT32_MAX ||
+    if (!bytes_cut(entry->stored, 0, entry->n_packed, &packed) || packed.n > INT32_MAX ||
         entry->n_unpacked > IMAGE_MAX_UNPACKED)
         return IMAGE_E_BOUNDS;
     *own = malloc(entry->n_unpacked + 1);
     if (!*own)
         return -ENOMEM;
     int64_t n = unpack(entry->flags, packed, *own, entry->n_unpacked);
-    *code = (struct span){ *own, n < 0 ? 0 : (uint64_t)n };
+    *code = (struct bytes){ *own, n < 0 ? 0 : (uint64_t)n };
     return n < 0 ? IMAGE_E_PACKED : 0;
 }

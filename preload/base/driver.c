@@ -31,7 +31,7 @@ static const struct entry_point {
  * What the library calls without a look at whether it is there: these are as old as the oldest driver that is served. Of two forms one is
  * enough; those for the per-thread default stream matter where it can be launched in.
  */
-static const struct need {
+static const struct needed_call {
     const char *name;
     size_t place, other, where;
 } needs[] = {

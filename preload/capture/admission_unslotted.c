@@ -9,13 +9,13 @@ static bool wants_no_slot(const struct admission *item)
 }
 
 /* Which of them there are. */
-struct wanted {
+struct step_wants {
     bool any, lists; /* some have lists of rows */
 };
 
-static struct wanted find_wanted(const struct admission_launch *l)
+static struct step_wants find_wanted(const struct admission_launch *l)
 {
-    struct wanted w = { 0 };
+    struct step_wants w = { 0 };
     for (uint32_t i = 0; i < l->n; i++)
         if (wants_no_slot(&l->items[i])) {
             w.any = true;
@@ -76,7 +76,7 @@ static void miss(struct admission_launch *l, struct admission *item)
 
 void admission_reserve_unslotted(struct admission_launch *l)
 {
-    struct wanted w = find_wanted(l);
+    struct step_wants w = find_wanted(l);
     if (!w.any)
         return;
     if (w.lists)

@@ -153,14 +153,14 @@ struct interval *intervals_find(const struct intervals *intervals, uint64_t addr
 }
 
 /* A run that is being followed. */
-struct walk {
+struct interval_walk {
     struct interval_run run;
     uint64_t device; /* its bit */
     uint64_t limit;
 };
 
 /* The run takes @t, which comes next, if it may. Return: whether it may go on after it. */
-static bool take(const struct interval *t, struct walk *w)
+static bool take(const struct interval *t, struct interval_walk *w)
 {
     bool next = t->mapping && t->base == w->run.end, readable = t->readable & w->device;
     w->run.closed = !next || !readable;
@@ -173,7 +173,7 @@ static bool take(const struct interval *t, struct walk *w)
 }
 
 /* Follows the run through those of @t that it has not passed. Return: whether it may go on after them. */
-static bool follow(const struct interval *t, struct walk *w)
+static bool follow(const struct interval *t, struct interval_walk *w)
 {
     if (!t || t->all.end <= w->run.end)
         return true;
@@ -197,7 +197,7 @@ static bool follow(const struct interval *t, struct walk *w)
 struct interval_run intervals_run(const struct intervals *intervals,
                                   const struct interval *interval, int device, uint64_t limit)
 {
-    struct walk w = { .run = { .end = interval->base }, .limit = limit };
+    struct interval_walk w = { .run = { .end = interval->base }, .limit = limit };
     if (!interval->mapping)
         return (struct interval_run){ .end = end_of(interval),
                                       .shared = interval->shared,

@@ -214,13 +214,13 @@ void operand_limit(struct operand *operand, int device, struct memory_ranges *ra
 }
 
 /* For which launch, and on which device, the memory is looked up. */
-struct asked {
+struct lookup {
     uint32_t occurrence;
     int device;
 };
 
 /* Whether the tensor, or the list of its slots, lies in memory that may be read; @what names it. Return: as operand_check_memory(). */
-static int check_range(const struct operand *operand, const struct asked *asked, const char *what,
+static int check_range(const struct operand *operand, const struct lookup *asked, const char *what,
                        const struct touched *t, struct memory_range *range)
 {
     CUresult answer;
@@ -246,7 +246,7 @@ int operand_check_memory(const struct operand *operand, uint32_t occurrence, int
     const struct tensor_view *g = &operand->view;
     if (operand->drop != DROP_NONE || !g->n_bytes)
         return operand->drop;
-    const struct asked asked = { occurrence, device };
+    const struct lookup asked = { occurrence, device };
     const struct touched tensor = { g->first, g->n_touched };
     const struct touched list = { g->gather.slots, g->n_list_bytes };
     const struct touched plus = { g->plus + (g->first - g->gather.src), g->n_touched };

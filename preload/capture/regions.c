@@ -17,7 +17,7 @@ struct memory {
 };
 
 /* What a handle stands for, until it was released as often as it was given out. */
-struct holder {
+struct physical_handle {
     struct memory *memory;
     uint64_t n_given;
 };
@@ -61,12 +61,12 @@ static const void *key_of(uint64_t handle)
     return (const void *)(uintptr_t)handle;
 }
 
-static struct holder *holder_find(uint64_t handle)
+static struct physical_handle *holder_find(uint64_t handle)
 {
     return handle ? handles_find(&regions.holders, key_of(handle)) : NULL;
 }
 
-static void holder_free(struct holder *holder)
+static void holder_free(struct physical_handle *holder)
 {
     holder->memory->n_holders--;
     memory_settle(holder->memory);
@@ -76,7 +76,7 @@ static void holder_free(struct holder *holder)
 /* @handle was given out for @memory, once more or for the first time. Return: false without memory. */
 static bool give(uint64_t handle, struct memory *memory)
 {
-    struct holder *holder = holder_find(handle);
+    struct physical_handle *holder = holder_find(handle);
     if (holder && holder->memory == memory) {
         holder->n_given++;
         return true;
@@ -86,7 +86,7 @@ static bool give(uint64_t handle, struct memory *memory)
     holder = malloc(sizeof *holder);
     if (!holder)
         return false;
-    *holder = (struct holder){ .memory = memory, .n_given = 1 };
+    *holder = (struct physical_handle){ .memory = memory, .n_given = 1 };
     if (handles_set(&regions.holders, key_of(handle), holder) == holder) {
         free(holder);
         return false;
@@ -98,7 +98,7 @@ static bool give(uint64_t handle, struct memory *memory)
 /* What @handle stands for; where that is not known, memory that nothing is mapped to. Return: NULL without memory. */
 static struct memory *memory_of(uint64_t handle)
 {
-    struct holder *holder = holder_find(handle);
+    struct physical_handle *holder = holder_find(handle);
     if (holder)
         return holder->memory;
     struct memory *memory = calloc(1, sizeof *memory);
@@ -344,7 +344,7 @@ void regions_share_handle(uint64_t handle)
 void regions_imported(uint64_t handle)
 {
     pthread_mutex_lock(&regions.lock);
-    struct holder *holder = holder_find(handle);
+    struct physical_handle *holder = holder_find(handle);
     if (holder)
         holder->n_given++;
     share_memory_of(handle);
@@ -365,7 +365,7 @@ void regions_retained(uint64_t address, uint64_t handle)
 struct memory *regions_release(uint64_t handle)
 {
     pthread_mutex_lock(&regions.lock);
-    struct holder *holder = holder_find(handle);
+    struct physical_handle *holder = holder_find(handle);
     struct memory *memory = holder ? holder->memory : NULL;
     if (memory)
         memory->n_holders++; /* until regions_released() */

@@ -12,26 +12,26 @@
 
 #define MOST_PAUSED 16u /* of a thread, and of the process */
 
-struct thread;
+struct saying_thread;
 
 /* A step that may go on. */
-struct entry {
-    struct entry *next; /* the one that began before */
+struct said_step {
+    struct said_step *next; /* the one that began before */
     uint64_t sequence, number;
     uint32_t part;
     bool pauses;
-    uint64_t strand;   /* of its own, where it pauses; else 0 */
-    struct thread *of; /* whose launches it holds for alone; NULL: the process's */
-    struct thread *sayer;
+    uint64_t strand;          /* of its own, where it pauses; else 0 */
+    struct saying_thread *of; /* whose launches it holds for alone; NULL: the process's */
+    struct saying_thread *sayer;
     struct step *rows;
     bool counted; /* as one that overlaps another */
 };
 
 /* One that has said a step. */
-struct thread {
-    struct thread *next;
-    struct entry *own; /* in force in it alone; NULL: none */
-    struct entry *
+struct saying_thread {
+    struct saying_thread *next;
+    struct said_step *own; /* in force in it alone; NULL: none */
+    struct said_step *
         open; /* the process's that it said and has not ended: another thread's may be in force by now */
     bool says;               /* steps of the process */
     uint64_t strand, begins; /* 0: it has no steps of its own */
@@ -39,10 +39,10 @@ struct thread {
 
 static struct {
     pthread_mutex_t lock; /* all below */
-    struct entry *entries;
-    struct thread *threads;
-    struct entry *in_force; /* the process's; NULL: none */
-    uint32_t n_open;        /* threads with an open one */
+    struct said_step *entries;
+    struct saying_thread *threads;
+    struct said_step *in_force; /* the process's; NULL: none */
+    uint32_t n_open;            /* threads with an open one */
     uint64_t strands, begins;
     uint64_t overlaps, number, other; /* said_overlaps() */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -56,16 +56,16 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
     uint64_t change, sequence;
 } answer;
 
-static __thread __attribute__((tls_model("initial-exec"))) struct thread *self;
+static __thread __attribute__((tls_model("initial-exec"))) struct saying_thread *self;
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;
 
 /* ------------------------------------------------------------------------- entries; under the lock */
 
-static struct entry **place_of(const struct entry *e)
+static struct said_step **place_of(const struct said_step *e)
 {
-    struct entry **at = &all.entries;
+    struct said_step **at = &all.entries;
     while (*at && *at != e)
         at = &(*at)->next;
     return at;
@@ -77,19 +77,19 @@ static void changed(void)
     atomic_store_release(&changes, changes + 1);
 }
 
-static void set_open(struct thread *t, struct entry *e)
+static void set_open(struct saying_thread *t, struct said_step *e)
 {
     all.n_open += (e != NULL) - (t->open != NULL);
     t->open = e;
 }
 
 /* Nothing is of it any more. Return: its rows, to be released without the lock. */
-static struct step *end(struct entry *e)
+static struct step *end(struct said_step *e)
 {
     struct step *rows = e ? e->rows : NULL;
     if (!e)
         return NULL;
-    for (struct thread *t = all.threads; t; t = t->next) {
+    for (struct saying_thread *t = all.threads; t; t = t->next) {
         if (t->own == e)
             t->own = NULL;
         if (t->open == e)
@@ -103,39 +103,40 @@ static struct step *end(struct entry *e)
 }
 
 /* Is it in force, for somebody? */
-static bool holds(const struct entry *e)
+static bool holds(const struct said_step *e)
 {
     return e == all.in_force || (e->of && e->of->own == e);
 }
 
 /* One that pauses, of @of or the process; NULL: there is none. */
-static struct entry *find_paused(const struct thread *of, uint64_t number, uint32_t part)
+static struct said_step *find_paused(const struct saying_thread *of, uint64_t number, uint32_t part)
 {
-    for (struct entry *e = all.entries; e; e = e->next)
+    for (struct said_step *e = all.entries; e; e = e->next)
         if (e->pauses && e->of == of && !holds(e) && e->number == number && e->part == part)
             return e;
     return NULL;
 }
 
 /* The one of the thread's, or of the process, of that number that pauses, or has just been resumed. */
-static struct entry *find_to_resume(const struct thread *t, uint64_t number, uint32_t part)
+static struct said_step *find_to_resume(const struct saying_thread *t, uint64_t number,
+                                        uint32_t part)
 {
-    struct entry *e = t ? t->own : NULL;
+    struct said_step *e = t ? t->own : NULL;
     if (e && e->pauses && e->number == number && e->part == part)
         return e;
     e = t ? find_paused(t, number, part) : NULL;
-    struct entry *now = all.in_force;
+    struct said_step *now = all.in_force;
     if (!e && now && now->pauses && now->number == number && now->part == part)
         return now;
     return e || !t ? e : find_paused(NULL, number, part);
 }
 
 /* The one that paused first, where there are too many; NULL: there are not. */
-static struct entry *one_too_many(const struct thread *of)
+static struct said_step *one_too_many(const struct saying_thread *of)
 {
-    struct entry *oldest = NULL;
+    struct said_step *oldest = NULL;
     uint32_t n = 0;
-    for (struct entry *e = all.entries; e; e = e->next)
+    for (struct said_step *e = all.entries; e; e = e->next)
         if (e->pauses && e->of == of && !holds(e)) {
             oldest = e;
             n++;
@@ -144,7 +145,7 @@ static struct entry *one_too_many(const struct thread *of)
 }
 
 /* Nothing says which launches are @e's, and which those of @other. */
-static void count_overlap(struct entry *e, const struct entry *other)
+static void count_overlap(struct said_step *e, const struct said_step *other)
 {
     if (!e || e->counted)
         return;
@@ -156,9 +157,9 @@ static void count_overlap(struct entry *e, const struct entry *other)
 }
 
 /* Some step of another thread's than @e's that is not over. */
-static const struct entry *other_open(const struct entry *e)
+static const struct said_step *other_open(const struct said_step *e)
 {
-    for (const struct thread *t = all.threads; t; t = t->next)
+    for (const struct saying_thread *t = all.threads; t; t = t->next)
         if (t->open && t->open != e)
             return t->open;
     return NULL;
@@ -168,11 +169,11 @@ static const struct entry *other_open(const struct entry *e)
 
 static void thread_ends(void *arg)
 {
-    struct thread *t = arg;
+    struct saying_thread *t = arg;
     struct step *rows;
     do { /* its own, paused ones too, and the one that it left open */
         pthread_mutex_lock(&all.lock);
-        struct entry *e = all.entries;
+        struct said_step *e = all.entries;
         while (e && e->of != t && e != t->open && e->sayer != t)
             e = e->next;
         bool found = e != NULL;
@@ -190,7 +191,7 @@ static void thread_ends(void *arg)
             break;
     } while (true);
     pthread_mutex_lock(&all.lock);
-    struct thread **at = &all.threads;
+    struct saying_thread **at = &all.threads;
     while (*at && *at != t)
         at = &(*at)->next;
     if (*at)
@@ -206,12 +207,12 @@ static void make_key(void)
 }
 
 /* The calling thread's, new where it has said nothing before. Return: NULL without memory. */
-static struct thread *own_thread(void)
+static struct saying_thread *own_thread(void)
 {
     if (self)
         return self;
     pthread_once(&key_once, make_key);
-    struct thread *t = calloc(1, sizeof *t);
+    struct saying_thread *t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
     if (have_key)
@@ -226,9 +227,9 @@ static struct thread *own_thread(void)
 /* ------------------------------------------------------------------------- steps */
 
 /* What the calling thread's launches were of gives way. Under the lock. Return: rows to be released. */
-static struct step *give_way(struct thread *t, bool own)
+static struct step *give_way(struct saying_thread *t, bool own)
 {
-    struct entry *before = own ? t->own : all.in_force;
+    struct said_step *before = own ? t->own : all.in_force;
     if (own)
         t->own = NULL;
     else
@@ -245,11 +246,11 @@ static struct step *give_way(struct thread *t, bool own)
 }
 
 /* @e, of the process, is in force as the thread said. Under the lock. Return: rows to be released. */
-static struct step *put_in_force(struct thread *t, struct entry *e)
+static struct step *put_in_force(struct saying_thread *t, struct said_step *e)
 {
-    struct entry *left = t->open != e ? t->open : NULL;
+    struct said_step *left = t->open != e ? t->open : NULL;
     struct step *rows = left && !left->pauses ? end(left) : NULL;
-    for (struct thread *o = all.threads; o; o = o->next)
+    for (struct saying_thread *o = all.threads; o; o = o->next)
         if (o->open == e)
             set_open(o, NULL); /* this thread goes on with it */
     set_open(t, e);
@@ -261,21 +262,21 @@ static struct step *put_in_force(struct thread *t, struct entry *e)
 
 int said_begins(const struct dmi_step *step, uint64_t sequence, struct step *rows)
 {
-    struct thread *t = own_thread();
-    struct entry *e = t ? calloc(1, sizeof *e) : NULL;
+    struct saying_thread *t = own_thread();
+    struct said_step *e = t ? calloc(1, sizeof *e) : NULL;
     struct step *gone[4] = { 0 };
     bool own = step->flags & DMI_STEP_OF_THREAD;
     if (!e) {
         step_release(rows);
         return -ENOMEM;
     }
-    *e = (struct entry){ .sequence = sequence,
-                         .number = step->step,
-                         .part = step->part,
-                         .pauses = step->flags & DMI_STEP_PAUSES,
-                         .of = own ? t : NULL,
-                         .sayer = t,
-                         .rows = rows };
+    *e = (struct said_step){ .sequence = sequence,
+                             .number = step->step,
+                             .part = step->part,
+                             .pauses = step->flags & DMI_STEP_PAUSES,
+                             .of = own ? t : NULL,
+                             .sayer = t,
+                             .rows = rows };
     pthread_mutex_lock(&all.lock);
     gone[0] = give_way(t, own);
     gone[1] = end(find_paused(e->of, e->number, e->part));
@@ -300,9 +301,9 @@ int said_begins(const struct dmi_step *step, uint64_t sequence, struct step *row
 bool said_is_over(const void *next, uint64_t sequence)
 {
     const struct dmi_step *step = next;
-    const struct thread *of = step->flags & DMI_STEP_OF_THREAD ? self : NULL;
+    const struct saying_thread *of = step->flags & DMI_STEP_OF_THREAD ? self : NULL;
     pthread_mutex_lock(&all.lock);
-    const struct entry *e = all.entries;
+    const struct said_step *e = all.entries;
     while (e && e->sequence != sequence)
         e = e->next;
     bool goes_on = e && (e->pauses || e->of != of);
@@ -312,7 +313,7 @@ bool said_is_over(const void *next, uint64_t sequence)
 
 bool said_refused(void)
 {
-    struct thread *t = self;
+    struct saying_thread *t = self;
     struct step *gone[2] = { 0 };
     bool own = t && t->strand;
     pthread_mutex_lock(&all.lock);
@@ -329,10 +330,10 @@ bool said_refused(void)
 
 int said_resumes(uint64_t number, uint32_t part, uint64_t *sequence, bool *own)
 {
-    struct thread *t = own_thread();
+    struct saying_thread *t = own_thread();
     struct step *gone[2] = { 0 };
     pthread_mutex_lock(&all.lock);
-    struct entry *e = find_to_resume(t, number, part);
+    struct said_step *e = find_to_resume(t, number, part);
     *own = e ? e->of != NULL : t && t->strand;
     gone[0] = give_way(t, *own);
     if (e && e->of)
@@ -348,9 +349,9 @@ int said_resumes(uint64_t number, uint32_t part, uint64_t *sequence, bool *own)
 }
 
 /* A thread that says steps of the process ends its own, and what is in force. Under the lock. */
-static void end_of_process(struct thread *t, struct step *gone[2])
+static void end_of_process(struct saying_thread *t, struct step *gone[2])
 {
-    struct entry *mine = t ? t->open : NULL, *now = all.in_force;
+    struct said_step *mine = t ? t->open : NULL, *now = all.in_force;
     if (mine != now) {
         count_overlap(mine, now);
         if (mine)
@@ -371,7 +372,7 @@ static void end_of_process(struct thread *t, struct step *gone[2])
 
 bool said_ends(void)
 {
-    struct thread *t = self;
+    struct saying_thread *t = self;
     struct step *gone[2] = { 0 };
     pthread_mutex_lock(&all.lock);
     bool own = t && t->strand && (t->own || !t->open);
@@ -389,16 +390,16 @@ bool said_ends(void)
 /* ------------------------------------------------------------------------- launches */
 
 /* Is what the thread launches of the process's step in force, as far as anybody knows? Under the lock. */
-static bool is_certain(const struct thread *t)
+static bool is_certain(const struct saying_thread *t)
 {
-    const struct entry *now = all.in_force;
+    const struct said_step *now = all.in_force;
     if (t && t->says)
         return now ? now->sayer == t : !t->open;
     return all.n_open == (now && now->sayer && now->sayer->open == now);
 }
 
 /* Under the lock. */
-static struct entry *entry_of(const struct thread *t, struct said *out)
+static struct said_step *entry_of(const struct saying_thread *t, struct said *out)
 {
     if (t && t->strand && (t->own || !t->open)) {
         *out = (struct said){ .own = true, .strand = t->strand, .begins = t->begins };
@@ -416,7 +417,7 @@ struct said said_now(bool hold)
 {
     struct said out;
     pthread_mutex_lock(&all.lock);
-    struct entry *e = entry_of(self, &out);
+    struct said_step *e = entry_of(self, &out);
     out.sequence = e ? e->sequence : DMI_NO_STEP;
     if (e && e->strand) {
         out.strand = e->strand;
@@ -444,7 +445,7 @@ uint64_t said_sequence(void)
 bool said_is_gone(uint64_t sequence)
 {
     pthread_mutex_lock(&all.lock);
-    const struct entry *e = all.entries;
+    const struct said_step *e = all.entries;
     while (e && e->sequence != sequence)
         e = e->next;
     pthread_mutex_unlock(&all.lock);
@@ -455,7 +456,7 @@ void said_replace(struct step *next)
 {
     struct step *before = NULL;
     pthread_mutex_lock(&all.lock);
-    for (struct entry *e = all.entries; e && !before; e = e->next)
+    for (struct said_step *e = all.entries; e && !before; e = e->next)
         if (e->rows && e->rows->all == next->all) {
             before = e->rows;
             e->rows = next;
@@ -469,9 +470,9 @@ bool said_strand_lives(uint64_t strand)
 {
     bool lives = !strand;
     pthread_mutex_lock(&all.lock);
-    for (const struct thread *t = all.threads; t && !lives; t = t->next)
+    for (const struct saying_thread *t = all.threads; t && !lives; t = t->next)
         lives = t->strand == strand;
-    for (const struct entry *e = all.entries; e && !lives; e = e->next)
+    for (const struct said_step *e = all.entries; e && !lives; e = e->next)
         lives = e->strand == strand;
     pthread_mutex_unlock(&all.lock);
     return lives;

@@ -22,7 +22,7 @@
 #define FADES      8  /* a cost that does not come again loses an eighth a step */
 
 /* What a row costs in a step, by the choice that keeps it. */
-struct costs {
+struct row_costs {
     uint64_t adding[SPEC_MAX_SELECTS][MAX_COSTS]; /* of the step under way; any thread, atomic */
     uint64_t learned[SPEC_MAX_SELECTS][MAX_COSTS];
 };
@@ -30,7 +30,7 @@ struct costs {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shedding *shedding;    /* under the lock, as all below but costs.adding */
 static const struct overload *rules; /* that @shedding follows */
-static struct costs costs;
+static struct row_costs costs;
 static struct step
     *last;        /* held: its requests that ended with it are forgotten with the next one */
 static bool said; /* that something is shed */
@@ -40,7 +40,7 @@ static uint32_t
 /* ------------------------------------------------------------------------- the requests of a step */
 
 /* Each once; a request may have several spans. */
-struct requests {
+struct step_requests {
     uint32_t n;
     uint32_t *of; /* per span: its request, NOBODY: padding, or not kept before */
     struct shedding_ask *asks;
@@ -51,7 +51,7 @@ struct requests {
 
 #define NOBODY UINT32_MAX
 
-static void requests_deinit(struct requests *r)
+static void requests_deinit(struct step_requests *r)
 {
     free(r->of);
     free(r->asks);
@@ -74,14 +74,14 @@ static bool is_kept(const struct step *step, uint32_t span)
 }
 
 /* Return: false without memory. */
-static bool requests_alloc(struct requests *r, uint32_t n_spans)
+static bool requests_alloc(struct step_requests *r, uint32_t n_spans)
 {
     size_t n = n_spans + 1u;
-    *r = (struct requests){ .of = calloc(n, sizeof *r->of),
-                            .asks = calloc(n, sizeof *r->asks),
-                            .costs = calloc(n, sizeof *r->costs),
-                            .verdicts = calloc(n, sizeof *r->verdicts),
-                            .order = calloc(n, sizeof *r->order) };
+    *r = (struct step_requests){ .of = calloc(n, sizeof *r->of),
+                                 .asks = calloc(n, sizeof *r->asks),
+                                 .costs = calloc(n, sizeof *r->costs),
+                                 .verdicts = calloc(n, sizeof *r->verdicts),
+                                 .order = calloc(n, sizeof *r->order) };
     return r->of && r->asks && r->costs && r->verdicts && r->order;
 }
 
@@ -91,7 +91,8 @@ static bool is_prompt(const struct dmi_span *span)
                           : span->phase == DMI_PHASE_PREFILL;
 }
 
-static void add_span(struct requests *r, const struct dmi_step *step, uint32_t span, bool is_new)
+static void add_span(struct step_requests *r, const struct dmi_step *step, uint32_t span,
+                     bool is_new)
 {
     const struct dmi_span *s = dmi_span_at(step, span);
     r->n += is_new;
@@ -105,7 +106,7 @@ static void add_span(struct requests *r, const struct dmi_step *step, uint32_t s
 }
 
 /* Those of the step that are kept so far, in the order in which the engine names them. Return: false without memory. */
-static bool requests_collect(struct requests *r, const struct step *step)
+static bool requests_collect(struct step_requests *r, const struct step *step)
 {
     const struct dmi_step *words = step->said;
     uint32_t n = 0;
@@ -126,7 +127,7 @@ static bool requests_collect(struct requests *r, const struct step *step)
 /* ------------------------------------------------------------------------- what they cost */
 
 /* Adds what @row_bytes of a row of the choice come to for each request. */
-static void add_costs(struct requests *r, const struct step *step, uint32_t choice, uint32_t k,
+static void add_costs(struct step_requests *r, const struct step *step, uint32_t choice, uint32_t k,
                       uint64_t row_bytes)
 {
     const struct select_rows *rows = &step->all->rows[choice];
@@ -218,7 +219,7 @@ static void say(const struct shedding_ask *ask)
 }
 
 /* The run learns of requests that are not kept from this step on. */
-static void note_verdicts(const struct requests *r, const struct step *step)
+static void note_verdicts(const struct step_requests *r, const struct step *step)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->verdicts[i] != SHEDDING_CUT && r->verdicts[i] != SHEDDING_REFUSED)
@@ -229,7 +230,7 @@ static void note_verdicts(const struct requests *r, const struct step *step)
 }
 
 /* For dmi-top: the rate that was learned, and how many requests of this step stay. */
-static void note_live(const struct requests *r)
+static void note_live(const struct step_requests *r)
 {
     struct dmi_live *live = session.live;
     uint32_t n_kept = 0;
@@ -243,7 +244,7 @@ static void note_live(const struct requests *r)
 }
 
 /* The step with those alone that are kept. Takes @step over. */
-static struct step *reduce(const struct requests *r, struct step *step)
+static struct step *reduce(const struct step_requests *r, struct step *step)
 {
     uint32_t n = step->said->n_spans, n_kept = 0, n_before = 0;
     _cleanup_(freep) bool *keeps = calloc(n + 1u, sizeof *keeps);
@@ -282,7 +283,7 @@ static const struct overload *follow_rules(void)
 
 static struct step *judge(struct step *step)
 {
-    struct requests r;
+    struct step_requests r;
     struct shedding_pressure pressure = pressure_now();
     pthread_mutex_lock(&lock);
     const struct overload *o = follow_rules();
@@ -330,7 +331,7 @@ static bool catch_up(struct step **step)
 /* Under the lock. */
 static bool cut(struct step **step, const struct shed_launch *launch)
 {
-    struct requests r;
+    struct step_requests r;
     bool any = false;
     if (requests_collect(&r, *step)) {
         for (uint32_t c = 0; c < session.spec->n_selects; c++)
@@ -361,7 +362,7 @@ bool shed_cut(struct step **step, const struct shed_launch *launch)
 /* Under the lock. */
 static void lose(const struct step *step, uint32_t choice)
 {
-    struct requests r;
+    struct step_requests r;
     if (requests_collect(&r, step)) {
         add_costs(&r, step, choice, 0, 1);
         for (uint32_t i = 0; i < r.n; i++)

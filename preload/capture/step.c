@@ -19,24 +19,24 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what was looked i
 
 /* A request's tags are the same in each of its steps, and reading them costs microseconds. */
 #define N_SEEN 1024u
-struct seen {
+struct seen_request {
     uint64_t hash; /* of the tags' text and the choice */
     bool known, takes;
 };
-static struct seen seen[N_SEEN]; /* under the lock */
+static struct seen_request seen[N_SEEN]; /* under the lock */
 
 static bool takes_tags(uint32_t choice, const char *id, const char *tags)
 {
     uint64_t hash = XXH3_64bits_withSeed(tags, strlen(tags), choice);
-    struct seen *s = &seen[hash % N_SEEN];
+    struct seen_request *s = &seen[hash % N_SEEN];
     pthread_mutex_lock(&lock);
-    struct seen was = *s;
+    struct seen_request was = *s;
     pthread_mutex_unlock(&lock);
     if (was.known && was.hash == hash)
         return was.takes;
     bool takes = select_request(&session.spec->selects[choice], id, tags);
     pthread_mutex_lock(&lock);
-    *s = (struct seen){ .hash = hash, .known = true, .takes = takes };
+    *s = (struct seen_request){ .hash = hash, .known = true, .takes = takes };
     pthread_mutex_unlock(&lock);
     return takes;
 }

@@ -320,7 +320,7 @@ CUcontext context_primary(CUdevice device)
 /* Under the owner's lock. */
 static void find_calls(struct context_call *call)
 {
-    const struct reference *r = &call->reference;
+    const struct context_reference *r = &call->reference;
     if (r->handle) {
         /* claimed where there is none: no thread may make a ring in one that ends */
         call->context = r->last ? claim(r->handle) : context_find(r->handle);
@@ -334,7 +334,7 @@ static void find_calls(struct context_call *call)
         atomic_add_acq_rel(&call->context->users, 1);
 }
 
-void context_call_begins(struct context_call *call, const struct reference *r)
+void context_call_begins(struct context_call *call, const struct context_reference *r)
 {
     *call = (struct context_call){ .reference = *r };
     pthread_mutex_lock(&owner);

@@ -323,11 +323,11 @@ bool context_retain_stamp(CUdevice device, uint64_t *stamp);
 struct context_call {
     struct context *context;     /* it is used; NULL: there is none */
     struct context_calls *calls; /* among which it is counted; NULL: it is not */
-    struct reference reference;
+    struct context_reference reference;
     uint64_t epoch;
 };
 /* For context_call_starts() of lifetime.h, which stops the threads. */
-void context_call_begins(struct context_call *call, const struct reference *reference);
+void context_call_begins(struct context_call *call, const struct context_reference *reference);
 /*
  * The driver has returned. Return: FREE: the call is counted no longer; else the state before, STOPPED or STUCK: it was the last
  * one after which the context may be over. It is RESUMING now, and the caller finds out; nobody else calls the driver to end it

@@ -100,12 +100,12 @@ static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop rea
 }
 
 /* One extent of the payload ring that goes to the staging memory in one copy. */
-struct extent {
+struct ring_extent {
     uint64_t from, n; /* bytes */
     unsigned char *to;
 };
 
-static CUresult copy_extent(struct context *c, struct extent *e)
+static CUresult copy_extent(struct context *c, struct ring_extent *e)
 {
     CUresult r = CUDA_SUCCESS;
     if (e->n)
@@ -122,7 +122,7 @@ static CUresult copy_through(struct context *c, struct batch *b, uint64_t index,
         uint64_t n = slot->n_bytes - at;
         if (n > c->staging->batch_bytes)
             n = c->staging->batch_bytes;
-        struct extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
+        struct ring_extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
         CUresult r = copy_extent(c, &e);
         if (r == CUDA_SUCCESS)
             r = c->side->finish(c);
@@ -180,7 +180,7 @@ static CUresult copy_piece(struct context *c, struct batch *b, uint64_t index)
 /* A batch that is being filled from the ring. */
 struct filling {
     struct batch *batch;
-    struct extent extent;
+    struct ring_extent extent;
     uint64_t index; /* of the next slot */
     bool full;
     CUresult r;
@@ -204,7 +204,7 @@ static void take_record(struct context *c, struct filling *f)
         return;
     if (!f->extent.n || slot->payload != f->extent.from + f->extent.n) {
         f->r = copy_extent(c, &f->extent);
-        f->extent = (struct extent){ .from = slot->payload, .to = b->mem + b->used };
+        f->extent = (struct ring_extent){ .from = slot->payload, .to = b->mem + b->used };
     }
     if (!describe(c, f->index, b)) {
         drop_slot(c, f->index++, DMI_DROP_NO_MEMORY);
@@ -267,12 +267,12 @@ static uint64_t drop_until(struct context *c, uint64_t from, uint64_t end, enum 
 }
 
 /* Sites whose copies are not published, by the number of those. */
-struct in_flight {
+struct unpublished {
     uint32_t site[NAMED_SITES], n[NAMED_SITES];
     uint32_t n_sites, n_others;
 };
 
-static void count_in_flight(struct in_flight *f, uint32_t site)
+static void count_in_flight(struct unpublished *f, uint32_t site)
 {
     uint32_t i = 0;
     while (i < f->n_sites && f->site[i] != site)
@@ -289,7 +289,7 @@ static void count_in_flight(struct in_flight *f, uint32_t site)
 /* One line, which names the copies in flight: one of them may have read memory that the application had given back. */
 static void say_broken(struct context *c, uint64_t from, CUresult r)
 {
-    struct in_flight f = { .n_sites = 0 };
+    struct unpublished f = { .n_sites = 0 };
     char text[512] = "none";
     size_t at = 0;
     pthread_mutex_lock(&c->lock); /* as in drop_all() */

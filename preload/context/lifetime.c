@@ -266,7 +266,7 @@ void context_unuse(struct context *c)
         dismantle();
 }
 
-void context_call_starts(struct context_call *call, const struct reference *reference,
+void context_call_starts(struct context_call *call, const struct context_reference *reference,
                          uint64_t timeout_ns)
 {
     context_call_begins(call, reference);

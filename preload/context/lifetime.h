@@ -61,7 +61,7 @@ bool context_gone(struct context *context);
  * Where it is the last one our threads are stopped first, within @timeout_ns. Else nothing changes, and nothing is waited
  * for.
  */
-void context_call_starts(struct context_call *call, const struct reference *reference,
+void context_call_starts(struct context_call *call, const struct context_reference *reference,
                          uint64_t timeout_ns);
 
 /*

@@ -20,9 +20,9 @@ void references_retained(CUdevice device)
 }
 
 /* Before the driver's call: of two that come at once, one is the last. */
-struct reference references_release(CUdevice device)
+struct context_reference references_release(CUdevice device)
 {
-    struct reference r = { .device = device, .last = true };
+    struct context_reference r = { .device = device, .last = true };
     pthread_mutex_lock(&lock);
     if (references_follow(device)) {
         r.counted = retained[device];
@@ -54,9 +54,9 @@ void references_attached(CUcontext handle)
     pthread_mutex_unlock(&lock);
 }
 
-struct reference references_detach(CUcontext handle)
+struct context_reference references_detach(CUcontext handle)
 {
-    struct reference r = { .device = -1, .handle = handle };
+    struct context_reference r = { .device = -1, .handle = handle };
     pthread_mutex_lock(&lock);
     r.counted = handle && attachments(handle);
     if (r.counted)
@@ -74,7 +74,7 @@ void references_ended(CUcontext handle)
     pthread_mutex_unlock(&lock);
 }
 
-void references_kept(const struct reference *r)
+void references_kept(const struct context_reference *r)
 {
     pthread_mutex_lock(&lock);
     if (r->counted && r->handle)

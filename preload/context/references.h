@@ -21,7 +21,7 @@ static inline bool references_follow(CUdevice device)
 }
 
 /* A reference that is being given back, or all of them where the call ends the context whatever is held. */
-struct reference {
+struct context_reference {
     CUdevice device;  /* of whose primary context */
     CUcontext handle; /* not NULL: of this context, which is no primary one */
     bool counted;     /* it is one of those that are known */
@@ -32,15 +32,15 @@ struct reference {
 void references_retained(CUdevice device);
 
 /* One is about to be given back to the driver. */
-struct reference references_release(CUdevice device);
+struct context_reference references_release(CUdevice device);
 
 /* The same of a context that is no primary one: its creator holds one reference, each that attaches another. */
 void references_attached(CUcontext handle);
-struct reference references_detach(CUcontext handle);
+struct context_reference references_detach(CUcontext handle);
 void references_ended(CUcontext handle);
 
 /* The driver refused to take it. */
-void references_kept(const struct reference *reference);
+void references_kept(const struct context_reference *reference);
 
 /* After fork, in the child. */
 void references_reset(void);

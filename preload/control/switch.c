@@ -13,11 +13,11 @@
 #include <string.h>
 
 /* Patterns, one after the other, each with its NUL. */
-struct words {
+struct pattern_list {
     char *first, *end;
 };
 
-static bool split(const char *patterns, struct words *out)
+static bool split(const char *patterns, struct pattern_list *out)
 {
     out->first = strdup(patterns);
     if (!out->first)
@@ -29,7 +29,7 @@ static bool split(const char *patterns, struct words *out)
 }
 
 /* Is the site meant by one of them? */
-static bool is_meant(uint32_t site, const struct words *words)
+static bool is_meant(uint32_t site, const struct pattern_list *words)
 {
     for (const char *word = words->first; word < words->end; word += strlen(word) + 1)
         if (!spec_is_place(session_site(site)) && *word &&
@@ -54,14 +54,14 @@ static void name_nearest(const char *word, char *why, size_t n_why)
 
 bool switch_knows(const char *patterns, char *why, size_t n_why)
 {
-    struct words words;
+    struct pattern_list words;
     snprintf(why, n_why, "no memory");
     if (!split(patterns, &words))
         return false;
     _cleanup_(freep) char *owned = words.first;
     bool any = false, known = true;
     for (const char *word = words.first; known && word < words.end; word += strlen(word) + 1) {
-        const struct words one = { (char *)(uintptr_t)word, (char *)(uintptr_t)word + 1 };
+        const struct pattern_list one = { (char *)(uintptr_t)word, (char *)(uintptr_t)word + 1 };
         known = !*word;
         any |= !known;
         for (uint32_t i = 0; !known && i < session.spec->n_sites; i++)
@@ -91,7 +91,7 @@ static int note_by_program(const char *patterns, bool on)
 
 int switch_sites(const char *patterns, bool on, const char *what)
 {
-    struct words words;
+    struct pattern_list words;
     if (!split(patterns, &words))
         return -ENOMEM;
     _cleanup_(freep) char *owned = words.first;

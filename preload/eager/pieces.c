@@ -39,7 +39,7 @@ bool pieces_set_aside(struct admission_launch *l)
 }
 
 /* Rows [at, at + n) of those that the record keeps. */
-struct stretch {
+struct piece_rows {
     struct assembly *assembly;
     uint32_t at, n;
 };
@@ -53,7 +53,7 @@ static uint32_t rows_a_piece(const struct context *c, const struct admission *it
 }
 
 /* A slot for the piece, with the whole record's note. Under the lock. Return: DROP_NONE or why not. */
-static int reserve(struct admission_launch *l, struct admission *item, const struct stretch *s)
+static int reserve(struct admission_launch *l, struct admission *item, const struct piece_rows *s)
 {
     struct context *c = l->context;
     uint64_t n_bytes = (uint64_t)s->n * item->operand->view.row_bytes;
@@ -77,7 +77,7 @@ static int reserve(struct admission_launch *l, struct admission *item, const str
 
 /* The same, after a wait if need be. */
 static int reserve_in_time(struct admission_launch *l, struct admission *item,
-                           const struct stretch *s)
+                           const struct piece_rows *s)
 {
     uint64_t end_ns = 0;
     int reason;
@@ -93,7 +93,7 @@ static int reserve_in_time(struct admission_launch *l, struct admission *item,
 
 /* Return: DROP_NONE or why the piece cannot be copied. */
 static int copy_piece(const struct eager_launch *launch, struct admission_launch *l,
-                      struct admission *item, const struct stretch *s)
+                      struct admission *item, const struct piece_rows *s)
 {
     int reason = reserve_in_time(l, item, s);
     if (reason != DROP_NONE)
@@ -109,7 +109,7 @@ void pieces_copy(const struct eager_launch *launch, struct admission_launch *l,
                  struct admission *item)
 {
     uint32_t rows = rows_a_piece(l->context, item);
-    struct stretch s = { .assembly = assembly_new(item->n_bytes) };
+    struct piece_rows s = { .assembly = assembly_new(item->n_bytes) };
     int reason = s.assembly ? DROP_NONE : DMI_DROP_NO_MEMORY;
     for (; reason == DROP_NONE && s.at < item->pick.n; s.at += s.n) {
         s.n = item->pick.n - s.at < rows ? item->pick.n - s.at : rows;

@@ -12,12 +12,12 @@
 #define MAX_STRANGERS 64 /* names that are remembered though no site has them */
 
 /* Never freed once it is published: a tap may be looking at it. */
-struct table {
+struct tap_table {
     size_t n;
     struct func **taps; /* by name, ascending */
 };
 
-static struct table taps;
+static struct tap_table taps;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Names are published one by one: entries below @n_strangers stay. */
@@ -64,7 +64,7 @@ static bool add(const struct spec *spec, const char *name)
 
 bool taps_init(const struct spec *spec)
 {
-    taps = (struct table){ .taps = calloc(spec->n_sites + 1, sizeof *taps.taps) };
+    taps = (struct tap_table){ .taps = calloc(spec->n_sites + 1, sizeof *taps.taps) };
     for (uint32_t i = 0; taps.taps && i < spec->n_sites; i++)
         if (spec->sites[i].about.tap && !add(spec, spec->sites[i].about.tap))
             return false;
@@ -146,7 +146,7 @@ void taps_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
-    taps = (struct table){ 0 };
+    taps = (struct tap_table){ 0 };
     n_strangers = 0;
     n_layers = 0;
     highest = latest = -1;

@@ -36,7 +36,7 @@ const struct func *functions_find(const void *handle)
 }
 
 /* An answer for keep(). */
-struct answer {
+struct func_answer {
     const struct func *func;
     const void *owner;
     enum func_type type;
@@ -52,7 +52,7 @@ static bool driver_names(enum func_type type)
 }
 
 /* Under the lock. */
-static void fill(struct known *k, struct answer *answer)
+static void fill(struct known *k, struct func_answer *answer)
 {
     free(k->name);
     *k = (struct known){ .owner = answer->owner, .type = answer->type };
@@ -62,7 +62,7 @@ static void fill(struct known *k, struct answer *answer)
 }
 
 /* Without memory the handle stays unknown: slow but right. */
-static void keep(const void *handle, struct answer *answer)
+static void keep(const void *handle, struct func_answer *answer)
 {
     pthread_mutex_lock(&lock);
     struct known *k = handles_find(&table, handle);
@@ -108,7 +108,7 @@ static bool is_named(const struct spec *spec, const struct spec_match *match)
 }
 
 static const struct func *resolve(const struct spec *spec, const void *handle,
-                                  const struct answer *a)
+                                  const struct func_answer *a)
 {
     struct spec_match match;
     if (!naming_match(spec, a->name, &match))
@@ -141,7 +141,7 @@ static const void *root_of(const void *owner)
 const struct func *functions_add(const struct spec *spec, const void *handle, enum func_type type,
                                  const char *name, const void *owner)
 {
-    struct answer answer = { .owner = root_of(owner), .type = type };
+    struct func_answer answer = { .owner = root_of(owner), .type = type };
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
@@ -172,13 +172,13 @@ void functions_add_listed(const struct spec *spec, const void *handle, enum func
 }
 
 /* What is known of @handle; its name is to be freed. Return: false: nothing. */
-static bool known_before(const void *handle, struct answer *a)
+static bool known_before(const void *handle, struct func_answer *a)
 {
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
     const struct func *func = k ? functions_find(handle) : NULL;
     const char *name = !k ? NULL : func && func != &func_unmatched ? func->name : k->name;
-    *a = (struct answer){ .func = func, .name = name ? strdup(name) : NULL };
+    *a = (struct func_answer){ .func = func, .name = name ? strdup(name) : NULL };
     if (k) {
         a->owner = k->owner;
         a->type = k->type;
@@ -189,7 +189,7 @@ static bool known_before(const void *handle, struct answer *a)
 
 void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUkernel kernel)
 {
-    struct answer a;
+    struct func_answer a;
     known_before(kernel, &a);
     _cleanup_(freep) char *name = a.name;
     functions_add(spec, function, FUNC_FUNCTION, name, a.owner);
@@ -216,14 +216,14 @@ static enum func_type kind_of(const void *handle)
 /* The answer for what nobody can be asked about. */
 static const struct func *leave_alone(const void *handle)
 {
-    struct answer answer = { .func = &func_unmatched, .type = FUNC_UNKNOWN };
+    struct func_answer answer = { .func = &func_unmatched, .type = FUNC_UNKNOWN };
     keep(handle, &answer);
     return &func_unmatched;
 }
 
 const struct func *functions_lookup(const void *handle, enum func_type type)
 {
-    struct answer a;
+    struct func_answer a;
     const struct func *func = functions_find(handle);
     if (func)
         return func;
@@ -240,7 +240,7 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
 
 char *functions_name(const void *handle)
 {
-    struct answer a;
+    struct func_answer a;
     if (!known_before(handle, &a))
         a.type = kind_of(handle);
     return a.name ? a.name : name_from_driver(handle, a.type);

@@ -68,7 +68,7 @@ struct noted_kernel {
 };
 
 /* Of one module or library. Changed before it is in the table only; read under the lock. */
-struct noted {
+struct noted_image {
     const struct spec *spec;
     uint32_t n;
     struct noted_kernel *kernels;
@@ -77,7 +77,7 @@ struct noted {
 static struct handles table = HANDLES_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void noted_free(struct noted *noted)
+static void noted_free(struct noted_image *noted)
 {
     for (uint32_t i = 0; noted && i < noted->n; i++) {
         free(noted->kernels[i].name);
@@ -94,7 +94,7 @@ static bool may_match(const struct spec *spec, const char *name)
     return naming_match(spec, name, &match);
 }
 
-static struct noted_kernel *kernel_of(const struct noted *noted, const char *name)
+static struct noted_kernel *kernel_of(const struct noted_image *noted, const char *name)
 {
     for (uint32_t i = 0; i < noted->n; i++)
         if (!strcmp(noted->kernels[i].name, name))
@@ -102,7 +102,8 @@ static struct noted_kernel *kernel_of(const struct noted *noted, const char *nam
     return NULL;
 }
 
-static void add(struct noted *noted, const char *name, const struct param_place *at, uint32_t n)
+static void add(struct noted_image *noted, const char *name, const struct param_place *at,
+                uint32_t n)
 {
     struct noted_kernel *grown = realloc(noted->kernels, (noted->n + 1) * sizeof *noted->kernels);
     if (!grown)
@@ -124,7 +125,7 @@ static void add(struct noted *noted, const char *name, const struct param_place 
 static void note_kernel(void *ctx, const char *name, size_t n_name, const struct param_place *at,
                         uint32_t n)
 {
-    struct noted *noted = ctx;
+    struct noted_image *noted = ctx;
     _cleanup_(freep) char *own = strndup(name, n_name);
     if (!own)
         return;
@@ -138,10 +139,10 @@ static void note_kernel(void *ctx, const char *name, size_t n_name, const struct
     }
 }
 
-static void keep(const void *owner, struct noted *noted)
+static void keep(const void *owner, struct noted_image *noted)
 {
     pthread_mutex_lock(&lock);
-    struct noted *before = handles_set(&table, owner, noted);
+    struct noted_image *before = handles_set(&table, owner, noted);
     pthread_mutex_unlock(&lock);
     noted_free(before); /* @noted itself where the table is full: then its kernels are refused */
 }
@@ -164,7 +165,7 @@ static uint32_t current_arch(void)
 static void note(const struct spec *spec, const void *owner, bool library, const void *image,
                  size_t n_image)
 {
-    struct noted *noted = calloc(1, sizeof *noted);
+    struct noted_image *noted = calloc(1, sizeof *noted);
     if (!noted)
         return;
     noted->spec = spec;
@@ -216,7 +217,7 @@ struct params_layout *layouts_find(const void *owner, const char *name)
     if (!owner)
         return NULL;
     pthread_mutex_lock(&lock);
-    const struct noted *noted = handles_find(&table, owner);
+    const struct noted_image *noted = handles_find(&table, owner);
     const struct noted_kernel *kernel = noted ? kernel_of(noted, name) : NULL;
     if (kernel && kernel->layout)
         copy = layout_new(kernel->layout->at, kernel->layout->n);
@@ -227,7 +228,7 @@ struct params_layout *layouts_find(const void *owner, const char *name)
 bool layouts_has(const void *owner)
 {
     pthread_mutex_lock(&lock);
-    const struct noted *noted = handles_find(&table, owner);
+    const struct noted_image *noted = handles_find(&table, owner);
     bool any = noted && noted->n;
     pthread_mutex_unlock(&lock);
     return any;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct user {
+struct graph_user {
     CUuserObject object;
     int count;
 };
@@ -23,7 +23,7 @@ struct note {
     size_t n, cap;
     struct order_item *items;
     size_t n_users;
-    struct user *users;
+    struct graph_user *users;
     bool moved; /* into a node */
 };
 
@@ -150,16 +150,16 @@ void order_note_user(CUgraph graph, CUuserObject object, int count)
 {
     pthread_mutex_lock(&lock);
     struct note *note = note_of(graph);
-    struct user *user = NULL;
+    struct graph_user *user = NULL;
     for (size_t i = 0; note && i < note->n_users; i++)
         if (note->users[i].object == object)
             user = &note->users[i];
     if (note && !user) {
-        struct user *grown = realloc(note->users, (note->n_users + 1) * sizeof *grown);
+        struct graph_user *grown = realloc(note->users, (note->n_users + 1) * sizeof *grown);
         if (grown) {
             note->users = grown;
             user = &grown[note->n_users++];
-            *user = (struct user){ .object = object };
+            *user = (struct graph_user){ .object = object };
         }
     }
     if (user) {
@@ -188,9 +188,9 @@ struct order_item *order_items(CUgraph graph, size_t *n)
 }
 
 /* A copy of the user objects that @graph holds; free() it. */
-static struct user *users_of(CUgraph graph, size_t *n)
+static struct graph_user *users_of(CUgraph graph, size_t *n)
 {
-    struct user *copy = NULL;
+    struct graph_user *copy = NULL;
     *n = 0;
     pthread_mutex_lock(&lock);
     struct note *note = handles_find(&notes, graph);
@@ -349,7 +349,7 @@ static void carry_over(CUgraph from, CUgraph to)
     size_t n, n_users;
     order_forget(to);
     _cleanup_(freep) struct order_item *items = order_items(from, &n);
-    _cleanup_(freep) struct user *users = users_of(from, &n_users);
+    _cleanup_(freep) struct graph_user *users = users_of(from, &n_users);
     for (size_t i = 0; i < n_users; i++)
         order_note_user(to, users[i].object, users[i].count);
     for (size_t i = 0; i < n; i++) {
@@ -464,7 +464,7 @@ bool order_release_users(CUgraph graph, CUgraph copy)
 {
     size_t n;
     bool released = true;
-    _cleanup_(freep) struct user *users = users_of(graph, &n);
+    _cleanup_(freep) struct graph_user *users = users_of(graph, &n);
     for (size_t i = 0; i < n && released; i++)
         released = driver_table.cuGraphReleaseUserObject &&
                    driver_table.cuGraphReleaseUserObject(copy, users[i].object,
@@ -516,7 +516,7 @@ void order_end_graphs(struct order_end *end, const struct order_nested *which)
     take_out(end, which);
 }
 
-struct search {
+struct node_search {
     struct order_end *end;
     CUgraphNode node;
 };
@@ -525,7 +525,7 @@ struct search {
 static void take_out_node(const void *handle, void *value, void *ctx)
 {
     struct note *note = value;
-    struct search *s = ctx;
+    struct node_search *s = ctx;
     size_t kept = 0;
     for (size_t i = 0; i < note->n; i++)
         if (note->items[i].tap)
@@ -547,7 +547,7 @@ static void take_out_node(const void *handle, void *value, void *ctx)
 void order_end_node(struct order_end *end, CUgraphNode node, const struct order_nested *inside)
 {
     *end = (struct order_end){ 0 };
-    struct search search = { end, node };
+    struct node_search search = { end, node };
     pthread_mutex_lock(&lock);
     handles_each(&notes, take_out_node, &search);
     pthread_mutex_unlock(&lock);

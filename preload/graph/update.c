@@ -13,12 +13,12 @@
 #include <string.h>
 
 /* Positions of the exec's graph that an update is for. */
-struct range {
+struct node_range {
     uint32_t first, n;  /* UINT32_MAX: all */
     CUgraphNode within; /* the application's child graph node, NULL: the whole graph */
 };
 
-static bool in_range(const struct range *range, const struct graph_kernel *kernel)
+static bool in_range(const struct node_range *range, const struct graph_kernel *kernel)
 {
     return range->n == UINT32_MAX ||
            (kernel->position != PLAN_NONE && kernel->position - range->first < range->n);
@@ -148,7 +148,7 @@ static int take_numbers(struct err *err, struct graph_plan *to, const struct gra
 
 /* Graphs of another shape are the driver's to refuse. */
 static int fit(struct err *err, struct graph_plan *to, const struct graph_plan *from,
-               const struct range *range)
+               const struct node_range *range)
 {
     int r = 0;
     for (uint32_t i = 0; i < from->n_kernels && !r; i++)
@@ -187,7 +187,7 @@ static void report_stranger(const struct graph_update *u, const struct graph_ker
 
 /* A tap of the new graph, in its place of the exec's. */
 static int push_tap(struct err *err, struct graph_update *u, struct graph_kernel kernel,
-                    const struct range *range, bool ordered)
+                    const struct node_range *range, bool ordered)
 {
     struct tap_place *place = kernel.tap ? tap_place_moved(kernel.tap, range->first) : NULL;
     if (kernel.tap && !place)
@@ -202,7 +202,7 @@ static int push_tap(struct err *err, struct graph_update *u, struct graph_kernel
 
 /* The kernels of the new graph, named as the application names the exec's nodes: by its first graph. */
 static int push_new(struct err *err, struct exec *x, struct graph_update *u,
-                    const struct range *range, bool ordered)
+                    const struct node_range *range, bool ordered)
 {
     int r = 0;
     for (uint32_t i = 0; i < u->plan.n_kernels && !r; i++) {
@@ -227,7 +227,8 @@ static int push_new(struct err *err, struct exec *x, struct graph_update *u,
 }
 
 /* What is out of the range stays; what is in it comes from the new graph, to the place of its child graph node. */
-static int merge(struct err *err, struct exec *x, struct graph_update *u, const struct range *range)
+static int merge(struct err *err, struct exec *x, struct graph_update *u,
+                 const struct node_range *range)
 {
     bool pushed = false;
     int r = 0;
@@ -265,7 +266,7 @@ static int instrument(struct err *err, struct graph_update *u)
 }
 
 static int build(struct err *err, struct graph_update *u, struct exec *x, CUgraph graph,
-                 const struct range *range)
+                 const struct node_range *range)
 {
     int r = graph_plan_build(err, &u->plan, graph, false);
     /* the first sites of an exec are counted in the context that is current; NULL: where it is launched */
@@ -282,7 +283,7 @@ static int build(struct err *err, struct graph_update *u, struct exec *x, CUgrap
     return r;
 }
 
-static bool has_nodes(const struct exec *x, const struct range *range)
+static bool has_nodes(const struct exec *x, const struct node_range *range)
 {
     bool any = false;
     for (uint32_t i = 0; i < x->plan.n_kernels && !any; i++)
@@ -296,7 +297,8 @@ static bool has_nodes(const struct exec *x, const struct range *range)
 static struct graph_update unknown;
 
 /* Return: NULL if it cannot be. */
-static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const struct range *range)
+static struct graph_update *try_prepare(struct exec *x, CUgraph graph,
+                                        const struct node_range *range)
 {
     struct err err = { 0 };
     struct graph_update *u = calloc(1, sizeof *u);
@@ -325,7 +327,7 @@ static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const str
  * Twice: an exec with actions cannot be updated by a graph without, which the driver calls another shape. So what failed
  * for a moment would be seen by the application.
  */
-static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct range *range)
+static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct node_range *range)
 {
     struct graph_update *u = try_prepare(x, graph, range);
     if (!u)
@@ -341,7 +343,7 @@ static struct graph_update *prepare_unknown(CUgraph graph)
 
 struct graph_update *update_prepare(struct exec *x, CUgraph graph)
 {
-    struct range all = { .n = UINT32_MAX };
+    struct node_range all = { .n = UINT32_MAX };
     if (order_is_moved(graph))
         return &unknown; /* drivers refuse it, and its clone they would take */
     return x ? prepare(x, graph, &all) : prepare_unknown(graph);
@@ -351,9 +353,9 @@ struct graph_update *update_prepare_child(struct exec *x, CUgraphNode app, CUgra
 {
     struct node_pair pair;
     bool known = x && exec_pair(x, app, &pair);
-    struct range range = { .first = known ? pair.first : 0,
-                           .n = known ? pair.n : 0,
-                           .within = app };
+    struct node_range range = { .first = known ? pair.first : 0,
+                                .n = known ? pair.n : 0,
+                                .within = app };
     return x ? prepare(x, graph, &range) : prepare_unknown(graph);
 }
 

@@ -190,26 +190,26 @@ static void note_primary(CUdevice device)
 }
 
 /* These calls end it, whatever references are held. */
-static struct reference all_of(CUcontext context)
+static struct context_reference all_of(CUcontext context)
 {
     references_ended(context);
-    return (struct reference){ .device = -1, .handle = context, .last = true };
+    return (struct context_reference){ .device = -1, .handle = context, .last = true };
 }
 
-static struct reference all_of_green(CUgreenCtx green)
+static struct context_reference all_of_green(CUgreenCtx green)
 {
     CUcontext context = session_armed() ? green_context(green) : NULL;
-    return (struct reference){ .device = -1, .handle = context, .last = true };
+    return (struct context_reference){ .device = -1, .handle = context, .last = true };
 }
 
-static struct reference all_of_primary(CUdevice device)
+static struct context_reference all_of_primary(CUdevice device)
 {
     if (session_armed())
         note_primary(device);
-    return (struct reference){ .device = device, .last = true };
+    return (struct context_reference){ .device = device, .last = true };
 }
 
-static struct reference one_of_primary(CUdevice device)
+static struct context_reference one_of_primary(CUdevice device)
 {
     if (session_armed())
         note_primary(device);
@@ -217,8 +217,8 @@ static struct reference one_of_primary(CUdevice device)
 }
 
 /* A call that may end a context, or gives one of several references to it back. */
-struct ending {
-    struct reference reference;
+struct context_ending {
+    struct context_reference reference;
     bool traced; /* its events and streams may end */
     bool entered, armed;
     struct session_call session;
@@ -226,7 +226,7 @@ struct ending {
     enum context_state before;
 };
 
-static void begin(struct ending *e)
+static void begin(struct context_ending *e)
 {
     e->traced = session_does(SESSION_TRACE) && e->reference.last;
     if (e->traced) {
@@ -245,7 +245,7 @@ static void begin(struct ending *e)
 }
 
 /* The driver has returned. Return: whether it may have ended a context of ours. */
-static bool returns(struct ending *e, CUresult r)
+static bool returns(struct context_ending *e, CUresult r)
 {
     if (r != CUDA_SUCCESS)
         references_kept(&e->reference);
@@ -256,7 +256,7 @@ static bool returns(struct ending *e, CUresult r)
     return r == CUDA_SUCCESS && e->armed && e->call.context;
 }
 
-static void end(struct ending *e, bool gone)
+static void end(struct context_ending *e, bool gone)
 {
     if (e->armed)
         lifecycle_context_ended(&e->call, e->before, gone);
@@ -267,7 +267,7 @@ static void end(struct ending *e, bool gone)
 }
 
 /* What the library allocated in a green context belongs to the device, and would stay. */
-static void let_go(const struct ending *e, bool release)
+static void let_go(const struct context_ending *e, bool release)
 {
     if (release && e->armed && e->call.context)
         context_release(e->call.context);
@@ -281,7 +281,7 @@ static void let_go(const struct ending *e, bool release)
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         int saved = errno;                                                                         \
-        struct ending e = { .reference = given_back(it) };                                         \
+        struct context_ending e = { .reference = given_back(it) };                                 \
         errno = saved;                                                                             \
         begin(&e);                                                                                 \
         let_go(&e, is_green);                                                                      \

@@ -63,7 +63,7 @@ static const struct call {
 /* ------------------------------------------------------------------------- CUPTI's own */
 
 /* The path of the libcupti after the first @skip ones. */
-struct search {
+struct path_search {
     unsigned skip;
     char path[PATH_MAX];
 };
@@ -71,7 +71,7 @@ struct search {
 /* The loader holds a lock meanwhile that comes after dlopen()'s: nothing is opened here. */
 static int look_at(struct dl_phdr_info *object, size_t n_bytes, void *ctx)
 {
-    struct search *s = ctx;
+    struct path_search *s = ctx;
     const char *slash = strrchr(object->dlpi_name, '/');
     (void)n_bytes;
     if (strncmp(slash ? slash + 1 : object->dlpi_name, LIBRARY, strlen(LIBRARY)) || s->skip--)
@@ -84,7 +84,7 @@ static void *find_loaded(const char *name)
 {
     void *found = NULL;
     for (unsigned i = 0; !found; i++) {
-        struct search s = { .skip = i };
+        struct path_search s = { .skip = i };
         if (!dl_iterate_phdr(look_at, &s))
             break;
         void *handle = dlopen(s.path, RTLD_LAZY | RTLD_NOLOAD);

@@ -191,13 +191,13 @@ EXPORT CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject obj
 /* ------------------------------------------------------------------------- ending */
 
 /* What ends is forgotten before the driver's call: once it returns, another thread may be given the same handles. */
-struct ending {
+struct graph_ending {
     struct order_end order;
     uint64_t nodes;
 };
 
 /* @node or @graph, the other is NULL */
-static void end_begins(struct ending *e, CUgraphNode node, CUgraph graph)
+static void end_begins(struct graph_ending *e, CUgraphNode node, CUgraph graph)
 {
     struct order_nested inside = node ? order_nested_in(node) : order_nested(graph);
     if (node)
@@ -208,7 +208,7 @@ static void end_begins(struct ending *e, CUgraphNode node, CUgraph graph)
     free(inside.graphs);
 }
 
-static void ended(struct ending *e, CUresult r)
+static void ended(struct graph_ending *e, CUresult r)
 {
     order_ended(&e->order, r == CUDA_SUCCESS);
     exec_nodes_ended(e->nodes, r == CUDA_SUCCESS);
@@ -225,7 +225,7 @@ static inline bool nothing_to_end(void)
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct session_call call;                                                                  \
-        struct ending ending;                                                                      \
+        struct graph_ending ending;                                                                \
         if (nothing_to_end())                                                                      \
             return real(it);                                                                       \
         session_enter(&call);                                                                      \

@@ -45,17 +45,17 @@ ALLOCATES(cuMemCreate,
 ALLOCATES(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* Memory that a call of the application's is to end. */
-struct ending {
+struct memory_ending {
     uint64_t base, n_bytes;
     struct region *known;
     bool noted;
 };
 
 /* The session is not held while the driver is in the call: it may wait for the device, and the last flush for who is in. */
-static void ends(struct ending *e, uint64_t base, uint64_t n_bytes)
+static void ends(struct memory_ending *e, uint64_t base, uint64_t n_bytes)
 {
     struct session_call call;
-    *e = (struct ending){ .base = base, .n_bytes = n_bytes };
+    *e = (struct memory_ending){ .base = base, .n_bytes = n_bytes };
     e->noted = session_enter(&call);
     if (e->noted)
         e->known = regions_end(base, n_bytes);
@@ -70,7 +70,7 @@ static bool is_alive(CUdeviceptr p)
 }
 
 /* @asks: the call may have succeeded without ending it. */
-static void ended(const struct ending *e, CUresult r, bool asks)
+static void ended(const struct memory_ending *e, CUresult r, bool asks)
 {
     struct session_call call;
     if (!e->noted)
@@ -86,7 +86,7 @@ static void ended(const struct ending *e, CUresult r, bool asks)
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct ending ending;                                                                      \
+        struct memory_ending ending;                                                               \
         if (!session_armed())                                                                      \
             return real pass;                                                                      \
         ends(&ending, (uint64_t)(at), (n_bytes));                                                  \

@@ -29,7 +29,7 @@ static bool is_text(unsigned char c)
 /* ------------------------------------------------------------------------- machine code */
 
 /* Return: false where @list is not a list of attributes. */
-static bool read_attributes(struct span list, struct layout_draft *draft, uint64_t *n_bytes)
+static bool read_attributes(struct bytes list, struct layout_draft *draft, uint64_t *n_bytes)
 {
     struct elf_attribute attribute;
     struct elf_param p;
@@ -46,7 +46,7 @@ static bool read_attributes(struct span list, struct layout_draft *draft, uint64
     return !list.n;
 }
 
-static void read_kernel(const char *name, struct span info, const struct layout_sink *sink)
+static void read_kernel(const char *name, struct bytes info, const struct layout_sink *sink)
 {
     struct layout_draft draft = { 0 };
     uint64_t n_bytes = 0; /* a kernel without parameters has no such attribute */
@@ -55,11 +55,11 @@ static void read_kernel(const char *name, struct span info, const struct layout_
         sink->kernel(sink->ctx, name, strlen(name), draft.at, draft.n);
 }
 
-static int read_machine_code(struct span image, const struct layout_sink *sink)
+static int read_machine_code(struct bytes image, const struct layout_sink *sink)
 {
     struct elf e;
     struct elf_section section;
-    struct span info;
+    struct bytes info;
     int r = elf_open(image, &e);
     if (!r && e.machine != EM_CUDA)
         return IMAGE_E_KIND;
@@ -88,7 +88,7 @@ static bool wanted(const struct fatbin_entry *entry, uint32_t arch)
 static int read_entry(const struct fatbin_entry *entry, const struct layout_sink *sink)
 {
     _cleanup_(freep) unsigned char *own;
-    struct span code;
+    struct bytes code;
     int r = fatbin_code(entry, &code, &own);
     if (r)
         return r;
@@ -98,10 +98,10 @@ static int read_entry(const struct fatbin_entry *entry, const struct layout_sink
 }
 
 /* The kernels of all entries that a device of @arch may run: those after one that cannot be read, too. */
-static int read_fatbin(struct span image, uint32_t arch, const struct layout_sink *sink)
+static int read_fatbin(struct bytes image, uint32_t arch, const struct layout_sink *sink)
 {
     struct fatbin_entry entry;
-    struct span entries;
+    struct bytes entries;
     int first = 0, r = fatbin_open(image, &entries);
     while (!r && !(r = fatbin_next(&entries, &entry))) {
         int e = wanted(&entry, arch) ? read_entry(&entry, sink) : 0;
@@ -112,7 +112,7 @@ static int read_fatbin(struct span image, uint32_t arch, const struct layout_sin
 
 /* ------------------------------------------------------------------------- any kind */
 
-static int read_kind(struct span image, uint32_t arch, const struct layout_sink *sink)
+static int read_kind(struct bytes image, uint32_t arch, const struct layout_sink *sink)
 {
     if (elf_is(image))
         return read_machine_code(image, sink);
@@ -123,7 +123,7 @@ static int read_kind(struct span image, uint32_t arch, const struct layout_sink 
 
 int image_read(const void *image, size_t n_bytes, uint32_t arch, const struct layout_sink *sink)
 {
-    return n_bytes <= IMAGE_MAX_BYTES ? read_kind((struct span){ image, n_bytes }, arch, sink)
+    return n_bytes <= IMAGE_MAX_BYTES ? read_kind((struct bytes){ image, n_bytes }, arch, sink)
                                       : IMAGE_E_BOUNDS;
 }
 
@@ -137,5 +137,5 @@ int image_read_loaded(const void *image, uint32_t arch, const struct layout_sink
         memcpy(&wrapper, image, sizeof wrapper);
         image = wrapper.fatbin;
     }
-    return image ? read_kind((struct span){ image, IMAGE_MAX_BYTES }, arch, sink) : IMAGE_E_KIND;
+    return image ? read_kind((struct bytes){ image, IMAGE_MAX_BYTES }, arch, sink) : IMAGE_E_KIND;
 }

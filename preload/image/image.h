@@ -10,7 +10,8 @@
 #define PRELOAD_IMAGE_IMAGE_H
 
 #include "preload/image/layout.h"
-#include "cupti/image/span.h"
+#include "core/bytes.h"
+#include "cupti/image/errors.h"
 
 #include <stddef.h>
 #include <stdint.h>

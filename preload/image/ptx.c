@@ -7,7 +7,7 @@
 
 /* ------------------------------------------------------------------------- words */
 
-struct text {
+struct ptx_text {
     const char *at, *end;
 };
 
@@ -24,14 +24,14 @@ static bool is_word(char c)
 }
 
 /* To what comes after @mark, or to the end. */
-static void skip_past(struct text *t, const char *mark, size_t n)
+static void skip_past(struct ptx_text *t, const char *mark, size_t n)
 {
     const char *found = memmem(t->at, (size_t)(t->end - t->at), mark, n);
     t->at = found ? found + n : t->end;
 }
 
 /* White space, comments and strings mean nothing here. */
-static void skip_nothing(struct text *t)
+static void skip_nothing(struct ptx_text *t)
 {
     while (t->at < t->end) {
         size_t n = (size_t)(t->end - t->at);
@@ -51,7 +51,7 @@ static void skip_nothing(struct text *t)
     }
 }
 
-static struct word next_word(struct text *t)
+static struct word next_word(struct ptx_text *t)
 {
     skip_nothing(t);
     struct word w = { t->at, 0 };
@@ -104,14 +104,14 @@ static uint64_t size_of(struct word w)
 }
 
 /* The number in brackets, after the first. Return: false where it is none. */
-static bool times(struct text *t, struct param *p)
+static bool times(struct ptx_text *t, struct param *p)
 {
     uint64_t n;
     return number(next_word(t), &n) && n <= LAYOUT_MAX_BYTES && is(next_word(t), "]") &&
            (p->n *= n) <= LAYOUT_MAX_BYTES;
 }
 
-static bool align_to(struct text *t, struct param *p)
+static bool align_to(struct ptx_text *t, struct param *p)
 {
     uint64_t n;
     if (!number(next_word(t), &n) || !n || n > MAX_ALIGN || (n & (n - 1)))
@@ -122,7 +122,7 @@ static bool align_to(struct text *t, struct param *p)
 }
 
 /* One word of a parameter. Return: false where the head cannot be understood. */
-static bool param_word(struct text *t, struct word w, struct param *p)
+static bool param_word(struct ptx_text *t, struct word w, struct param *p)
 {
     uint64_t size = size_of(w);
     p->any = true;
@@ -151,7 +151,7 @@ static void param_end(struct layout_draft *draft, const struct param *p, uint32_
 }
 
 /* From after the opening parenthesis to after the closing one. */
-static void params(struct text *t, struct layout_draft *draft)
+static void params(struct ptx_text *t, struct layout_draft *draft)
 {
     struct param p = { .n = 1 };
     uint64_t at = 0;
@@ -172,11 +172,11 @@ static void params(struct text *t, struct layout_draft *draft)
 
 /* ------------------------------------------------------------------------- kernels */
 
-static void kernel(struct text *t, const struct layout_sink *sink)
+static void kernel(struct ptx_text *t, const struct layout_sink *sink)
 {
     struct layout_draft draft = { 0 };
     struct word name = next_word(t);
-    struct text after = *t;
+    struct ptx_text after = *t;
     if (!name.n || !is_word(name.at[0]))
         return;
     if (is(next_word(&after), "(")) {
@@ -187,9 +187,9 @@ static void kernel(struct text *t, const struct layout_sink *sink)
         sink->kernel(sink->ctx, name.at, name.n, draft.at, draft.n);
 }
 
-int ptx_read(struct span text, const struct layout_sink *sink)
+int ptx_read(struct bytes text, const struct layout_sink *sink)
 {
-    struct text t = { (const char *)text.at, (const char *)text.at };
+    struct ptx_text t = { (const char *)text.at, (const char *)text.at };
     t.end += strnlen(t.at, text.n);
     for (struct word w = next_word(&t); w.n; w = next_word(&t))
         if (is(w, ".entry"))

@@ -4,13 +4,13 @@
 #define PRELOAD_IMAGE_PTX_H
 
 #include "preload/image/layout.h"
-#include "cupti/image/span.h"
+#include "core/bytes.h"
 
 /**
  * ptx_read() - name the kernels of a text, which ends with @text or at its first zero byte
  * Return: 0. Kernels whose heads cannot be understood are left out.
  * Source: PTX ISA 9.0, "Kernel Function Parameter Attributes", "Parameter State Space", ".entry"
  */
-int ptx_read(struct span text, const struct layout_sink *sink);
+int ptx_read(struct bytes text, const struct layout_sink *sink);
 
 #endif

@@ -26,13 +26,13 @@ static uint64_t last_id; /* of ranges that are started where there is no tool; a
 /* ------------------------------------------------------------------------- texts */
 
 /* A text on its way; wide ones become UTF-8 in @buffer. */
-struct text {
+struct nvtx_text {
     const char *p;
     size_t n;
     char buffer[MAX_TEXT];
 };
 
-static void text_ascii(struct text *t, const char *text)
+static void text_ascii(struct nvtx_text *t, const char *text)
 {
     t->p = text ? text : "";
     t->n = strnlen(t->p, MAX_TEXT);
@@ -51,7 +51,7 @@ static size_t put_utf8(char *out, uint32_t c)
     return n;
 }
 
-static void text_wide(struct text *t, const wchar_t *text)
+static void text_wide(struct nvtx_text *t, const wchar_t *text)
 {
     t->p = t->buffer;
     t->n = 0;
@@ -70,7 +70,7 @@ struct registered {
 static struct handles strings = HANDLES_INIT; /* handle -> struct registered */
 
 /* @handle: the tool's, NULL: there is none. Return: the handle that the application gets. */
-static void *keep_string(void *handle, const struct text *t)
+static void *keep_string(void *handle, const struct nvtx_text *t)
 {
     struct registered *r = malloc(sizeof *r + t->n);
     if (!r)
@@ -85,14 +85,14 @@ static void *keep_string(void *handle, const struct text *t)
     return key; /* what an equal handle stood for may be in use: it stays */
 }
 
-static void text_registered(struct text *t, const void *handle)
+static void text_registered(struct nvtx_text *t, const void *handle)
 {
     const struct registered *r = handles_find(&strings, handle);
     t->p = r ? r->text : "";
     t->n = r ? r->n : 0;
 }
 
-static void text_of(struct text *t, const struct nvtx_event *event)
+static void text_of(struct nvtx_text *t, const struct nvtx_event *event)
 {
     bool complete = event && event->size >= sizeof *event;
     switch (complete ? event->message_type : 0) {
@@ -111,7 +111,7 @@ static void text_of(struct text *t, const struct nvtx_event *event)
 /* Our work around the tool's call, after which errno is as it left it. */
 #define PUSH(fill, domain, answer)                                                                 \
     do {                                                                                           \
-        struct text text;                                                                          \
+        struct nvtx_text text;                                                                     \
         int saved = errno;                                                                         \
         fill;                                                                                      \
         consumers_push(domain, text.p, text.n);                                                    \
@@ -166,7 +166,7 @@ static uint64_t new_id(void)
 
 #define START(fill, domain, answer)                                                                \
     do {                                                                                           \
-        struct text text;                                                                          \
+        struct nvtx_text text;                                                                     \
         uint64_t id = answer;                                                                      \
         int saved = errno;                                                                         \
         fill;                                                                                      \
@@ -215,7 +215,7 @@ static void domain_range_end(void *domain, uint64_t id)
 
 static void *domain_register_string_a(void *domain, const char *string)
 {
-    struct text text;
+    struct nvtx_text text;
     void *handle = TOOL(domain_register_string_a, NULL, domain, string);
     text_ascii(&text, string);
     return keep_string(handle, &text);
@@ -223,7 +223,7 @@ static void *domain_register_string_a(void *domain, const char *string)
 
 static void *domain_register_string_w(void *domain, const wchar_t *string)
 {
-    struct text text;
+    struct nvtx_text text;
     void *handle = TOOL(domain_register_string_w, NULL, domain, string);
     text_wide(&text, string);
     return keep_string(handle, &text);
@@ -258,14 +258,14 @@ static nvtx_fn ***table_of(const struct nvtx_callbacks *callbacks, int module, u
 
 /* Where NVTX keeps whom it calls. */
 #define X(name, module, number) nvtx_fn **name;
-struct places {
+struct nvtx_calls {
     NVTX_CALLS(X)
 };
 #undef X
 
 /* The same, and what stood there before the tool came. */
 struct slots {
-    struct places at;
+    struct nvtx_calls at;
 #define X(name, module, number) nvtx_fn *name;
     struct {
         NVTX_CALLS(X)

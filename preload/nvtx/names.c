@@ -117,7 +117,7 @@ const struct nvtx_name *nvtx_name_of(const char *text, size_t n)
 /* ------------------------------------------------------------------------- messages */
 
 /* Names that were seen, as candidates for "did you mean". */
-struct seen {
+struct seen_names {
     const char *texts[MAX_IDLE];
     uint32_t n;
     const char *matching; /* one that the site's pattern matches */
@@ -131,7 +131,7 @@ static bool has_site(const struct nvtx_name *name, uint32_t site)
     return false;
 }
 
-static void look_around(struct seen *seen, uint32_t site)
+static void look_around(struct seen_names *seen, uint32_t site)
 {
     for (uint32_t b = 0; b < N_BUCKETS; b++)
         for (struct nvtx_name *name = atomic_load_acquire(&buckets[b]); name; /* of add() */
@@ -156,7 +156,7 @@ static size_t plain_part(const char *pattern, char *buffer, size_t n_buffer)
 void nvtx_names_why(const struct spec *spec, uint32_t site, char *buffer, size_t n_buffer)
 {
     const char *pattern = spec->sites[site].nvtx.pattern;
-    struct seen *seen = calloc(1, sizeof *seen);
+    struct seen_names *seen = calloc(1, sizeof *seen);
     char plain[128], hint[160] = "";
     if (seen)
         look_around(seen, site);

@@ -45,7 +45,7 @@ static struct activity {
 
     /* the collector's */
     struct join *join;
-    struct sums sums;          /* of both tiers */
+    struct trace_sums sums;    /* of both tiers */
     struct ran_chunks records; /* of the tier full, and what is kept */
     struct ran_chunks summed;  /* of the tier kernels */
     struct recent recent;      /* of the tier kernels */

@@ -25,7 +25,7 @@ enum {
 };
 
 /* A node that has a site. */
-struct place {
+struct site_node {
     uint64_t node;       /* CUPTI's id */
     uint64_t name;       /* join_name() of its kernel */
     uint32_t position;   /* as struct graph_kernel has it */
@@ -39,10 +39,10 @@ struct place {
 
 struct graph {
     uint32_t id, n;
-    struct place *places;   /* in the order of positions */
-    struct place **by_node; /* the same in the order of nodes */
+    struct site_node *places;   /* in the order of positions */
+    struct site_node **by_node; /* the same in the order of nodes */
     uint32_t n_kernels;
-    struct place **of; /* of the exec's kernels, NULL: none */
+    struct site_node **of; /* of the exec's kernels, NULL: none */
     uint64_t ended_ns;
     struct graph *next; /* that ended after it */
 };
@@ -78,9 +78,9 @@ static bool has_place(const struct graph_plan *plan, const struct graph_kernel *
 }
 
 static bool make_place(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                       struct place *place)
+                       struct site_node *place)
 {
-    *place = (struct place){ .position = kernel->position };
+    *place = (struct site_node){ .position = kernel->position };
     if (!has_place(plan, kernel) || !tracer_node_id(kernel->node, &place->node))
         return false;
     place->site = plan->actions[live_action(plan, kernel)].site;
@@ -90,19 +90,19 @@ static bool make_place(const struct graph_plan *plan, const struct graph_kernel 
 
 static int by_position(const void *pa, const void *pb)
 {
-    const struct place *a = pa, *b = pb;
+    const struct site_node *a = pa, *b = pb;
     ORDER(a, b, position);
     return 0;
 }
 
 static int by_node(const void *pa, const void *pb)
 {
-    const struct place *const *a = pa, *const *b = pb;
+    const struct site_node *const *a = pa, *const *b = pb;
     ORDER(*a, *b, node);
     return 0;
 }
 
-static struct place *at_position(const struct graph *g, uint32_t position)
+static struct site_node *at_position(const struct graph *g, uint32_t position)
 {
     size_t i;
     SEARCH(i, g->n, g->places[i].position < position);
@@ -113,7 +113,7 @@ static struct place *at_position(const struct graph *g, uint32_t position)
 /* The exec's kernels get their places. Return: false without memory. */
 static bool pair(struct graph *g, const struct graph_plan *plan)
 {
-    struct place **of = calloc(plan->n_kernels + 1, sizeof *of);
+    struct site_node **of = calloc(plan->n_kernels + 1, sizeof *of);
     if (!of)
         return false;
     for (uint32_t i = 0; i < plan->n_kernels; i++)
@@ -247,7 +247,7 @@ bool graphs_had(uint32_t id)
 /* ------------------------------------------------------------------------- layers */
 
 /* The launch that is about to be is of @item's occurrence. */
-static void see_layer(struct place *p, const struct admission *item)
+static void see_layer(struct site_node *p, const struct admission *item)
 {
     if (p->state == LAYER_KNOWN && p->occurrence == item->occurrence)
         return;
@@ -259,7 +259,7 @@ static void see_layer(struct place *p, const struct admission *item)
     atomic_store_release(&p->state, known ? LAYER_KNOWN : LAYER_NONE); /* to graphs_place() */
 }
 
-static void look(struct place *p, const struct exec *x, const struct graph_kernel *kernel,
+static void look(struct site_node *p, const struct exec *x, const struct graph_kernel *kernel,
                  bool counted)
 {
     uint32_t c = live_action(&x->plan, kernel);
@@ -287,11 +287,11 @@ void graphs_launches(const struct exec *x, bool counted)
 /* ------------------------------------------------------------------------- the collector's */
 
 /* The place of the record's node. NULL: it has none. */
-static const struct place *place_of(const struct graph *g, const struct records_event *e)
+static const struct site_node *place_of(const struct graph *g, const struct records_event *e)
 {
     size_t i;
     SEARCH(i, g->n, g->by_node[i]->node < e->node);
-    const struct place *p = i < g->n ? g->by_node[i] : NULL;
+    const struct site_node *p = i < g->n ? g->by_node[i] : NULL;
     bool found = p && p->node == e->node && e->name && join_name(e->name) == p->name;
     n_looked++;
     n_named += found;
@@ -303,7 +303,7 @@ struct ran_place graphs_place(const struct records_event *e)
     const struct graph *g = e->kind == LAYOUTS_KERNEL && e->graph
                                 ? handles_find(&by_id, (void *)(uintptr_t)e->graph)
                                 : NULL;
-    const struct place *p = g ? place_of(g, e) : NULL;
+    const struct site_node *p = g ? place_of(g, e) : NULL;
     struct ran_place place = { 0 };
     if (!p)
         return place;

@@ -21,7 +21,7 @@
 
 /* ------------------------------------------------------------------------- launches, from records */
 
-bool next_unit(const struct stream *s, size_t at, struct unit *u)
+bool next_unit(const struct join_stream *s, size_t at, struct unit *u)
 {
     while (at < s->n_items && !s->items[at].name)
         at++;
@@ -40,7 +40,7 @@ static bool fits_name(uint64_t wanted, uint64_t name)
 }
 
 /* Do items @from to before @end name only graphs that were instantiated? */
-static bool names_execs(const struct join *j, const struct stream *s, size_t from, size_t end)
+static bool names_execs(const struct join *j, const struct join_stream *s, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++)
         if (s->items[i].name == JOIN_GRAPH && !j->calls->is_exec(s->items[i].event.graph))
@@ -49,8 +49,8 @@ static bool names_execs(const struct join *j, const struct stream *s, size_t fro
 }
 
 /* Are the graphs that items @from to before @end name, together @ids, those of the group? */
-static bool fits_graphs(struct join *j, const struct stream *s, size_t from, size_t end,
-                        struct group *g, uint64_t ids)
+static bool fits_graphs(struct join *j, const struct join_stream *s, size_t from, size_t end,
+                        struct dealt_runs *g, uint64_t ids)
 {
     bool alike = g->run.graph_ids == ids;
     j->ids_fit |= alike && g->run.graphs;
@@ -61,7 +61,8 @@ static bool fits_graphs(struct join *j, const struct stream *s, size_t from, siz
     return j->ids_differ;
 }
 
-bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, size_t *end)
+bool fits(struct join *j, const struct join_stream *s, size_t from, struct dealt_runs *g,
+          size_t *end)
 {
     struct unit u = { .end = from };
     uint32_t kernels = 0, graphs = 0, n = launches_of(g);
@@ -83,7 +84,7 @@ bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, 
 }
 
 /* Launches whose records have all been there for a round, up to @most. */
-static uint32_t launches_there(const struct stream *s, uint64_t round, uint32_t most)
+static uint32_t launches_there(const struct join_stream *s, uint64_t round, uint32_t most)
 {
     struct unit u = { 0 };
     uint32_t n = 0;
@@ -95,7 +96,7 @@ static uint32_t launches_there(const struct stream *s, uint64_t round, uint32_t 
 /* ------------------------------------------------------------------------- dealing */
 
 /* The first @n items are of @step; loose ones are if they lie between launches of it. */
-static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t step)
+static void hand_on(const struct join *j, struct join_stream *s, size_t n, uint64_t step)
 {
     size_t last = n;
     bool within = false; /* between launches of the step */
@@ -104,7 +105,7 @@ static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t s
     if (!n)
         return;
     for (size_t i = 0; i < n; i++) {
-        const struct item *item = &s->items[i];
+        const struct join_item *item = &s->items[i];
         within |= item->name != 0;
         if (item->name)
             s->prev = item->at;
@@ -117,7 +118,7 @@ static void hand_on(const struct join *j, struct stream *s, size_t n, uint64_t s
 }
 
 /* Copies, and kernels of DMI's, that come before the next launch. @round: those that came before it. */
-static size_t uncounted(const struct stream *s, uint64_t round)
+static size_t uncounted(const struct join_stream *s, uint64_t round)
 {
     size_t n = 0;
     while (n < s->n_items && !s->items[n].name && s->items[n].round < round)
@@ -126,14 +127,14 @@ static size_t uncounted(const struct stream *s, uint64_t round)
 }
 
 /* They go with the launch before them; where count was lost, that may be missing. @all: also those that are not older than a round. */
-static void hand_on_uncounted(const struct join *j, struct stream *s, bool all)
+static void hand_on_uncounted(const struct join *j, struct join_stream *s, bool all)
 {
     size_t n = uncounted(s, all ? UINT64_MAX : j->round);
     hand_on(j, s, n, s->unsure ? DMI_RAN_UNKNOWN : s->last_step);
 }
 
 /* The next group after group @i before which the stream was waited for; their number: there is none. */
-static size_t next_idle(const struct stream *s, size_t i)
+static size_t next_idle(const struct join_stream *s, size_t i)
 {
     do
         i++;
@@ -142,7 +143,7 @@ static size_t next_idle(const struct stream *s, size_t i)
 }
 
 /* Kernels of DMI's right before item @end, up to @most, but none before item @first. */
-static uint32_t own_before(const struct stream *s, size_t first, size_t end, uint32_t most)
+static uint32_t own_before(const struct join_stream *s, size_t first, size_t end, uint32_t most)
 {
     uint32_t n = 0;
     while (n < most && end - n > first && !s->items[end - n - 1].name &&
@@ -152,7 +153,7 @@ static uint32_t own_before(const struct stream *s, size_t first, size_t end, uin
 }
 
 /* Did the item begin before @until? UINT64_MAX: of course. */
-static bool is_before(const struct item *item, uint64_t until)
+static bool is_before(const struct join_item *item, uint64_t until)
 {
     return until == UINT64_MAX || item->at.begin_ns + item->at.error_ns < until;
 }
@@ -161,7 +162,7 @@ static bool is_before(const struct item *item, uint64_t until)
  * Copies and kernels of DMI's from item @at on that go with the launch before them: what began before @until. Of kernels of DMI's right before
  * another launch its run says whose they are; @lead: that before @until has such. Return: the item after those that go.
  */
-static size_t after_copies(const struct stream *s, size_t at, uint64_t until, bool lead)
+static size_t after_copies(const struct join_stream *s, size_t at, uint64_t until, bool lead)
 {
     size_t first = at;
     while (at < s->n_items && !s->items[at].name && is_before(&s->items[at], until))
@@ -174,8 +175,8 @@ static size_t after_copies(const struct stream *s, size_t at, uint64_t until, bo
  * The group's launches, up to item @end, and what goes with them. @sure: no record was lost, so of kernels of DMI's before them as many are of the
  * group as it says. @lead_follows: as after_copies() has it.
  */
-static void deal_one(const struct join *j, struct stream *s, const struct group *g, size_t end,
-                     uint64_t until, bool lead_follows, bool sure)
+static void deal_one(const struct join *j, struct join_stream *s, const struct dealt_runs *g,
+                     size_t end, uint64_t until, bool lead_follows, bool sure)
 {
     uint64_t step = g->over ? g->step : DMI_RAN_UNKNOWN;
     size_t n = uncounted(s, UINT64_MAX);
@@ -187,14 +188,14 @@ static void deal_one(const struct join *j, struct stream *s, const struct group 
     hand_on(j, s, after_copies(s, end, until, lead_follows), step);
 }
 
-static void drop_groups(struct stream *s, size_t n)
+static void drop_groups(struct join_stream *s, size_t n)
 {
     s->n_groups -= n;
     memmove(s->groups, s->groups + n, s->n_groups * sizeof *s->groups);
 }
 
 /* Group @m may end what is proved: records after it do not say that clocks differ, or none come. */
-static bool is_held(const struct join *j, const struct stream *s, size_t m, bool last)
+static bool is_held(const struct join *j, const struct join_stream *s, size_t m, bool last)
 {
     uint32_t n = 0;
     if (last || m == s->n_groups)
@@ -205,7 +206,7 @@ static bool is_held(const struct join *j, const struct stream *s, size_t m, bool
 }
 
 /* Groups before which items are proved to be, from *@from on. Return: 0: there are none. */
-static size_t find_proof(struct join *j, const struct stream *s, bool last, size_t *from)
+static size_t find_proof(struct join *j, const struct join_stream *s, bool last, size_t *from)
 {
     size_t m = 0;
     for (uint32_t i = 0; i < MOST_WAITS && m < s->n_groups && proof_may_be(j); i++) {
@@ -217,14 +218,14 @@ static size_t find_proof(struct join *j, const struct stream *s, bool last, size
 }
 
 /* Deals the first group, and those up to the next one that begins in an idle stream. Return: false: it has to wait. */
-static bool deal_proved(struct join *j, struct stream *s, bool last)
+static bool deal_proved(struct join *j, struct join_stream *s, bool last)
 {
     bool idle = s->groups[0].run.idle_ns;
     if (idle && !is_held(j, s, next_idle(s, 0), last))
         return false;
     size_t from, end, m = idle ? find_proof(j, s, last, &from) : 0;
     if (!m) {
-        const struct group *g = &s->groups[0];
+        const struct dealt_runs *g = &s->groups[0];
         *(g->misnamed ? &j->misnamed : &j->unplaced) += launches_of(g);
         s->missing += launches_of(g);
         drop_groups(s, 1);
@@ -236,7 +237,7 @@ static bool deal_proved(struct join *j, struct stream *s, bool last)
     s->missing = 0;
     hand_on(j, s, from, DMI_RAN_UNKNOWN);
     for (size_t i = 0; i < m; i++) {
-        struct group *g = &s->groups[i];
+        struct dealt_runs *g = &s->groups[i];
         if (fits(j, s, 0, g, &end))
             deal_one(j, s, g, end, i + 1 < m ? UINT64_MAX : until, lead && i + 1 == m, false);
     }
@@ -245,7 +246,7 @@ static bool deal_proved(struct join *j, struct stream *s, bool last)
 }
 
 /* Copies after the last launch go with it. */
-static bool deal_next(struct join *j, struct stream *s, struct group *g)
+static bool deal_next(struct join *j, struct join_stream *s, struct dealt_runs *g)
 {
     size_t end;
     if (!fits(j, s, 0, g, &end) || !proof_agrees(j, s, end))
@@ -258,7 +259,7 @@ static bool deal_next(struct join *j, struct stream *s, struct group *g)
  * Are all records of the group there, or will they not come? Those of one graph may come in parts. They are all there when a later launch's are, as
  * a stream's records come in turn.
  */
-static bool is_ready(const struct join *j, const struct stream *s, const struct group *g)
+static bool is_ready(const struct join *j, const struct join_stream *s, const struct dealt_runs *g)
 {
     uint32_t n = launches_of(g);
     return g->over && j->calls->open(s->context, s->stream) > g->run.deal &&
@@ -266,7 +267,7 @@ static bool is_ready(const struct join *j, const struct stream *s, const struct 
 }
 
 /* Deals the first group. Return: false: it has to wait. */
-static bool deal_group(struct join *j, struct stream *s, bool last)
+static bool deal_group(struct join *j, struct join_stream *s, bool last)
 {
     if (!last && !is_ready(j, s, &s->groups[0]))
         return false;
@@ -281,10 +282,10 @@ static bool deal_group(struct join *j, struct stream *s, bool last)
 }
 
 /* When what came since the last round ran. */
-static void place(struct join *j, struct stream *s)
+static void place(struct join *j, struct join_stream *s)
 {
     for (; s->n_placed < s->n_items; s->n_placed++) {
-        struct item *item = &s->items[s->n_placed];
+        struct join_item *item = &s->items[s->n_placed];
         item->at = j->calls->place(&item->event);
         proof_look_ahead(j, &item->at);
         item->loose = item->name == JOIN_GRAPH && j->calls->is_perhaps(item->event.graph);
@@ -296,7 +297,7 @@ static void place(struct join *j, struct stream *s)
 }
 
 /* Launches whose records are gone are none of the first groups' any more; what is left of such a group has no first name. */
-static void forget_gone(struct stream *s)
+static void forget_gone(struct join_stream *s)
 {
     while (s->n_groups && (s->gone_kernels || s->gone_graphs)) {
         struct join_run *run = &s->groups[0].run;
@@ -318,7 +319,7 @@ static void forget_gone(struct stream *s)
 }
 
 /* More wait than there is room for: the first half is of no known step, and its launches are counted. */
-static void let_go(struct join *j, struct stream *s)
+static void let_go(struct join *j, struct join_stream *s)
 {
     struct unit u = { 0 };
     size_t end = 0;
@@ -334,7 +335,7 @@ static void let_go(struct join *j, struct stream *s)
 }
 
 /* A stream that lost count has it again when nothing is missing any more, as nothing ran for a while. */
-static void look_for_quiet(struct join *j, struct stream *s)
+static void look_for_quiet(struct join *j, struct join_stream *s)
 {
     bool quiet = !s->n_items && !s->n_groups && j->calls->open(s->context, s->stream) == UINT64_MAX;
     s->quiet = quiet ? s->quiet + 1 : 0;
@@ -345,7 +346,7 @@ static void look_for_quiet(struct join *j, struct stream *s)
 }
 
 /* Records that no launch waits for, where count is lost. */
-static void hand_on_rest(struct join *j, struct stream *s)
+static void hand_on_rest(struct join *j, struct join_stream *s)
 {
     size_t n = 0;
     if (!s->unsure || s->n_groups || j->calls->open(s->context, s->stream) != UINT64_MAX)
@@ -355,7 +356,7 @@ static void hand_on_rest(struct join *j, struct stream *s)
     hand_on(j, s, n, DMI_RAN_UNKNOWN);
 }
 
-static void deal_stream(struct join *j, struct stream *s, bool last)
+static void deal_stream(struct join *j, struct join_stream *s, bool last)
 {
     place(j, s);
     if (s->shared) {
@@ -381,7 +382,7 @@ static void deal_stream(struct join *j, struct stream *s, bool last)
 static void forget_streams(struct join *j)
 {
     for (size_t i = j->n_streams; i-- > 0;) {
-        struct stream *s = &j->streams[i];
+        struct join_stream *s = &j->streams[i];
         if (s->quiet < GONE_ROUNDS || s->shared)
             continue;
         free(s->items);

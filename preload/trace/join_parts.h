@@ -14,7 +14,7 @@
 #define JOIN_ROUNDS 40u    /* that a run waits for records that have not come */
 
 /* A record. */
-struct item {
+struct join_item {
     struct records_event event;
     struct placed at; /* in the first round */
     uint64_t name;    /* as in struct join_run, of a launch that is counted; 0 of others */
@@ -23,7 +23,7 @@ struct item {
 };
 
 /* All runs of one deal in one stream: one launch at least. */
-struct group {
+struct dealt_runs {
     struct join_run run;
     bool over;     /* its number is known, or there is none */
     bool misnamed; /* but for the ids of graphs, records fit it */
@@ -33,13 +33,13 @@ struct group {
     uint64_t round; /* in which it was over */
 };
 
-struct stream {
+struct join_stream {
     uint32_t context, stream;
-    struct item *items;
+    struct join_item *items;
     size_t n_items, items_room;
-    size_t n_placed;      /* of them */
-    bool unsorted;        /* items are in no order */
-    struct group *groups; /* by deal */
+    size_t n_placed;           /* of them */
+    bool unsorted;             /* items are in no order */
+    struct dealt_runs *groups; /* by deal */
     size_t n_groups, groups_room;
     uint64_t last_step; /* of the record that was handed on last */
     struct placed prev; /* the launch that was handed on last; its end is 0: there was none */
@@ -53,7 +53,7 @@ struct stream {
 };
 
 struct join {
-    struct stream *streams;
+    struct join_stream *streams;
     size_t n_streams, streams_room;
     uint32_t hints[JOIN_HINTS]; /* where a stream may be */
     struct number {
@@ -87,7 +87,7 @@ struct unit {
 };
 
 /* How many the group counts. */
-static inline uint32_t launches_of(const struct group *g)
+static inline uint32_t launches_of(const struct dealt_runs *g)
 {
     return g->run.kernels + g->run.graphs;
 }
@@ -100,10 +100,11 @@ int join_order(const void *a, const void *b);
 /* ---- join.c ---- */
 
 /* The first launch that is counted, from item @at on. */
-bool next_unit(const struct stream *s, size_t at, struct unit *u);
+bool next_unit(const struct join_stream *s, size_t at, struct unit *u);
 
 /* Are the launches from item @from on those of the group? *@end: the item after them. */
-bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, size_t *end);
+bool fits(struct join *j, const struct join_stream *s, size_t from, struct dealt_runs *g,
+          size_t *end);
 
 /* ---- join_proof.c ---- */
 
@@ -111,16 +112,16 @@ bool fits(struct join *j, const struct stream *s, size_t from, struct group *g, 
 void proof_look_ahead(struct join *j, const struct placed *at);
 
 /* The first group's launches are items up to @end, by their counts. Return: whether clocks do not say otherwise. */
-bool proof_agrees(struct join *j, const struct stream *s, size_t end);
+bool proof_agrees(struct join *j, const struct join_stream *s, size_t end);
 
 /* Compares what ran in a stream that lost count with when it was idle. */
-void proof_look(struct join *j, struct stream *s, bool last);
+void proof_look(struct join *j, struct join_stream *s, bool last);
 
 /*
  * A stream that lost count: which items are of the first @m groups, of which the first began in an idle stream, as did group @m (none: it is the last)?
  * *@from: the first of them. Return: whether it is proved.
  */
-bool proof_find(struct join *j, const struct stream *s, size_t m, size_t *from);
+bool proof_find(struct join *j, const struct join_stream *s, size_t m, size_t *from);
 
 /* Is anything proved by clocks now? */
 bool proof_may_be(const struct join *j);

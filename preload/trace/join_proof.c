@@ -74,7 +74,7 @@ static bool lies_in(const struct placed *at, const struct pause *p)
 }
 
 /* Did something run meanwhile that is counted: what was handed on last, or an item? */
-static bool ran_in(const struct stream *s, const struct pause *p)
+static bool ran_in(const struct join_stream *s, const struct pause *p)
 {
     if (s->prev.end_ns && lies_in(&s->prev, p))
         return true;
@@ -96,7 +96,8 @@ static bool tells(const struct pause *p, const struct placed *at)
 }
 
 /* Launches of the first group that were over before @from_ns, and those that began after @to_ns (0: there is no such time). */
-static uint32_t outside(const struct stream *s, uint64_t from_ns, uint64_t to_ns, uint32_t *after)
+static uint32_t outside(const struct join_stream *s, uint64_t from_ns, uint64_t to_ns,
+                        uint32_t *after)
 {
     struct unit u = { 0 };
     uint32_t before = *after = 0;
@@ -107,15 +108,15 @@ static uint32_t outside(const struct stream *s, uint64_t from_ns, uint64_t to_ns
     return before;
 }
 
-static struct pause pause_before(const struct group *g)
+static struct pause pause_before(const struct dealt_runs *g)
 {
     return (struct pause){ g->run.idle_ns, g->run.begin_ns };
 }
 
 /* Records and counts differ, by clocks that are believed. */
-static bool disagrees(struct join *j, const struct stream *s, uint64_t to_ns)
+static bool disagrees(struct join *j, const struct join_stream *s, uint64_t to_ns)
 {
-    const struct group *g = &s->groups[0];
+    const struct dealt_runs *g = &s->groups[0];
     uint32_t n = launches_of(g), after, before = outside(s, g->run.begin_ns, to_ns, &after);
     bool prev_after = g->run.idle_ns && s->prev.end_ns && begins_after(&s->prev, g->run.idle_ns);
     if (!before && !after && !prev_after)
@@ -128,9 +129,9 @@ static bool disagrees(struct join *j, const struct stream *s, uint64_t to_ns)
     return true;
 }
 
-bool proof_agrees(struct join *j, const struct stream *s, size_t end)
+bool proof_agrees(struct join *j, const struct join_stream *s, size_t end)
 {
-    const struct group *g = &s->groups[0], *next = s->n_groups > 1 ? g + 1 : NULL;
+    const struct dealt_runs *g = &s->groups[0], *next = s->n_groups > 1 ? g + 1 : NULL;
     const struct pause none = { 0 }, p = pause_before(g);
     const struct pause q = next && next->run.idle_ns ? pause_before(next) : none;
     bool first = !s->prev.end_ns;
@@ -154,12 +155,12 @@ bool proof_agrees(struct join *j, const struct stream *s, size_t end)
 
 /* ------------------------------------------------------------------------- a stream that lost count */
 
-void proof_look(struct join *j, struct stream *s, bool last)
+void proof_look(struct join *j, struct join_stream *s, bool last)
 {
     size_t at = 0;
     bool before = s->prev.end_ns != 0;
     for (size_t i = 0; i < s->n_groups; i++) {
-        struct group *g = &s->groups[i];
+        struct dealt_runs *g = &s->groups[i];
         const struct pause p = pause_before(g);
         bool settled = last || (g->over && j->round - g->round >= SETTLED_ROUNDS);
         if (!p.from_ns || g->judged || !settled)
@@ -180,7 +181,7 @@ void proof_look(struct join *j, struct stream *s, bool last)
 }
 
 /* Are all launches of items @from to before @end between the two, and is none after them that is? */
-static bool are_between(const struct stream *s, size_t from, size_t end, const struct pause *p,
+static bool are_between(const struct join_stream *s, size_t from, size_t end, const struct pause *p,
                         const struct pause *q)
 {
     struct unit u = { .end = from };
@@ -198,7 +199,8 @@ static bool are_between(const struct stream *s, size_t from, size_t end, const s
  * Records may be missing, not launches: as many records as came before item @from are of launches before the first group. Are there a whole
  * proof's too many? @n: its launches. Then it is off by as much as that, and all that is between fits as steps are alike.
  */
-static bool too_many_before(const struct join *j, const struct stream *s, size_t from, uint32_t n)
+static bool too_many_before(const struct join *j, const struct join_stream *s, size_t from,
+                            uint32_t n)
 {
     struct unit u = { 0 };
     int64_t before = 0;
@@ -207,7 +209,7 @@ static bool too_many_before(const struct join *j, const struct stream *s, size_t
     return before - s->missing >= (int64_t)(n + j->uncounted);
 }
 
-bool proof_find(struct join *j, const struct stream *s, size_t m, size_t *from)
+bool proof_find(struct join *j, const struct join_stream *s, size_t m, size_t *from)
 {
     uint32_t n = 0;
     const struct pause p = pause_before(&s->groups[0]);

@@ -47,11 +47,11 @@ static uint32_t *hint_of(struct join *j, uint32_t context, uint32_t stream)
     return &j->hints[(stream + context * 31) % JOIN_HINTS];
 }
 
-static struct stream *find_stream(struct join *j, uint32_t context, uint32_t stream)
+static struct join_stream *find_stream(struct join *j, uint32_t context, uint32_t stream)
 {
     uint32_t *hint = hint_of(j, context, stream);
     for (size_t n = 0, i = *hint; n < j->n_streams; n++, i++) {
-        struct stream *s = &j->streams[i % j->n_streams];
+        struct join_stream *s = &j->streams[i % j->n_streams];
         if (s->stream != stream || s->context != context)
             continue;
         *hint = (uint32_t)(i % j->n_streams);
@@ -61,13 +61,13 @@ static struct stream *find_stream(struct join *j, uint32_t context, uint32_t str
 }
 
 /* The stream, new where it was not there. NULL: no memory. */
-static struct stream *stream_of(struct join *j, uint32_t context, uint32_t stream)
+static struct join_stream *stream_of(struct join *j, uint32_t context, uint32_t stream)
 {
-    struct stream *s = find_stream(j, context, stream);
+    struct join_stream *s = find_stream(j, context, stream);
     if (s || GROW(j->streams, j->n_streams, j->streams_room))
         return s;
     *hint_of(j, context, stream) = (uint32_t)j->n_streams;
-    j->streams[j->n_streams] = (struct stream){ .context = context, .stream = stream };
+    j->streams[j->n_streams] = (struct join_stream){ .context = context, .stream = stream };
     return &j->streams[j->n_streams++];
 }
 
@@ -88,9 +88,9 @@ static const char *keep_name(struct join *j, const char *name, uint64_t hash)
     }
 }
 
-static struct item item_of(struct join *j, const struct records_event *event)
+static struct join_item item_of(struct join *j, const struct records_event *event)
 {
-    struct item item = { .event = *event, .round = j->round };
+    struct join_item item = { .event = *event, .round = j->round };
     bool kernel = event->kind == LAYOUTS_KERNEL;
     uint64_t name = kernel && event->name ? join_name(event->name) : JOIN_NO_NAME;
     if (name) {
@@ -106,7 +106,7 @@ static struct item item_of(struct join *j, const struct records_event *event)
 
 int join_order(const void *pa, const void *pb)
 {
-    const struct item *a = pa, *b = pb;
+    const struct join_item *a = pa, *b = pb;
     int32_t ahead = (int32_t)(a->event.correlation - b->event.correlation); /* ids may begin anew */
     if (ahead)
         return ahead < 0 ? -1 : 1;
@@ -116,16 +116,16 @@ int join_order(const void *pa, const void *pb)
 
 bool join_add(struct join *j, const struct records_event *event)
 {
-    struct stream *s = stream_of(j, event->context, event->stream);
+    struct join_stream *s = stream_of(j, event->context, event->stream);
     if (!s || GROW(s->items, s->n_items, s->items_room))
         return false;
-    struct item *item = &s->items[s->n_items++];
+    struct join_item *item = &s->items[s->n_items++];
     *item = item_of(j, event);
     s->unsorted |= item > s->items && join_order(item - 1, item) > 0;
     return true;
 }
 
-static struct group *group_at(struct stream *s, uint64_t deal, size_t *place)
+static struct dealt_runs *group_at(struct join_stream *s, uint64_t deal, size_t *place)
 {
     size_t i;
     SEARCH(i, s->n_groups, s->groups[i].run.deal < deal);
@@ -134,7 +134,7 @@ static struct group *group_at(struct stream *s, uint64_t deal, size_t *place)
 }
 
 /* More of the same deal: by another thread. Which of them launched first and last is not known. */
-static void add_to_group(struct group *g, const struct join_run *run)
+static void add_to_group(struct dealt_runs *g, const struct join_run *run)
 {
     g->run.kernels += run->kernels;
     g->run.graphs += run->graphs;
@@ -147,7 +147,7 @@ static void add_to_group(struct group *g, const struct join_run *run)
     g->run.shared |= run->shared;
 }
 
-static void over(struct group *g, uint64_t step, uint64_t round)
+static void over(struct dealt_runs *g, uint64_t step, uint64_t round)
 {
     g->over = true;
     g->step = step;
@@ -155,7 +155,7 @@ static void over(struct group *g, uint64_t step, uint64_t round)
 }
 
 /* Its step may have ended before. */
-static void look_up_number(const struct join *j, struct group *g)
+static void look_up_number(const struct join *j, struct dealt_runs *g)
 {
     size_t i;
     SEARCH(i, j->n_numbers, j->numbers[i].deal < g->run.deal);
@@ -172,11 +172,11 @@ bool join_add_run(struct join *j, const struct join_run *run)
     size_t place;
     if (!run->kernels && !run->graphs) /* closed between its beginning and its first launch */
         return true;
-    struct stream *s = stream_of(j, run->context, run->stream);
+    struct join_stream *s = stream_of(j, run->context, run->stream);
     if (!s)
         return false;
     s->shared |= run->shared;
-    struct group *g = group_at(s, run->deal, &place);
+    struct dealt_runs *g = group_at(s, run->deal, &place);
     if (g) {
         add_to_group(g, run);
         return true;
@@ -185,7 +185,7 @@ bool join_add_run(struct join *j, const struct join_run *run)
         return false;
     g = &s->groups[place];
     memmove(g + 1, g, (s->n_groups++ - place) * sizeof *g);
-    *g = (struct group){ .run = *run };
+    *g = (struct dealt_runs){ .run = *run };
     look_up_number(j, g);
     return true;
 }
@@ -199,14 +199,14 @@ bool join_step(struct join *j, uint64_t deal, uint64_t number)
     memmove(&j->numbers[i + 1], &j->numbers[i], (j->n_numbers++ - i) * sizeof *j->numbers);
     j->numbers[i] = (struct number){ deal, DMI_RAN_FIRST + number };
     for (i = 0; i < j->n_streams; i++) {
-        struct group *g = group_at(&j->streams[i], deal, &place);
+        struct dealt_runs *g = group_at(&j->streams[i], deal, &place);
         if (g && !g->over)
             over(g, DMI_RAN_FIRST + number, j->round);
     }
     return true;
 }
 
-static void doubt(const struct join *j, struct stream *s)
+static void doubt(const struct join *j, struct join_stream *s)
 {
     s->missing = s->unsure ? s->missing : 0;
     s->unsure = true;
@@ -226,7 +226,7 @@ void join_uncounted(struct join *j, uint64_t n)
 
 bool join_doubt_stream(struct join *j, uint32_t context, uint32_t stream)
 {
-    struct stream *s = stream_of(j, context, stream);
+    struct join_stream *s = stream_of(j, context, stream);
     if (s)
         doubt(j, s);
     return s;
@@ -259,10 +259,10 @@ uint64_t join_too_many(const struct join *j)
     return j->too_many;
 }
 
-static bool stream_awaits(const struct stream *s, uint64_t end)
+static bool stream_awaits(const struct join_stream *s, uint64_t end)
 {
     for (size_t i = 0; i < s->n_groups; i++) {
-        const struct group *g = &s->groups[i];
+        const struct dealt_runs *g = &s->groups[i];
         if (g->over && g->step >= DMI_RAN_FIRST && g->step - DMI_RAN_FIRST < end)
             return true;
     }

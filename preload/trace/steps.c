@@ -94,7 +94,7 @@ static uint32_t place_of_end(const struct trace_step *step, const struct trace_t
     return 0;
 }
 
-void steps_add_end(struct ending *e, struct trace_thread *t, bool unended)
+void steps_add_end(struct step_ending *e, struct trace_thread *t, bool unended)
 {
     struct trace_step *step = e->step;
     if (t->end && t->recorded == steps_made(t))
@@ -123,7 +123,7 @@ void steps_add_end(struct ending *e, struct trace_thread *t, bool unended)
         (struct stream){ atomic_load_relaxed(&t->last), atomic_load_relaxed(&t->last_per_thread) };
 }
 
-void steps_record(struct ending *e)
+void steps_record(struct step_ending *e)
 {
     for (uint32_t i = 0; i < e->n; i++)
         events_end(e->step, e->at[i].i, e->at[i].stream, e->at[i].own);
@@ -149,7 +149,7 @@ void steps_recorded(struct trace_step *step)
 
 /* ------------------------------------------------------------------------- the end of a step */
 
-void steps_take(struct ending *e, uint64_t now_ns, uint32_t flags)
+void steps_take(struct step_ending *e, uint64_t now_ns, uint32_t flags)
 {
     struct trace_step *step = e->step;
     step->end_ns = now_ns;
@@ -163,7 +163,7 @@ void steps_take(struct ending *e, uint64_t now_ns, uint32_t flags)
     step->recording++; /* the calling thread, until steps_finish() */
 }
 
-void steps_collect(struct ending *e, bool unended)
+void steps_collect(struct step_ending *e, bool unended)
 {
     e->step = steps.engine;
     steps.engine = NULL;
@@ -174,7 +174,7 @@ void steps_collect(struct ending *e, bool unended)
     }
 }
 
-void steps_collect_own(struct ending *e, struct trace_thread *t, bool unended)
+void steps_collect_own(struct step_ending *e, struct trace_thread *t, bool unended)
 {
     e->step = t->step;
     t->step = NULL;
@@ -183,7 +183,7 @@ void steps_collect_own(struct ending *e, struct trace_thread *t, bool unended)
 }
 
 /* The engine's step is over. Under the lock. */
-static void take_engine(struct ending *e, uint64_t now_ns, uint32_t flags)
+static void take_engine(struct step_ending *e, uint64_t now_ns, uint32_t flags)
 {
     steps_collect(e, flags & DMI_STEP_UNENDED);
     if (e->step)
@@ -191,14 +191,14 @@ static void take_engine(struct ending *e, uint64_t now_ns, uint32_t flags)
 }
 
 /* So is that of the thread. Under the lock. */
-static void take_own(struct ending *e, struct trace_thread *t, uint64_t now_ns, uint32_t flags)
+static void take_own(struct step_ending *e, struct trace_thread *t, uint64_t now_ns, uint32_t flags)
 {
     steps_collect_own(e, t, flags & DMI_STEP_UNENDED);
     if (e->step)
         steps_take(e, now_ns, flags);
 }
 
-void steps_put_aside(struct ending *e, uint64_t now_ns)
+void steps_put_aside(struct step_ending *e, uint64_t now_ns)
 {
     struct trace_step *step = e->step;
     if (!step)
@@ -227,7 +227,7 @@ void steps_unpause(struct trace_step *step)
     step->paused = NULL;
 }
 
-void steps_finish(struct ending *e)
+void steps_finish(struct step_ending *e)
 {
     if (!e->step)
         return;
@@ -242,9 +242,9 @@ typedef bool ends_fn(const struct trace_step *step, const void *arg);
 /* Steps that paused, and of which @ends says so, are over. Not under the lock. */
 static void end_paused(ends_fn *ends, const void *arg, uint32_t flags)
 {
-    struct ending e;
+    struct step_ending e;
     do {
-        e = (struct ending){ 0 };
+        e = (struct step_ending){ 0 };
         pthread_mutex_lock(&steps.lock);
         e.step = steps.paused;
         while (e.step && !ends(e.step, arg))
@@ -427,7 +427,7 @@ void steps_end_own(bool all)
 {
     for (uint32_t i = 0; i < atomic_load_relaxed(&steps.top); i++) {
         struct trace_thread *t = &steps.threads[i];
-        struct ending e = { 0 };
+        struct step_ending e = { 0 };
         pthread_mutex_lock(&steps.lock);
         if (t->step && (all || is_named(t->step, NULL)))
             take_own(&e, t, clock_mono_ns(), DMI_STEP_UNENDED);
@@ -441,7 +441,7 @@ void steps_end_own(bool all)
 static void thread_ends(void *arg)
 {
     struct trace_thread *t = arg;
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     lanes_leave(t);
     pthread_mutex_lock(&steps.lock);
     take_own(&e, t, clock_mono_ns(), DMI_STEP_UNENDED);
@@ -487,7 +487,7 @@ void steps_start(bool kernels)
 
 void steps_stop(void)
 {
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     pthread_mutex_lock(&steps.lock);
     atomic_store_release(&trace_gate, (uint64_t)0);
     take_engine(&e, clock_mono_ns(), DMI_STEP_UNENDED);

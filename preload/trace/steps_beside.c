@@ -65,7 +65,7 @@ static struct trace_step *step_of(const struct trace_thread *t)
 void steps_look(void)
 {
     struct trace_thread *t = trace_self;
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     if (!t || (t->end && t->recorded == steps_made(t)))
         return;
     int saved = errno;

@@ -35,7 +35,7 @@ enum next { NEXT_BEGINS, NEXT_RESUMES, NEXT_NONE };
 static void change(struct trace_thread *own, enum next next, struct trace_step *step,
                    uint64_t sequence, uint64_t now)
 {
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     pthread_mutex_lock(&steps.lock);
     if (own)
         steps_collect_own(&e, own, false);

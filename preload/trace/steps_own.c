@@ -21,7 +21,7 @@ static bool is_in_force(enum dmi_step_source source)
 static struct trace_step *begin_own(struct trace_thread *t, enum dmi_step_source source, bool begun)
 {
     uint64_t now = clock_mono_ns();
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     struct trace_step *step = steps_new(source, DMI_NO_STEP, now);
     pthread_mutex_lock(&steps.lock);
     steps_collect_own(&e, t, false);
@@ -95,7 +95,7 @@ static void resume_range(struct trace_thread *t)
 
 void steps_range_ends(uint64_t range)
 {
-    struct ending e = { 0 };
+    struct step_ending e = { 0 };
     struct trace_thread *t;
     if (!range || !atomic_load_relaxed(&trace_gate))
         return;

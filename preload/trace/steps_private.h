@@ -25,7 +25,7 @@ struct steps {
 extern struct steps steps __attribute__((visibility("hidden")));
 
 /* What is to be recorded of a step, once the lock is released. */
-struct ending {
+struct step_ending {
     struct trace_step *step; /* NULL: nothing */
     bool pauses;             /* it goes on later */
     struct {
@@ -58,10 +58,10 @@ void steps_follow(struct trace_thread *t);
  * An event after what the thread launched last is to be recorded, unless there is one. @unended: it is not, as the driver must not be called.
  * Under the lock.
  */
-void steps_add_end(struct ending *e, struct trace_thread *t, bool unended);
+void steps_add_end(struct step_ending *e, struct trace_thread *t, bool unended);
 
 /* Records what was added. Not under the lock. */
-void steps_record(struct ending *e);
+void steps_record(struct step_ending *e);
 
 /* The calling thread has recorded what it had to, of the step. Not under the lock. */
 void steps_recorded(struct trace_step *step);
@@ -75,14 +75,14 @@ void steps_set_captures(void);
 struct trace_step *steps_new(enum dmi_step_source source, uint64_t sequence, uint64_t now_ns);
 
 /* What threads did for the engine's step, or for the thread's own, since it began or went on is that step's; none is under way then. */
-void steps_collect(struct ending *e, bool unended);
-void steps_collect_own(struct ending *e, struct trace_thread *t, bool unended);
+void steps_collect(struct step_ending *e, bool unended);
+void steps_collect_own(struct step_ending *e, struct trace_thread *t, bool unended);
 
 /* The step that was collected ended at @now_ns: nothing is added to it any more. The last thread that records puts it. */
-void steps_take(struct ending *e, uint64_t now_ns, uint32_t flags);
+void steps_take(struct step_ending *e, uint64_t now_ns, uint32_t flags);
 
 /* The same, unless it is one that pauses: it goes on later. */
-void steps_put_aside(struct ending *e, uint64_t now_ns);
+void steps_put_aside(struct step_ending *e, uint64_t now_ns);
 /* It pauses no more. */
 void steps_unpause(struct trace_step *step);
 
@@ -99,7 +99,7 @@ void steps_next_gate(void);
 struct trace_counts steps_counts(const struct trace_thread *t);
 
 /* What was taken or put aside is recorded. Not under the lock. */
-void steps_finish(struct ending *e);
+void steps_finish(struct step_ending *e);
 
 /* The step's first launch comes next. Not under the lock. */
 void steps_first_launch(struct trace_step *step, struct stream stream);

@@ -20,7 +20,7 @@ struct sums_part {
 };
 
 /* The part of @step, a new one where there is none. NULL: no memory. */
-static struct sums_part *part_of(struct sums *s, uint64_t step)
+static struct sums_part *part_of(struct trace_sums *s, uint64_t step)
 {
     if (s->last < s->n && s->parts[s->last].step == step)
         return &s->parts[s->last];
@@ -37,7 +37,7 @@ static struct sums_part *part_of(struct sums *s, uint64_t step)
     return &s->parts[s->last];
 }
 
-void sums_take(struct sums *s, const struct records_event *event, uint64_t step)
+void sums_take(struct trace_sums *s, const struct records_event *event, uint64_t step)
 {
     struct sums_part *part = part_of(s, step);
     if (!part || !aggregate_add(&part->of, event)) {
@@ -47,7 +47,7 @@ void sums_take(struct sums *s, const struct records_event *event, uint64_t step)
     part->round = s->round;
 }
 
-static void put(struct sums *s, struct sums_part *part, struct ran_chunks *to)
+static void put(struct trace_sums *s, struct sums_part *part, struct ran_chunks *to)
 {
     for (size_t i = 0; i < part->of.n; i++)
         aggregate_merge(&s->all, &part->of.sums[i]); /* without memory a sentence says less */
@@ -56,12 +56,12 @@ static void put(struct sums *s, struct sums_part *part, struct ran_chunks *to)
     aggregate_clear(&part->of);
 }
 
-static bool is_due(const struct sums *s, const struct sums_part *part, bool second)
+static bool is_due(const struct trace_sums *s, const struct sums_part *part, bool second)
 {
     return part->step < DMI_RAN_FIRST ? second : s->round - part->round > QUIET_ROUNDS;
 }
 
-void sums_round(struct sums *s, bool second, bool all, struct ran_chunks *to)
+void sums_round(struct trace_sums *s, bool second, bool all, struct ran_chunks *to)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
@@ -83,7 +83,7 @@ static bool is_kernel(const struct aggregate_sum *s)
     return s->n && s->kind == LAYOUTS_KERNEL;
 }
 
-void sums_dearest(struct sums *s, char *to, size_t n_bytes)
+void sums_dearest(struct trace_sums *s, char *to, size_t n_bytes)
 {
     uint64_t all = 0;
     size_t n = 0, named = 0;
@@ -101,11 +101,11 @@ void sums_dearest(struct sums *s, char *to, size_t n_bytes)
     }
 }
 
-void sums_deinit(struct sums *s)
+void sums_deinit(struct trace_sums *s)
 {
     for (size_t i = 0; i < s->n_made; i++)
         aggregate_deinit(&s->parts[i].of);
     free(s->parts);
     aggregate_deinit(&s->all);
-    *s = (struct sums){ 0 };
+    *s = (struct trace_sums){ 0 };
 }

@@ -16,7 +16,7 @@
 struct sums_part;
 
 /* Accepts being zeroed. */
-struct sums {
+struct trace_sums {
     struct sums_part *parts; /* @n that records are added to, then others with their memory */
     size_t n, n_made, room;
     size_t last; /* the part of the record before */
@@ -26,15 +26,15 @@ struct sums {
 };
 
 /* A record of @step, as join_calls has it; its name stays. */
-void sums_take(struct sums *sums, const struct records_event *event, uint64_t step);
+void sums_take(struct trace_sums *sums, const struct records_event *event, uint64_t step);
 
 /* Steps to which nothing was added for a while, or @all, go to @to (NULL: nowhere). @second: also what is of no step, as once a second. Once a round. */
-void sums_round(struct sums *sums, bool second, bool all, struct ran_chunks *to);
+void sums_round(struct trace_sums *sums, bool second, bool all, struct ran_chunks *to);
 
 /* "40.1% of it NAME, ...": what kernels took the most time, at most @n_bytes; "" where none ran. Once, after the last round. */
-void sums_dearest(struct sums *sums, char *to, size_t n_bytes);
+void sums_dearest(struct trace_sums *sums, char *to, size_t n_bytes);
 
 /* Frees all. */
-void sums_deinit(struct sums *sums);
+void sums_deinit(struct trace_sums *sums);
 
 #endif

@@ -66,14 +66,14 @@ static const char *const rule_words[RULES] = {
 };
 
 /* The sums of a part of a step: the one of kind 5, and what came after it. */
-struct part {
+struct step_sums {
     bool open;
     struct ran_sum busy;
     uint64_t n, sum_ns, names;
 };
 
 /* How many records lie in which windows: by their edges, in order, so that a record costs one search. */
-struct edges {
+struct window_edges {
     uint64_t *at;
     uint64_t *records, *summed; /* from edge i to before edge i + 1 */
     size_t n;
@@ -86,8 +86,8 @@ struct judge {
     uint64_t gaps;        /* between those that are there */
     bool cut, holed;      /* segments before the first one are not there; between two of them */
     uint64_t n_unknown_summed, n_unknown_kernels; /* by sums */
-    struct part part;
-    struct edges edges;
+    struct step_sums part;
+    struct window_edges edges;
 };
 
 static void note(struct judge *j, enum rule rule, const char *what, uint64_t number)
@@ -203,7 +203,7 @@ static int number_order(const void *pa, const void *pb)
 
 static int open_edges(struct judge *j)
 {
-    struct edges *e = &j->edges;
+    struct window_edges *e = &j->edges;
     const struct trace_marks *m = &j->a.marks;
     size_t n = 2 * m->n_kept;
     e->at = calloc(n + 1, sizeof *e->at);
@@ -230,7 +230,7 @@ static void count(struct judge *j, uint64_t *of, uint64_t step, uint64_t n)
         of[i - 1] += n;
 }
 
-static size_t edge_of(const struct edges *e, uint64_t number)
+static size_t edge_of(const struct window_edges *e, uint64_t number)
 {
     size_t i = 0;
     SEARCH(i, e->n, e->at[i] < number);
@@ -240,7 +240,7 @@ static size_t edge_of(const struct edges *e, uint64_t number)
 /* Sums up to each edge, then what lies between two of them. */
 static void close_windows(struct judge *j)
 {
-    struct edges *e = &j->edges;
+    struct window_edges *e = &j->edges;
     uint64_t records = 0, summed = 0;
     for (size_t i = 0; i <= e->n; i++) {
         uint64_t r = e->records[i], s = e->summed[i];
@@ -286,7 +286,7 @@ static void take_ran(void *ctx, const struct ran *ran)
 
 static void end_part(struct judge *j)
 {
-    struct part *p = &j->part;
+    struct step_sums *p = &j->part;
     if (!p->open)
         return;
     if (p->n != p->busy.n)
@@ -295,7 +295,7 @@ static void end_part(struct judge *j)
         note_step(j, RULE_BUSY_SUMS, p->busy.step);
     if (p->names > MOST_NAMES)
         note_step(j, RULE_SUM_NAMES, p->busy.step);
-    *p = (struct part){ 0 };
+    *p = (struct step_sums){ 0 };
 }
 
 static bool is_zero(const uint32_t size[3])
@@ -307,7 +307,7 @@ static void begin_part(struct judge *j, const struct ran_sum *sum)
 {
     const struct dmi_trace_shape *shape = &sum->shape;
     end_part(j);
-    j->part = (struct part){ .open = true, .busy = *sum };
+    j->part = (struct step_sums){ .open = true, .busy = *sum };
     j->a.n_summed += sum->n;
     count(j, j->edges.summed, sum->step, sum->n);
     j->n_unknown_summed += sum->step == DMI_RAN_UNKNOWN ? sum->n : 0;
@@ -319,7 +319,7 @@ static void begin_part(struct judge *j, const struct ran_sum *sum)
 
 static void add_to_part(struct judge *j, const struct ran_sum *sum)
 {
-    struct part *p = &j->part;
+    struct step_sums *p = &j->part;
     const bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
     uint64_t most = UINT64_MAX;
     if (!p->open) {

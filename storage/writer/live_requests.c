@@ -20,7 +20,7 @@
 #define N_SPANS 32768u /* of all of them */
 
 /* The private half of an entry: what the file says of ids is not read back. */
-struct entry {
+struct live_entry {
     uint64_t used; /* counts steps: which is the oldest */
     uint32_t generation;
     bool ended, dirty;
@@ -50,7 +50,7 @@ struct live_requests {
     uint64_t n_steps, n_spans; /* running counts */
     uint64_t
         hashes[DMI_LIVE_REQUESTS]; /* of ids, beside one another: all are looked at for each span */
-    struct entry entries[DMI_LIVE_REQUESTS];
+    struct live_entry entries[DMI_LIVE_REQUESTS];
     struct step_note steps[N_STEPS]; /* by sequence */
     struct span_note spans[N_SPANS]; /* by running number */
 };
@@ -99,14 +99,14 @@ static void publish_all(struct live_requests *q)
             publish(q, i);
 }
 
-static bool is_id(const struct entry *e, const char *id, uint32_t n_id)
+static bool is_id(const struct live_entry *e, const char *id, uint32_t n_id)
 {
     return e->is.state != DMI_LIVE_REQUEST_FREE && e->is.n_id == n_id &&
            !memcmp(e->is.id, id, n_id);
 }
 
 /* Return: NULL where there is none. */
-static struct entry *find(struct live_requests *q, const char *id, uint32_t n_id)
+static struct live_entry *find(struct live_requests *q, const char *id, uint32_t n_id)
 {
     uint64_t hash = hash_bytes(id, n_id);
     for (uint32_t i = 0; i < DMI_LIVE_REQUESTS; i++)
@@ -116,34 +116,34 @@ static struct entry *find(struct live_requests *q, const char *id, uint32_t n_id
 }
 
 /* One that is free, or that was in no step for the longest time. */
-static struct entry *oldest(struct live_requests *q)
+static struct live_entry *oldest(struct live_requests *q)
 {
-    struct entry *e = &q->entries[0];
+    struct live_entry *e = &q->entries[0];
     for (uint32_t i = 1; i < DMI_LIVE_REQUESTS; i++)
         if (q->entries[i].used < e->used)
             e = &q->entries[i];
     return e;
 }
 
-static void begin(struct live_requests *q, struct entry *e, const char *id, uint32_t n_id,
+static void begin(struct live_requests *q, struct live_entry *e, const char *id, uint32_t n_id,
                   const struct dmi_step_entry *step)
 {
     uint64_t sequence = e->is.sequence;
     q->hashes[e - q->entries] = hash_bytes(id, n_id);
-    *e = (struct entry){ .generation = e->generation + 1,
-                         .is = { .sequence = sequence,
-                                 .first_step = step->sequence,
-                                 .begin_ns = step->time_ns,
-                                 .state = DMI_LIVE_REQUEST_RUNS,
-                                 .n_id = n_id } };
+    *e = (struct live_entry){ .generation = e->generation + 1,
+                              .is = { .sequence = sequence,
+                                      .first_step = step->sequence,
+                                      .begin_ns = step->time_ns,
+                                      .state = DMI_LIVE_REQUEST_RUNS,
+                                      .n_id = n_id } };
     memcpy(e->is.id, id, n_id);
     atomic_add_relaxed(&q->map->requests_seen, 1);
 }
 
-static struct entry *take(struct live_requests *q, const char *id, uint32_t n_id,
-                          const struct dmi_step_entry *step)
+static struct live_entry *take(struct live_requests *q, const char *id, uint32_t n_id,
+                               const struct dmi_step_entry *step)
 {
-    struct entry *e = find(q, id, n_id);
+    struct live_entry *e = find(q, id, n_id);
     if (!e || e->ended) {
         e = e ? e : oldest(q);
         begin(q, e, id, n_id, step);
@@ -157,7 +157,7 @@ static struct entry *take(struct live_requests *q, const char *id, uint32_t n_id
 
 /* ------------------------------------------------------------------------- steps */
 
-static void add_span(struct live_requests *q, struct step_note *note, const struct entry *e,
+static void add_span(struct live_requests *q, struct step_note *note, const struct live_entry *e,
                      const struct dmi_span_entry *span, uint32_t ordinal)
 {
     struct span_note *to = &q->spans[q->n_spans % N_SPANS];
@@ -184,7 +184,7 @@ static void note_step(struct live_requests *q, const uint8_t *meta, const struct
         parse_span(meta, i, &span);
         bool padding = span.flags & DMI_SPAN_PADDING;
         if (!padding) {
-            struct entry *e = take(q, (const char *)meta + span.id_offset, span.id_bytes, at);
+            struct live_entry *e = take(q, (const char *)meta + span.id_offset, span.id_bytes, at);
             e->is.n_tokens += span.n_tokens;
             e->ended = span.flags & DMI_SPAN_LAST;
             if (e->ended && e->is.state != DMI_LIVE_REQUEST_SHED)
@@ -222,7 +222,7 @@ static void note_outcome(void *ctx, const struct dmi_outcome *at, const uint8_t 
     bool shed = at->flags & DMI_OUTCOME_SHED;
     if (shed)
         atomic_add_relaxed(&q->map->requests_shed, 1);
-    struct entry *e =
+    struct live_entry *e =
         at->flags & (DMI_OUTCOME_SHED | DMI_OUTCOME_END) ? find(q, id, at->id_bytes) : NULL;
     if (!e)
         return;
@@ -242,7 +242,7 @@ static void live_outcomes(struct live_requests *q, const struct chunk *chunk)
 static void add_rows(struct live_requests *q, const struct span_note *span, uint32_t n,
                      uint64_t row_bytes)
 {
-    struct entry *e = &q->entries[span->entry];
+    struct live_entry *e = &q->entries[span->entry];
     if (!n || e->generation != span->generation)
         return; /* it was forgotten */
     e->is.rows += n;

@@ -26,7 +26,7 @@ static struct join *join;
 static struct own_clock own; /* a pair each step */
 static struct ran_chunks records = { .type = DMI_CHUNK_TRACE };
 static struct ran_chunks summed = { .type = DMI_CHUNK_SUMS };
-static struct sums sums;
+static struct trace_sums sums;
 static struct recent recent;
 static uint64_t n_bytes;
 

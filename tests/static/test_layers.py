@@ -21,6 +21,9 @@ PARTS = {"notes": ("notes", "walk"), "place": ("files",), "said": ("json",), "in
 OPENERS = ("one", "ranks")
 CHANGED = re.compile(r"\b(?:r|second)->(%s)\b(?:\.\w+|\[[^]]*\]|->\w+)*\s*(?:=(?!=)|\+\+|--|[-+|]=)" % "|".join(PARTS))
 LINES, MEDIAN, P90 = 600, 11, 31
+# Names of structs that several files may define: one word means one thing, but for those whose other meaning is local to a file.
+SAME_NAME = 25
+STRUCT = re.compile(r"^[ \t]*(?:(?:static|const|typedef)[ \t]+)*struct (\w+)\s*\{", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 CALL = re.compile(r"\b(\w+)\s*\(")
@@ -68,6 +71,19 @@ def circle(graph):
         if found:
             return found
     return []
+
+
+def test_a_struct_has_a_name_of_its_own():
+    files = {}
+    for path in product(".c", ".h", ".cu", ".cuh"):
+        for name in set(STRUCT.findall(code_of(read(path)))):
+            files.setdefault(name, []).append(str(path))
+    several = {name: found for name, found in files.items() if len(found) > 1}
+    in_headers = [f"struct {name}: {', '.join(found)}" for name, found in several.items() if sum(path.endswith(".h") for path in found) > 1]
+    assert len(files) > 1000 and "spec" in files
+    assert not in_headers, "in two headers: " + "\n".join(in_headers)
+    assert len(several) <= SAME_NAME, f"{len(several)} of at most {SAME_NAME}: " + "\n".join(f"struct {name}: {', '.join(found)}" for name, found in several.items())
+    assert all(path.startswith("preload/edit/") for path in files["place"]), f"a place is where edits may write: {files['place']}"
 
 
 def test_every_file_of_preload_has_a_layer():

@@ -85,7 +85,7 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
     current_pop();
 }
 
-void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
+void lifecycle_context_ends(struct context_call *call, const struct context_reference *reference)
 {
     context_call_starts(call, reference, END_NS);
 }
@@ -406,7 +406,7 @@ END_TEST
 /* ------------------------------------------------------------------------- one thing at a time */
 
 /* References to the primary context of device 0. */
-static const struct reference last_one = { .last = true }, other_one = { .last = false };
+static const struct context_reference last_one = { .last = true }, other_one = { .last = false };
 
 /* A record of device 0 that is in flight for as long as the test wants. */
 static uint64_t in_flight(struct dmi_desc *record)

@@ -572,8 +572,8 @@ static void tear_down(void)
             free_graph(&world.hosts[i].graphs[g]);
     }
     struct context_call end;
-    context_call_starts(&end, &(struct reference){ .handle = world.context->handle, .last = true },
-                        0);
+    context_call_starts(
+        &end, &(struct context_reference){ .handle = world.context->handle, .last = true }, 0);
     ck_assert(context_gone(world.context));
     context_call_ends(&end, context_call_returns(&end));
     ck_assert_int_eq(context_state(world.context), CONTEXT_FREE);

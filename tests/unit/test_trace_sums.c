@@ -12,7 +12,7 @@
 #define STEPS 40u /* DMI_RAN_UNKNOWN and DMI_RAN_OUTSIDE among them */
 
 static const char *const names[] = { "gemm", "norm", "dmi_open", "softmax" };
-static struct sums sums;
+static struct trace_sums sums;
 static struct ran_chunks chunks;
 static uint64_t added[STEPS][4], seen[STEPS][4], parts[STEPS], n_busy[STEPS];
 static uint64_t random_state = 1;

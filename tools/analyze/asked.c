@@ -22,7 +22,7 @@ static int status_of(int r)
 
 /* ------------------------------------------------------------------------- the run */
 
-static int select_run(const struct options *o, const char *positions, struct dmi_read *run)
+static int select_run(const struct analyze_options *o, const char *positions, struct dmi_read *run)
 {
     struct dmi_read_selection s = { .size = sizeof s,
                                     .flags = o->fill_cached ? DMI_READ_FILL_CACHED : 0,
@@ -43,7 +43,7 @@ static int select_run(const struct options *o, const char *positions, struct dmi
     return r ? status_of(r) : ANALYZE_OK;
 }
 
-int asked_open(const struct options *o, struct asked *a)
+int asked_open(const struct analyze_options *o, struct asked *a)
 {
     char why[512];
     *a = (struct asked){ 0 };
@@ -74,7 +74,7 @@ void asked_close(struct asked *a)
 
 /* ------------------------------------------------------------------------- queries and heads */
 
-int asked_next(const struct options *o, struct asked *a, char *why, uint64_t n_why)
+int asked_next(const struct analyze_options *o, struct asked *a, char *why, uint64_t n_why)
 {
     uint64_t n_prefix = a->prefix_request ? strlen(a->prefix_request) : 0;
     const struct dmi_analyze_options options = { .size = sizeof options,
@@ -98,7 +98,7 @@ int asked_next(const struct options *o, struct asked *a, char *why, uint64_t n_w
     return dmi_analyze_open(a->run, &options, &a->answer, why, n_why);
 }
 
-static int open_answer(const struct options *o, struct asked *a)
+static int open_answer(const struct analyze_options *o, struct asked *a)
 {
     char why[512];
     int r = asked_next(o, a, why, sizeof why);
@@ -114,7 +114,8 @@ static int no_memory(void)
 }
 
 /* Selects by the words, and notes which positions the first layer of the answer has rows of then. */
-static int find_positions(const struct options *o, struct asked *a, bool *wanted, int64_t n_keys)
+static int find_positions(const struct analyze_options *o, struct asked *a, bool *wanted,
+                          int64_t n_keys)
 {
     int status = select_run(o, o->tokens, a->run);
     if (status)
@@ -124,7 +125,7 @@ static int find_positions(const struct options *o, struct asked *a, bool *wanted
 }
 
 /* Words for tokens mean positions by what the run says of the request: those of its queries that are among them. */
-static int find_queries(const struct options *o, struct asked *a)
+static int find_queries(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     dmi_analyze_shape(a->answer, &shape);
@@ -142,7 +143,7 @@ static int find_queries(const struct options *o, struct asked *a)
     return ANALYZE_FAILED;
 }
 
-static int find_heads(const struct options *o, struct asked *a)
+static int find_heads(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     dmi_analyze_shape(a->answer, &shape);
@@ -160,7 +161,7 @@ static int find_heads(const struct options *o, struct asked *a)
 }
 
 /* RUN or RUN:ID, either of which may hold colons: RUN is what lies there. */
-static int open_prefix(const struct options *o, struct asked *a)
+static int open_prefix(const struct analyze_options *o, struct asked *a)
 {
     char why[512];
     _cleanup_(freep) char *path = strdup(o->prefix);
@@ -178,7 +179,7 @@ static int open_prefix(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
-static int open_vocabulary(const struct options *o, struct asked *a)
+static int open_vocabulary(const struct analyze_options *o, struct asked *a)
 {
     struct err err = { 0 };
     if (!o->tokenizer || !vocabulary_open(&err, o->tokenizer, &a->vocabulary))
@@ -187,7 +188,7 @@ static int open_vocabulary(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
-int asked_several(const struct options *o, struct asked *a)
+int asked_several(const struct analyze_options *o, struct asked *a)
 {
     char why[512];
     int status = asked_open(o, a);
@@ -227,7 +228,7 @@ int64_t *asked_ids(struct asked *a, const char *request, uint64_t n_request, int
     return n > 0 ? steal_ptr(ids) : NULL;
 }
 
-int asked_answer(const struct options *o, struct asked *a)
+int asked_answer(const struct analyze_options *o, struct asked *a)
 {
     int status = asked_several(o, a);
     if (!status)
@@ -241,7 +242,7 @@ int asked_answer(const struct options *o, struct asked *a)
 
 /* ------------------------------------------------------------------------- the proof */
 
-int asked_judge(const struct options *o, struct asked *a)
+int asked_judge(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_analyze_proof p = { .size = sizeof p };
     struct dmi_analyze_shape shape = { .size = sizeof shape };

@@ -24,17 +24,18 @@ struct asked {
 };
 
 /* Opens the run and selects request and ranks. What is wrong is said. Return: ANALYZE_OK or an exit status; asked_close() in any case. */
-int asked_open(const struct options *options, struct asked *out);
+int asked_open(const struct analyze_options *options, struct asked *out);
 
 /* The same, and the answer that heads, layers and tokens of the options mean. */
-int asked_answer(const struct options *options, struct asked *out);
+int asked_answer(const struct analyze_options *options, struct asked *out);
 /* The same without heads and tokens of the options, and no answer yet: for several requests. */
-int asked_several(const struct options *options, struct asked *out);
+int asked_several(const struct analyze_options *options, struct asked *out);
 
 /*
  * The answer about request, heads and queries that @asked has now, in the place of the one before. Return: 0; -errno, and @why says it.
  */
-int asked_next(const struct options *options, struct asked *asked, char *why, uint64_t n_why);
+int asked_next(const struct analyze_options *options, struct asked *asked, char *why,
+               uint64_t n_why);
 
 /* The request of an id. Return: 0; -ENOENT: the run has none. */
 int asked_request(const struct asked *asked, const char *id, uint64_t n_id,
@@ -62,6 +63,6 @@ void asked_close(struct asked *asked);
  * asked_judge() - whether an answer may be given, once it was computed
  * Says why it may not be, or (--unchecked) why it should not. Return: ANALYZE_OK or ANALYZE_REFUSED.
  */
-int asked_judge(const struct options *options, struct asked *asked);
+int asked_judge(const struct analyze_options *options, struct asked *asked);
 
 #endif

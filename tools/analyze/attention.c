@@ -95,7 +95,7 @@ static void print_pairs(struct report *r, const struct pairs *p)
     report_table_end(r);
 }
 
-static int give_answer(const struct options *o, struct asked *a, struct taken *t)
+static int give_answer(const struct analyze_options *o, struct asked *a, struct taken *t)
 {
     struct report r = { .json = o->json };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
@@ -111,7 +111,7 @@ static int give_answer(const struct options *o, struct asked *a, struct taken *t
 }
 
 /* Several heads have several maps. */
-static int check_map(const struct options *o, struct asked *a)
+static int check_map(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     dmi_analyze_shape(a->answer, &shape);
@@ -121,7 +121,7 @@ static int check_map(const struct options *o, struct asked *a)
     return ANALYZE_USAGE;
 }
 
-static int begin(const struct options *o, struct asked *a, struct taken *t)
+static int begin(const struct analyze_options *o, struct asked *a, struct taken *t)
 {
     struct err err = { 0 };
     struct dmi_analyze_shape shape = { .size = sizeof shape };
@@ -138,7 +138,7 @@ static int begin(const struct options *o, struct asked *a, struct taken *t)
     return ANALYZE_OK;
 }
 
-static int compute(const struct options *o, struct asked *a, struct taken *t)
+static int compute(const struct analyze_options *o, struct asked *a, struct taken *t)
 {
     struct err err = { 0 };
     int status = begin(o, a, t);
@@ -155,7 +155,7 @@ static int compute(const struct options *o, struct asked *a, struct taken *t)
     return ANALYZE_USAGE;
 }
 
-int analyze_attention(const struct options *o)
+int analyze_attention(const struct analyze_options *o)
 {
     struct asked a = { 0 };
     struct taken t = { .skip_first = o->skip_first,

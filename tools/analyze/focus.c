@@ -25,7 +25,7 @@ static int usage(const char *what)
     return ANALYZE_USAGE;
 }
 
-int focus_open(const struct options *o, struct focus *f)
+int focus_open(const struct analyze_options *o, struct focus *f)
 {
     *f = (struct focus){ .options = o };
     if (!o->spans)
@@ -125,14 +125,14 @@ int focus_of(struct focus *f, const struct dmi_read_request *q, char *why, uint6
 
 /* ------------------------------------------------------------------------- all requests */
 
-struct looking {
+struct focus_search {
     struct focus *focus;
     struct map done; /* requests that have their line */
     json_t *ids;     /* that the map borrows */
     bool any, below, refused;
 };
 
-static int is_done(struct looking *l, const struct dmi_read_request *q, bool *done)
+static int is_done(struct focus_search *l, const struct dmi_read_request *q, bool *done)
 {
     json_t *id = json_stringn_nocheck(q->id, q->id_bytes);
     size_t *value = id ? map_at(&l->done, json_string_value(id), q->id_bytes) : NULL;
@@ -143,9 +143,9 @@ static int is_done(struct looking *l, const struct dmi_read_request *q, bool *do
     return value ? 0 : -ENOMEM;
 }
 
-static void say(struct looking *l, const struct dmi_read_request *q, uint64_t index)
+static void say(struct focus_search *l, const struct dmi_read_request *q, uint64_t index)
 {
-    const struct options *o = l->focus->options;
+    const struct analyze_options *o = l->focus->options;
     double score = l->focus->score;
     bool below = o->below >= 0 && !(score >= o->below);
     json_t *edits = edit_words_value(l->focus->asked.run, index);
@@ -171,7 +171,7 @@ static void say(struct looking *l, const struct dmi_read_request *q, uint64_t in
 }
 
 /* Requests whose prompt is complete. @last: the run has ended. Return: ANALYZE_OK or an exit status. */
-static int look(struct looking *l, bool last)
+static int look(struct focus_search *l, bool last)
 {
     struct dmi_read_request q = { .size = sizeof q };
     char why[512];
@@ -199,7 +199,7 @@ static int look(struct looking *l, bool last)
     return ANALYZE_OK;
 }
 
-static int follow(struct looking *l)
+static int follow(struct focus_search *l)
 {
     struct dmi_read *run = l->focus->asked.run;
     int status = ANALYZE_OK;
@@ -216,10 +216,10 @@ static int follow(struct looking *l)
     return status ? status : look(l, true);
 }
 
-int analyze_focus(const struct options *o)
+int analyze_focus(const struct analyze_options *o)
 {
     struct focus f;
-    struct looking l = { .focus = &f, .ids = json_array() };
+    struct focus_search l = { .focus = &f, .ids = json_array() };
     int status = focus_open(o, &f);
     if (!status && o->find)
         status = focus_find(&f);

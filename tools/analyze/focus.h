@@ -9,10 +9,10 @@
 #include <jansson.h>
 
 /* Return: an exit status. */
-int analyze_focus(const struct options *options);
+int analyze_focus(const struct analyze_options *options);
 
 struct focus {
-    const struct options *options;
+    const struct analyze_options *options;
     struct asked asked;
     json_t *spans;   /* of --spans */
     double *by_head; /* of the request that was computed last */
@@ -21,7 +21,7 @@ struct focus {
 };
 
 /* Opens run, spans and heads. What is wrong is said. Return: an exit status; focus_close() in any case. */
-int focus_open(const struct options *options, struct focus *out);
+int focus_open(const struct analyze_options *options, struct focus *out);
 void focus_close(struct focus *focus);
 
 /**

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Sums over the requests of one list, by head. */
-struct list {
+struct score_sums {
     double *sum, *squares; /* by head */
     int64_t n_heads;       /* of every request in the list */
     uint64_t n;
@@ -21,7 +21,7 @@ struct found {
     double plain, injected, gap;
 };
 
-static int add_request(struct focus *f, const char *id, size_t n_id, struct list *l)
+static int add_request(struct focus *f, const char *id, size_t n_id, struct score_sums *l)
 {
     struct dmi_read_request q;
     char why[512] = "the run has no such request";
@@ -52,7 +52,7 @@ static int add_request(struct focus *f, const char *id, size_t n_id, struct list
     return ANALYZE_OK;
 }
 
-static int add_list(struct focus *f, const char *ids, struct list *l)
+static int add_list(struct focus *f, const char *ids, struct score_sums *l)
 {
     int status = ANALYZE_OK;
     while (ids && *ids && !status) {
@@ -63,13 +63,13 @@ static int add_list(struct focus *f, const char *ids, struct list *l)
     return status;
 }
 
-static double mean(const struct list *l, int64_t h)
+static double mean(const struct score_sums *l, int64_t h)
 {
     return l->sum[h] / (double)l->n;
 }
 
 /* The deviation of the values in the list, divided by their number. */
-static double deviation(const struct list *l, int64_t h)
+static double deviation(const struct score_sums *l, int64_t h)
 {
     double m = mean(l, h), v = l->squares[h] / (double)l->n - m * m;
     return v > 0 ? sqrt(v) : 0;
@@ -83,8 +83,8 @@ static int by_gap(const void *a, const void *b)
 }
 
 /* All heads of the last request's answer, in the order of by_head. */
-static size_t judge(struct focus *f, const struct list *plain, const struct list *injected,
-                    struct found *out)
+static size_t judge(struct focus *f, const struct score_sums *plain,
+                    const struct score_sums *injected, struct found *out)
 {
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     struct dmi_analyze_proof p = { .size = sizeof p };
@@ -131,7 +131,7 @@ static const struct column columns[] = {
     { "GAP", "gap", 8, cell_gap },
 };
 
-static int print(const struct options *o, const struct found *all, size_t n)
+static int print(const struct analyze_options *o, const struct found *all, size_t n)
 {
     struct report r = { .json = o->json };
     report_table(&r, "heads", columns, sizeof columns / sizeof *columns);
@@ -143,9 +143,9 @@ static int print(const struct options *o, const struct found *all, size_t n)
     return report_end(&r, ANALYZE_OK);
 }
 
-static int give(struct focus *f, const struct list *plain, const struct list *injected)
+static int give(struct focus *f, const struct score_sums *plain, const struct score_sums *injected)
 {
-    const struct options *o = f->options;
+    const struct analyze_options *o = f->options;
     struct dmi_read_run run = { .size = sizeof run };
     _cleanup_(freep) struct found *all = calloc((size_t)f->n_heads + 1, sizeof *all);
     _cleanup_(freep) struct dmi_analyze_head *heads = calloc((size_t)f->n_heads + 1, sizeof *heads);
@@ -170,7 +170,7 @@ static int give(struct focus *f, const struct list *plain, const struct list *in
 
 int focus_find(struct focus *f)
 {
-    struct list plain = { 0 }, injected = { 0 };
+    struct score_sums plain = { 0 }, injected = { 0 };
     int status = ANALYZE_OK;
     if (!f->options->plain || !*f->options->plain || !f->options->injected ||
         !*f->options->injected) {

@@ -42,7 +42,7 @@ static json_t *score_object(const struct dmi_analyze_score *s)
     return o;
 }
 
-static void print(struct report *r, const struct options *o, struct asked *a,
+static void print(struct report *r, const struct analyze_options *o, struct asked *a,
                   struct dmi_analyze_score *scores, size_t n)
 {
     json_t *all = json_array();
@@ -58,7 +58,7 @@ static void print(struct report *r, const struct options *o, struct asked *a,
 
 /* ------------------------------------------------------------------------- the file */
 
-static json_t *metadata(const struct options *o, struct asked *a)
+static json_t *metadata(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_analyze_proof p = { .size = sizeof p };
     dmi_analyze_proof(a->answer, -1, -1, &p);
@@ -94,7 +94,7 @@ static int write_numbers(struct err *err, struct result *r, const struct dmi_ana
     return e;
 }
 
-static int write_file(struct err *err, const struct options *o, struct asked *a,
+static int write_file(struct err *err, const struct analyze_options *o, struct asked *a,
                       const struct dmi_analyze_score *scores, uint64_t n)
 {
     struct result r;
@@ -118,8 +118,8 @@ static int write_file(struct err *err, const struct options *o, struct asked *a,
 
 /* ------------------------------------------------------------------------- the answer */
 
-static int compute(const struct options *o, struct asked *a, struct dmi_analyze_score **scores,
-                   int64_t *n)
+static int compute(const struct analyze_options *o, struct asked *a,
+                   struct dmi_analyze_score **scores, int64_t *n)
 {
     struct dmi_analyze_shape shape = { .size = sizeof shape };
     uint32_t flags = (o->exclude_bos ? DMI_ANALYZE_WITHOUT_FIRST : 0u) |
@@ -137,7 +137,7 @@ static int compute(const struct options *o, struct asked *a, struct dmi_analyze_
     return ANALYZE_FAILED;
 }
 
-int analyze_heads(const struct options *o)
+int analyze_heads(const struct analyze_options *o)
 {
     struct asked a = { 0 };
     struct err err = { 0 };

@@ -4,7 +4,7 @@
 #include "core/cleanup.h"
 #include "core/regular.h"
 #include "core/whole.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 #include "tools/common/say.h"
 
 #include <stdio.h>
@@ -104,22 +104,22 @@ int heads_file_write(const char *path, const char *run, const struct dmi_analyze
                      uint64_t n)
 {
     struct err err = { 0 };
-    struct place place = { .fd = -1 };
+    struct outfile place = { .fd = -1 };
     json_t *list = json_array();
     for (uint64_t i = 0; i < n; i++)
         json_array_append_new(list, json_pack("[i, i]", heads[i].layer, (int)heads[i].head));
     json_t *file = json_pack("{s:{s:o}}", "params", "important_heads", list);
     _cleanup_(freep) char *text = file ? json_dumps(file, 0) : NULL;
     json_decref(file);
-    int r = text ? place_choose(&err, &place, path, run, ".json", false) : -1;
+    int r = text ? outfile_choose(&err, &place, path, run, ".json", false) : -1;
     if (!r)
-        r = place_open(&err, &place);
+        r = outfile_open(&err, &place);
     if (!r && whole_write(place.fd, text, strlen(text), 0))
         r = err_set(&err, -1, "cannot write %s", path);
     if (!r)
-        r = place_keep(&err, &place);
+        r = outfile_keep(&err, &place);
     if (r)
         complain("%s", text ? err.msg : "no memory");
-    place_deinit(&place);
+    outfile_deinit(&place);
     return r ? -1 : 0;
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct command commands[] = {
+static const struct analyze_command commands[] = {
     { "attention", analyze_attention },
     { "heads", analyze_heads },
     { "focus", analyze_focus, .by_file = true },
@@ -29,7 +29,7 @@ static const struct command commands[] = {
 int main(int argc, char **argv)
 {
     leftover_install();
-    struct options o;
+    struct analyze_options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status < 0) {
         /* JSON on a terminal goes around the lines that the ticker knows of */

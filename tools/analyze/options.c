@@ -89,7 +89,7 @@ static int take_by(const struct option_row *row, void *into)
 
 static int take_name(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct analyze_options *o = into;
     (void)row;
     if (o->n_names == OPTIONS_MOST_SITES) {
         return usage_wrong("--site: more than %d", OPTIONS_MOST_SITES);
@@ -103,7 +103,7 @@ static int take_ranks(const struct option_row *row, void *into)
     return option_taken(choice_ranks(optarg, option_field(row, into)));
 }
 
-#define AT(field) offsetof(struct options, field)
+#define AT(field) offsetof(struct analyze_options, field)
 #define COMPUTING "attention heads focus rerank"
 static const struct option_row rows[] = {
     { "--request ID", "of this request; a run of one request needs none", option_text,
@@ -223,9 +223,10 @@ static const struct options_table table = {
     .name = "dmi-analyze", .before = before, .after = after, .column = 22, OPTIONS_ROWS(rows)
 };
 
-static int take_words(int n, char **words, const struct command *commands, struct options *o)
+static int take_words(int n, char **words, const struct analyze_command *commands,
+                      struct analyze_options *o)
 {
-    for (const struct command *c = commands; c->name && !o->command; c++)
+    for (const struct analyze_command *c = commands; c->name && !o->command; c++)
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command)
@@ -236,10 +237,11 @@ static int take_words(int n, char **words, const struct command *commands, struc
     return -1;
 }
 
-int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
+int options_parse(int argc, char **argv, const struct analyze_command *commands,
+                  struct analyze_options *o)
 {
     uint64_t given = 0;
-    *o = (struct options){
+    *o = (struct analyze_options){
         .ranks = { -1, -1, -1, -1 }, .n_threads = 1, .n_top = 10, .below = -1, .times = 4
     };
     int status = options_read(&table, argc, argv, o, &given);

@@ -19,13 +19,13 @@ enum {
     ANALYZE_REFUSED = 4
 };
 
-struct options;
+struct analyze_options;
 
 /* A question that the tool answers. */
-struct command {
+struct analyze_command {
     const char *name;
-    int (*run)(const struct options *options); /* Return: an exit status */
-    bool by_file;                              /* --heads names a file */
+    int (*run)(const struct analyze_options *options); /* Return: an exit status */
+    bool by_file;                                      /* --heads names a file */
     bool selects; /* its rows are those of --site, --layers and --tokens */
 };
 
@@ -34,8 +34,8 @@ struct command {
 /* A line of stats. */
 enum by { BY_LAYER, BY_TOKEN, BY_CHANNEL };
 
-struct options {
-    const struct command *command;
+struct analyze_options {
+    const struct analyze_command *command;
     const char *run;        /* a folder or a file */
     const char *request;    /* NULL: the only one */
     const char *layers;     /* words; NULL: all */
@@ -71,6 +71,7 @@ struct options {
  * @commands: the last one has no name
  * Return: -1 to go on, else an exit status; what is wrong is said.
  */
-int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+int options_parse(int argc, char **argv, const struct analyze_command *commands,
+                  struct analyze_options *out);
 
 #endif

@@ -150,7 +150,7 @@ static int64_t find_role(const struct prompt *p, const json_t *wanted, int64_t k
     return found;
 }
 
-static const struct kind {
+static const struct passage_kind {
     const char *key;
     bool by_text;
     finder find;
@@ -163,7 +163,7 @@ static const struct kind {
       "mark them" },
 };
 
-static const struct kind *kind_of(const json_t *value)
+static const struct passage_kind *kind_of(const json_t *value)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (json_object_get(value, kinds[i].key))
@@ -196,7 +196,7 @@ static int refuse(const char *what, const char *why)
 }
 
 /* "which" chooses one of several. */
-static int look_for(const json_t *value, const struct kind *kind, const char *what,
+static int look_for(const json_t *value, const struct passage_kind *kind, const char *what,
                     const struct prompt *p, struct dmi_analyze_span *out)
 {
     const json_t *wanted = json_object_get(value, kind->key),
@@ -224,7 +224,7 @@ static int look_for(const json_t *value, const struct kind *kind, const char *wh
 int passage_find(const json_t *value, const char *what, const struct prompt *p,
                  struct dmi_analyze_span *out)
 {
-    const struct kind *kind = kind_of(value);
+    const struct passage_kind *kind = kind_of(value);
     if (kind)
         return look_for(value, kind, what, p, out);
     if (take_range(value, p->n, out))

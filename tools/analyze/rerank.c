@@ -16,18 +16,18 @@
 
 #define MOST_DOCUMENTS 100000
 
-struct document {
+struct ranked {
     const char *name; /* borrowed from the file; NULL: its number */
     size_t number;
     double score;
 };
 
 struct reranking {
-    const struct options *options;
+    const struct analyze_options *options;
     struct asked asked;
     json_t *file;
     struct dmi_analyze_span *spans;
-    struct document *documents;
+    struct ranked *documents;
     size_t n;
     double *tokens[2]; /* of the query, of the null query */
     int64_t n_keys[2];
@@ -83,7 +83,7 @@ static int read_documents(struct reranking *r)
         return usage("no memory");
     for (size_t i = 0; i < r->n; i++) {
         const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
-        r->documents[i] = (struct document){ name, i, 0 };
+        r->documents[i] = (struct ranked){ name, i, 0 };
     }
     return ANALYZE_OK;
 }
@@ -207,7 +207,7 @@ static int compute(struct reranking *r, int which, const char *request, const ch
 
 static int by_score(const void *a, const void *b)
 {
-    const struct document *x = a, *y = b;
+    const struct ranked *x = a, *y = b;
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->number < y->number ? -1 : 1;
 }
 
@@ -248,7 +248,7 @@ static int print(struct reranking *r)
     report_table(&report, "documents", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < r->n; i++) {
         char number[24];
-        const struct document *d = &r->documents[i];
+        const struct ranked *d = &r->documents[i];
         snprintf(number, sizeof number, "%zu", d->number);
         report_row(&report,
                    json_pack("{s:o, s:I, s:o}", "document", value_text(d->name ? d->name : number),
@@ -261,7 +261,7 @@ static int print(struct reranking *r)
 
 static int open_all(struct reranking *r)
 {
-    const struct options *o = r->options;
+    const struct analyze_options *o = r->options;
     if (!o->passages || !o->query || !o->null)
         return usage("rerank needs --passages FILE, --query ID and --null ID");
     if (!(r->file = json_file(o->passages)))
@@ -275,7 +275,7 @@ static int open_all(struct reranking *r)
     return status;
 }
 
-int analyze_rerank(const struct options *o)
+int analyze_rerank(const struct analyze_options *o)
 {
     struct reranking r = { .options = o };
     int status = open_all(&r);

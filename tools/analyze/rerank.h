@@ -6,6 +6,6 @@
 #include "tools/analyze/options.h"
 
 /* Return: an exit status. */
-int analyze_rerank(const struct options *options);
+int analyze_rerank(const struct analyze_options *options);
 
 #endif

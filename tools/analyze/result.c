@@ -17,13 +17,13 @@ int result_open(struct err *err, struct result *r, const char *path, bool force,
     struct dmi_read_run about = { .size = sizeof about };
     *r = (struct result){ .place = { .force = force, .fd = -1 } };
     dmi_read_run(run, &about);
-    return place_choose(err, &r->place, path, about.path, ".safetensors", false);
+    return outfile_choose(err, &r->place, path, about.path, ".safetensors", false);
 }
 
 void result_deinit(struct result *r)
 {
     text_deinit(&r->header.text);
-    place_deinit(&r->place);
+    outfile_deinit(&r->place);
 }
 
 void result_say(json_t *m, const char *key, json_t *value)
@@ -92,7 +92,7 @@ int result_end_header(struct err *err, struct result *r)
     if (e)
         return err_set_errno(err, -e, "cannot describe the answer");
     r->start = 8 + n;
-    if ((e = place_open(err, &r->place)))
+    if ((e = outfile_open(err, &r->place)))
         return e;
     if (!(e = whole_write(r->place.fd, &n, 8, 0)))
         e = whole_write(r->place.fd, r->header.text.data, n, 8);
@@ -109,5 +109,5 @@ int result_write(struct err *err, struct result *r, const void *data, size_t n, 
 
 int result_keep(struct err *err, struct result *r)
 {
-    return place_keep(err, &r->place);
+    return outfile_keep(err, &r->place);
 }

@@ -7,12 +7,12 @@
 #define TOOLS_ANALYZE_RESULT_H
 
 #include "read/safetensors.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 
 #include <dmi/read.h>
 
 struct result {
-    struct place place;
+    struct outfile place;
     struct st_header header;
     uint64_t start; /* where the tensors' bytes begin in the file; result_end_header() sets it */
 };

@@ -88,7 +88,7 @@ static const struct column columns[] = {
 
 /* ------------------------------------------------------------------------- a file */
 
-static json_t *metadata_of(const struct dmi_routing *routing, const struct options *o,
+static json_t *metadata_of(const struct dmi_routing *routing, const struct analyze_options *o,
                            struct dmi_read *run)
 {
     struct dmi_routing_layer l = { .size = sizeof l };
@@ -128,7 +128,7 @@ static int write_loads(struct err *err, struct result *result, const struct dmi_
     return r;
 }
 
-static int write_file(struct err *err, const struct options *o, struct dmi_read *run,
+static int write_file(struct err *err, const struct analyze_options *o, struct dmi_read *run,
                       const struct dmi_routing *routing)
 {
     struct result result;
@@ -166,7 +166,8 @@ static bool tell_left_out(const struct dmi_routing *routing)
     return n_damaged || n_invalid;
 }
 
-static int print(const struct options *o, struct dmi_read *run, const struct dmi_routing *routing)
+static int print(const struct analyze_options *o, struct dmi_read *run,
+                 const struct dmi_routing *routing)
 {
     struct err err = { 0 };
     struct report report = { .json = o->json };
@@ -189,7 +190,7 @@ static int print(const struct options *o, struct dmi_read *run, const struct dmi
     return report_end(&report, status);
 }
 
-int analyze_routing(const struct options *o)
+int analyze_routing(const struct analyze_options *o)
 {
     struct asked asked;
     struct dmi_routing *routing = NULL;

@@ -6,6 +6,6 @@
 #include "tools/analyze/options.h"
 
 /* Return: an exit status. */
-int analyze_routing(const struct options *options);
+int analyze_routing(const struct analyze_options *options);
 
 #endif

@@ -228,7 +228,7 @@ static void put_facts(struct report *report, const struct stats_answer *a)
     report_member(report, "quantile_error", value_double(DMI_STATS_QUANTILE_ERROR));
 }
 
-static int put(struct err *err, struct report *report, const struct options *o,
+static int put(struct err *err, struct report *report, const struct analyze_options *o,
                const struct stats_answer *a)
 {
     int r = 0;
@@ -246,7 +246,7 @@ static int put(struct err *err, struct report *report, const struct options *o,
     return r;
 }
 
-static int print(const struct options *o, const struct stats_answer *a)
+static int print(const struct analyze_options *o, const struct stats_answer *a)
 {
     struct err err = { 0 };
     struct report report = { .json = o->json };
@@ -261,7 +261,7 @@ static int print(const struct options *o, const struct stats_answer *a)
     return report_end(&report, status);
 }
 
-static int answer(const struct options *o, struct stats_answer *a)
+static int answer(const struct analyze_options *o, struct stats_answer *a)
 {
     struct err err = { 0 };
     char why[512] = "";
@@ -303,7 +303,7 @@ static int wait_for_more(const struct asked *asked, uint64_t n, uint64_t pause_n
 }
 
 /* One answer, whose time is at most a tenth of that to the next one. A file that we wrote is written again. */
-static int answer_once(const struct options *o, struct stats_answer *a, uint64_t *pause_ns)
+static int answer_once(const struct analyze_options *o, struct stats_answer *a, uint64_t *pause_ns)
 {
     uint64_t began = clock_mono_ns();
     int status = answer(o, a);
@@ -317,9 +317,10 @@ static int answer_once(const struct options *o, struct stats_answer *a, uint64_t
 }
 
 /* Until the run has ended, the user stops it, or the reader of what we print has gone. */
-static int follow(const struct options *options, const struct asked *asked, struct stats_answer *a)
+static int follow(const struct analyze_options *options, const struct asked *asked,
+                  struct stats_answer *a)
 {
-    struct options o = *options;
+    struct analyze_options o = *options;
     uint64_t pause_ns = LEAST_PAUSE_NS;
     stop_install();
     int status = ANALYZE_OK, more = n_records(asked) ? 1 : wait_for_more(asked, 0, pause_ns);
@@ -332,7 +333,7 @@ static int follow(const struct options *options, const struct asked *asked, stru
     return more < 0 ? ANALYZE_USAGE : status;
 }
 
-int analyze_stats(const struct options *o)
+int analyze_stats(const struct analyze_options *o)
 {
     struct asked asked;
     struct stats_answer a = { .rows = { .fd = -1 }, .skip_first = o->skip_first };

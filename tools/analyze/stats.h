@@ -28,7 +28,7 @@ struct stats_quantile {
 extern const struct stats_quantile stats_quantiles[STATS_QUANTILES];
 
 /* Return: an exit status. */
-int analyze_stats(const struct options *options);
+int analyze_stats(const struct analyze_options *options);
 
 /* Whether a tensor's layer has numbers. */
 bool stats_has(const struct stats_answer *answer, uint64_t tensor);

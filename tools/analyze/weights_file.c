@@ -28,7 +28,7 @@ static json_t *text_of(json_t *value)
     return out;
 }
 
-static json_t *parameters(const struct options *o, const struct dmi_analyze_shape *shape)
+static json_t *parameters(const struct analyze_options *o, const struct dmi_analyze_shape *shape)
 {
     json_t *p = json_pack("{s:f, s:b, s:b}", "multiplier", shape->multiplier, "fill_cached",
                           o->fill_cached, "unchecked", o->unchecked);
@@ -49,7 +49,7 @@ static json_t *checks(const struct dmi_analyze_proof *p)
     return list;
 }
 
-static json_t *metadata(const struct options *o, struct asked *a)
+static json_t *metadata(const struct analyze_options *o, struct asked *a)
 {
     struct dmi_read_run run = { .size = sizeof run };
     struct dmi_analyze_shape s = { .size = sizeof s };
@@ -74,8 +74,8 @@ static void add_list(struct st_header *h, const char *key, uint64_t n)
 }
 
 /* Adds the header; arrays of 8 bytes an element come first, so that each is aligned. Return: where the weights begin after it. */
-static uint64_t add_header(const struct options *o, struct asked *a, const struct weights_file *r,
-                           struct st_header *h)
+static uint64_t add_header(const struct analyze_options *o, struct asked *a,
+                           const struct weights_file *r, struct st_header *h)
 {
     json_t *m = metadata(o, a);
     const uint64_t dims[] = { r->n_layers, r->n_heads, r->n_queries, r->n_keys };
@@ -124,7 +124,8 @@ static int begin_npy(struct weights_file *r)
     return t.failed ? -ENOMEM : whole_write(r->place.fd, t.data, t.n, 0);
 }
 
-static int begin_safetensors(const struct options *o, struct asked *a, struct weights_file *r)
+static int begin_safetensors(const struct analyze_options *o, struct asked *a,
+                             struct weights_file *r)
 {
     struct st_header h;
     uint64_t at = add_header(o, a, r, &h);
@@ -135,14 +136,14 @@ static int begin_safetensors(const struct options *o, struct asked *a, struct we
     return res;
 }
 
-int weights_file_begin(struct err *err, const struct options *o, struct asked *a,
+int weights_file_begin(struct err *err, const struct analyze_options *o, struct asked *a,
                        struct weights_file *r)
 {
     *r = (struct weights_file){ .is_npy = ends_with(o->output, ".npy"),
                                 .place = { .fd = -1, .force = o->force } };
-    int res = place_choose(err, &r->place, o->output, o->run, "", false);
+    int res = outfile_choose(err, &r->place, o->output, o->run, "", false);
     if (!res)
-        res = place_open(err, &r->place);
+        res = outfile_open(err, &r->place);
     if (res)
         return res;
     res = find_axes(a, r);
@@ -179,7 +180,7 @@ int weights_file_add(struct weights_file *r, const struct dmi_analyze_rows *rows
 }
 
 /* The lists, and the header with blanks at its end. */
-static int end_safetensors(const struct options *o, struct asked *a, struct weights_file *r)
+static int end_safetensors(const struct analyze_options *o, struct asked *a, struct weights_file *r)
 {
     struct st_header h;
     struct dmi_analyze_shape s = { .size = sizeof s };
@@ -208,17 +209,17 @@ static int end_safetensors(const struct options *o, struct asked *a, struct weig
     return res;
 }
 
-int weights_file_end(struct err *err, const struct options *o, struct asked *a,
+int weights_file_end(struct err *err, const struct analyze_options *o, struct asked *a,
                      struct weights_file *r)
 {
     int res = r->is_npy ? 0 : end_safetensors(o, a, r);
     return res ? err_set_errno(err, -res, "cannot write %s", o->output)
-               : place_keep(err, &r->place);
+               : outfile_keep(err, &r->place);
 }
 
 void weights_file_deinit(struct weights_file *r)
 {
-    place_deinit(&r->place);
+    outfile_deinit(&r->place);
     free(r->layers);
     free(r->heads);
     r->layers = NULL;

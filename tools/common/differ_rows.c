@@ -15,21 +15,21 @@
 #include <string.h>
 
 /* A row as it was captured. */
-struct row {
+struct captured_row {
     const uint8_t *data;
     uint32_t dtype;
     double scale; /* of its site */
 };
 
 /* Where the other run has the row. */
-struct place {
+struct counterpart {
     size_t record;
     uint32_t row;
 };
 
 /* ------------------------------------------------------------------------- the row at the same position */
 
-static bool find_position(const struct tensor *t, int64_t position, struct place *out)
+static bool find_position(const struct tensor *t, int64_t position, struct counterpart *out)
 {
     size_t low = 0,
            high = t->n_stretches; /* the last stretch that begins at or before it is below @high */
@@ -43,18 +43,18 @@ static bool find_position(const struct tensor *t, int64_t position, struct place
     const struct stretch *p = low ? &t->stretches[low - 1] : NULL;
     if (!p || position - p->position >= p->n_rows)
         return false;
-    *out = (struct place){ p->record, p->first_row + (uint32_t)(position - p->position) };
+    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(position - p->position) };
     return true;
 }
 
 bool differ_has(const struct tensor *t, int64_t position)
 {
-    struct place place;
+    struct counterpart place;
     return find_position(t, position, &place);
 }
 
 /* @index: of the row in its tensor, mostly ascending */
-static bool find_index(struct difference *x, uint64_t index, struct place *out)
+static bool find_index(struct difference *x, uint64_t index, struct counterpart *out)
 {
     const struct tensor *t = x->other;
     if (index < x->before)
@@ -64,32 +64,32 @@ static bool find_index(struct difference *x, uint64_t index, struct place *out)
     if (x->stretch == t->n_stretches)
         return false;
     const struct stretch *p = &t->stretches[x->stretch];
-    *out = (struct place){ p->record, p->first_row + (uint32_t)(index - x->before) };
+    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(index - x->before) };
     return true;
 }
 
 /* @index, @position: of the row in the run's tensor */
-static bool find(struct difference *x, uint64_t index, int64_t position, struct place *out)
+static bool find(struct difference *x, uint64_t index, int64_t position, struct counterpart *out)
 {
     return x->by_position ? find_position(x->other, position, out) : find_index(x, index, out);
 }
 
 /* ------------------------------------------------------------------------- two rows */
 
-static void read_row(const struct row *row, uint64_t width, double *out)
+static void read_row(const struct captured_row *row, uint64_t width, double *out)
 {
     elements_to_true(row->dtype, row->data, width, row->scale, out);
 }
 
-static bool same_bits(const struct row *a, const struct row *b, uint64_t width)
+static bool same_bits(const struct captured_row *a, const struct captured_row *b, uint64_t width)
 {
     return a->dtype == b->dtype && a->scale == b->scale &&
            !memcmp(a->data, b->data, width * dmi_dtype_bytes(a->dtype));
 }
 
 /* The first element that differs: in its value, or else in its bits. */
-static uint64_t first_element(const struct differ *d, const struct row *a, const struct row *b,
-                              uint64_t width)
+static uint64_t first_element(const struct differ *d, const struct captured_row *a,
+                              const struct captured_row *b, uint64_t width)
 {
     uint64_t i = 0;
     size_t size = dmi_dtype_bytes(a->dtype);
@@ -121,8 +121,8 @@ static int say_row(const struct differ *d, const struct divergence *at, uint64_t
     return d->row ? d->row(d->arg, &row) : 0;
 }
 
-static struct sums compare_row(struct differ *d, struct difference *x, const struct row *a,
-                               const struct row *b, struct divergence at)
+static struct sums compare_row(struct differ *d, struct difference *x, const struct captured_row *a,
+                               const struct captured_row *b, struct divergence at)
 {
     uint64_t width = at.tensor->width;
     read_row(a, width, d->pair.reference);
@@ -173,10 +173,10 @@ static void unreadable(struct differ *d, const struct side *side, size_t record,
 }
 
 /* @index: of the row in its tensor */
-static int take_row(struct differ *d, struct difference *x, uint64_t index, const struct row *ours,
-                    struct divergence at)
+static int take_row(struct differ *d, struct difference *x, uint64_t index,
+                    const struct captured_row *ours, struct divergence at)
 {
-    struct place place;
+    struct counterpart place;
     struct err why = { 0 };
     const uint8_t *data;
     if (!find(x, index, at.position, &place)) {
@@ -192,8 +192,8 @@ static int take_row(struct differ *d, struct difference *x, uint64_t index, cons
         return say_row(d, &at, index, DIFFERED_DAMAGED, NULL);
     }
     const struct reader_record *rec = reader_record(d->other.reader, place.record);
-    struct row theirs = { .dtype = rec->at.dtype,
-                          .scale = reader_site(d->other.reader, rec->at.site)->scale };
+    struct captured_row theirs = { .dtype = rec->at.dtype,
+                                   .scale = reader_site(d->other.reader, rec->at.site)->scale };
     theirs.data = data + place.row * at.tensor->width * dmi_dtype_bytes(theirs.dtype);
     struct sums sums = compare_row(d, x, ours, &theirs, at);
     return say_row(d, &at, index, DIFFERED_COMPARED, &sums);
@@ -206,7 +206,8 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     const struct tensor *t = &d->run.tensors.all[rows->tensor];
     const struct stretch *p = &t->stretches[rows->stretch];
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
-    struct row ours = { data, t->dtype, reader_site(d->run.reader, record->at.site)->scale };
+    struct captured_row ours = { data, t->dtype,
+                                 reader_site(d->run.reader, record->at.site)->scale };
     struct divergence at = { .tensor = t, .record = p->record };
     int r = row_pair_reserve(&d->pair, t->width + 1);
     for (uint32_t i = 0; !r && i < p->n_rows; i++, ours.data += n_row) {
@@ -224,7 +225,7 @@ static int damaged(void *ctx, const struct rows *rows, const struct err *why)
     const struct stretch *p = &t->stretches[rows->stretch];
     struct difference *x = &d->results[rows->tensor];
     struct divergence at = { .tensor = t };
-    struct place place;
+    struct counterpart place;
     int r = 0;
     unreadable(d, &d->run, p->record, p->n_rows, why);
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {

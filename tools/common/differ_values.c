@@ -20,7 +20,7 @@ json_t *differ_divergence(const struct divergence *d)
 
 /* ------------------------------------------------------------------------- by site */
 
-struct site_sum {
+struct differ_site {
     uint64_t n_tensors, n_layers, n_failed, n_rows, n_same, n_lacking;
     struct sums sums;
     double error, least_cosine;
@@ -28,7 +28,7 @@ struct site_sum {
     int32_t last_layer;
 };
 
-static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct difference *x,
+static void sum_tensor(struct differ_site *s, const struct tensor *t, const struct difference *x,
                        const struct differ *d)
 {
     if (!s->n_tensors++)
@@ -56,7 +56,7 @@ static double mean_of(const struct sums *s)
     return s->n ? s->abs / (double)s->n : 0;
 }
 
-static json_t *site_row(const char *name, const struct site_sum *s)
+static json_t *site_row(const char *name, const struct differ_site *s)
 {
     static const struct divergence none;
     return VALUE_OBJECT(
@@ -72,7 +72,7 @@ static json_t *site_row(const char *name, const struct site_sum *s)
 json_t *differ_sites(const struct differ *d)
 {
     json_t *list = json_array();
-    _cleanup_(freep) struct site_sum *sums = calloc(d->run.sites.n + 1, sizeof *sums);
+    _cleanup_(freep) struct differ_site *sums = calloc(d->run.sites.n + 1, sizeof *sums);
     if (!sums || !list) {
         json_decref(list);
         return NULL;

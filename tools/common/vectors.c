@@ -33,7 +33,7 @@
 struct reading {
     struct edits *edits;
     const struct spec *spec;
-    struct report *report, *notes; /* what is wrong, and what could not be compared */
+    struct text_report *report, *notes; /* what is wrong, and what could not be compared */
     uint32_t vector;
     char *const *command; /* whose Python reads the files of others */
     const char *path;     /* of its file */
@@ -467,8 +467,8 @@ static char *path_of(const struct edits *edits, const char *file)
 int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
                  struct spec_errors *errors, struct spec_errors *notes)
 {
-    struct report report = { .path = edits->path },
-                  noted = { .path = edits->path, .what = "notes" };
+    struct text_report report = { .path = edits->path },
+                       noted = { .path = edits->path, .what = "notes" };
     int rc = 0;
     *errors = *notes = (struct spec_errors){ 0 };
     for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {

@@ -30,7 +30,7 @@
     "hand_over; hand_over(3, *sys.argv[1:])"
 
 /* The process that reads, and what it has said so far: the last bytes of it. */
-struct child {
+struct foreign_reader {
     pid_t pid;
     int said;    /* the pipe's end; -1: the other one is closed */
     int signals; /* that this program gets meanwhile */
@@ -64,7 +64,7 @@ _Noreturn static void become_python(const struct python_words *python, const cha
 }
 
 /* What it says now; the last half stays where there is no room. */
-static void read_text(struct child *c)
+static void read_text(struct foreign_reader *c)
 {
     if (c->n == sizeof c->text - 1) {
         size_t half = c->n / 2;
@@ -102,7 +102,7 @@ static int64_t now_ms(void)
 }
 
 /* Until it has ended, a signal has come, or the time is over: it has ended afterwards. Return: the signal, -1: the time, 0: it ended by itself. */
-static int wait_for(struct child *c, int *status)
+static int wait_for(struct foreign_reader *c, int *status)
 {
     int64_t end = now_ms() + FOREIGN_WALL_S * 1000;
     int why = 0;
@@ -147,7 +147,7 @@ static void ending(sigset_t *set)
     }
 }
 
-static int judge(struct err *err, struct child *c, int why, int status, const char *path,
+static int judge(struct err *err, struct foreign_reader *c, int why, int status, const char *path,
                  const char *python)
 {
     if (why < 0)
@@ -177,7 +177,7 @@ static int run_python(struct err *err, const struct python_words *python, const 
     sigprocmask(SIG_BLOCK, &set, &mask);
     sigaction(SIGCHLD, &children, &before); /* who ignores it gets no status */
     _cleanup_(closep) int signals = signalfd(-1, &set, SFD_CLOEXEC);
-    struct child c = { .said = from, .signals = signals };
+    struct foreign_reader c = { .said = from, .signals = signals };
     pid_t self = getpid();
     c.pid = signals < 0 ? -1 : fork();
     if (!c.pid)

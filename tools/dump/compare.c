@@ -100,7 +100,7 @@ static void comparer_deinit(struct comparer *c)
     free(c->signs);
 }
 
-int dump_compare(struct reader *reader, const struct options *o, struct report *report)
+int dump_compare(struct reader *reader, const struct dump_options *o, struct report *report)
 {
     struct err err = { 0 };
     _cleanup_(comparer_deinit) struct comparer c = { .reader = reader, .options = o };

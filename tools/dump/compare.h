@@ -24,7 +24,7 @@ struct compared {
 
 struct comparer {
     struct reader *reader;
-    const struct options *options;
+    const struct dump_options *options;
     struct reference reference;
     struct sites sites;
     struct tensors tensors;
@@ -40,7 +40,7 @@ struct comparer {
 /* Error norm / reference norm. */
 double compared_error(const struct compared *c);
 double compared_cosine(const struct compared *c);
-bool compared_passes(const struct compared *c, const struct options *options);
+bool compared_passes(const struct compared *c, const struct dump_options *options);
 
 /* The rows of all tensors that have a counterpart. Return: 0 or -errno with a sentence in @err. */
 int compare_rows(struct err *err, struct comparer *comparer);

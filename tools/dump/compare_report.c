@@ -16,7 +16,7 @@
 
 /* ------------------------------------------------------------------------- by site */
 
-struct site_sum {
+struct compared_site {
     uint64_t n_tensors, n_layers, n_rows, n_ref_rows, n_cached, n_failed;
     double worst, worst_row, least_cosine;
     const struct tensor *worst_at;
@@ -66,8 +66,8 @@ static const struct column site_columns[] = {
     { " WORST TENSOR", "worst_tensor", -1, cell_worst },
 };
 
-static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct compared *r,
-                       const struct options *o)
+static void sum_tensor(struct compared_site *s, const struct tensor *t, const struct compared *r,
+                       const struct dump_options *o)
 {
     if (!s->n_tensors++)
         s->least_cosine = 1;
@@ -93,7 +93,7 @@ static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct 
     s->least_cosine = cos < s->least_cosine ? cos : s->least_cosine;
 }
 
-static json_t *site_row(const char *name, const struct site_sum *s)
+static json_t *site_row(const char *name, const struct compared_site *s)
 {
     return VALUE_OBJECT(
         { "site", value_text(name) }, { "layers", value_u64(s->n_layers) },
@@ -107,7 +107,7 @@ static json_t *site_row(const char *name, const struct site_sum *s)
 
 static int print_sites(struct comparer *c, struct report *report)
 {
-    _cleanup_(freep) struct site_sum *sums = calloc(c->sites.n + 1, sizeof *sums);
+    _cleanup_(freep) struct compared_site *sums = calloc(c->sites.n + 1, sizeof *sums);
     if (!sums)
         return -ENOMEM;
     for (size_t i = 0; i < c->tensors.n; i++) /* of a site those of one request come by layer */
@@ -188,7 +188,7 @@ static uint64_t print_tensors(struct comparer *c, struct report *report)
 static void verdict_lines(struct comparer *c, struct report *report, uint64_t n_compared,
                           uint64_t n_failed, bool good)
 {
-    const struct options *o = c->options;
+    const struct dump_options *o = c->options;
     if (c->tensors.n_short)
         report_line(report,
                     "%" PRIu64 " %s fewer rows than the forward has tokens: rows are missing.",

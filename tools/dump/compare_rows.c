@@ -84,7 +84,7 @@ double compared_cosine(const struct compared *c)
     return sums_cosine(&c->sums);
 }
 
-bool compared_passes(const struct compared *c, const struct options *o)
+bool compared_passes(const struct compared *c, const struct dump_options *o)
 {
     return !c->bad_shape && c->n_compared && compared_error(c) <= o->tolerance &&
            c->worst_row <= o->row_tolerance;

@@ -161,7 +161,7 @@ int dataset_add(struct dataset *d, const char *run, const char *request, size_t 
 static int no_dataset(struct err *err, const char *path, const char *why)
 {
     return err_set(err, -EINVAL,
-                   "the folder %s is no dataset to go on with: its " PLACE_INDEX " %s; name "
+                   "the folder %s is no dataset to go on with: its " OUTFILE_INDEX " %s; name "
                    "another folder with --output",
                    path, why);
 }
@@ -198,18 +198,18 @@ static int take_index(struct err *err, struct dataset *d, const char *path, json
         if (r == -EINVAL)
             return no_dataset(err, path, "has a sample that no export wrote");
         if (r)
-            return err_set_errno(err, -r, "cannot read %s/" PLACE_INDEX, path);
+            return err_set_errno(err, -r, "cannot read %s/" OUTFILE_INDEX, path);
     }
     json_object_del(o, SAMPLES);
     d->facts = d->n ? json_incref(o) : NULL;
-    return keep_all(d) ? err_set_errno(err, ENOMEM, "cannot read %s/" PLACE_INDEX, path) : 0;
+    return keep_all(d) ? err_set_errno(err, ENOMEM, "cannot read %s/" OUTFILE_INDEX, path) : 0;
 }
 
 static int read_index(struct err *err, struct dataset *d, const char *path)
 {
     struct err why = { 0 };
     uint64_t n;
-    _cleanup_(closep) int fd = regular_open_at(&why, d->fd, path, PLACE_INDEX, MOST_INDEX, &n);
+    _cleanup_(closep) int fd = regular_open_at(&why, d->fd, path, OUTFILE_INDEX, MOST_INDEX, &n);
     if (fd < 0)
         return no_dataset(err, path, fd == -ENOENT ? "is not there" : "cannot be read");
     json_error_t wrong;

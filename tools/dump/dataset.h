@@ -12,7 +12,7 @@
 #include "read/value.h"
 #include "storage/map.h"
 #include "storage/text.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 
 #include <stdbool.h>
 

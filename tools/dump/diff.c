@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-static int open_other(struct err *err, struct differ *d, const struct options *o)
+static int open_other(struct err *err, struct differ *d, const struct dump_options *o)
 {
     int r = reader_open_index(err, o->other, &d->other.reader);
     if (!r && o->by_rank)
@@ -30,7 +30,7 @@ static void differ_close(struct differ *d)
     reader_close(d->other.reader);
 }
 
-int dump_diff(struct reader *reader, const struct options *o)
+int dump_diff(struct reader *reader, const struct dump_options *o)
 {
     struct err err = { 0 };
     struct report report = { .json = o->json };

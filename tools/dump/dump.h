@@ -13,28 +13,28 @@
 #include "storage/reader/reader.h"
 
 /* Opens a run as the command reads it, @out also where it fails; the selection learns how many layers it has. Return: 0; -ENOTUNIQ: a folder of several runs; -errno; with a sentence in @err. */
-int dump_open(struct err *err, struct options *options, const char *path, struct reader **out);
+int dump_open(struct err *err, struct dump_options *options, const char *path, struct reader **out);
 
 /* Each is a command: takes an open run and prints. Return: an exit status. */
-int dump_list(struct reader *reader, const struct options *options);
+int dump_list(struct reader *reader, const struct dump_options *options);
 /* As dump_list(). */
-int dump_show(struct reader *reader, const struct options *options);
+int dump_show(struct reader *reader, const struct dump_options *options);
 /* As dump_list(). */
-int dump_stats(struct reader *reader, const struct options *options);
+int dump_stats(struct reader *reader, const struct dump_options *options);
 /* As dump_list(). */
-int dump_verify(struct reader *reader, const struct options *options);
+int dump_verify(struct reader *reader, const struct dump_options *options);
 /* Takes the run before anything is selected. Return: an exit status; DUMP_OK: the other run holds the same. */
-int dump_diff(struct reader *reader, const struct options *options);
+int dump_diff(struct reader *reader, const struct dump_options *options);
 /* As dump_list(). */
-int dump_export(struct reader *reader, const struct options *options);
+int dump_export(struct reader *reader, const struct dump_options *options);
 /* Takes the run before anything is selected. Return: an exit status; DUMP_OK: the new run has all that was written. */
-int dump_recover(struct reader *reader, const struct options *options);
+int dump_recover(struct reader *reader, const struct dump_options *options);
 
 /* list, of a folder that holds several runs. Return: an exit status. */
 int dump_list_runs(const char *folder, bool json);
 
 /* verify --against: adds what it compared to @report. Return: an exit status. */
-int dump_compare(struct reader *reader, const struct options *options, struct report *report);
+int dump_compare(struct reader *reader, const struct dump_options *options, struct report *report);
 
 /* What run this is: members, or lines. */
 void facts_run(struct report *report, const struct reader *reader);

@@ -168,7 +168,7 @@ static void list_changes(struct report *report, const struct reader *reader,
     noted_table(report, run, &taken);
 }
 
-int dump_edits(struct reader *reader, const struct options *o)
+int dump_edits(struct reader *reader, const struct dump_options *o)
 {
     struct err err = { 0 };
     struct report report = { .json = o->json };

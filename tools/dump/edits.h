@@ -8,7 +8,7 @@
 #include "read/edit_history.h"
 
 /* The command: takes an open run and prints. Return: an exit status. */
-int dump_edits(struct reader *reader, const struct options *options);
+int dump_edits(struct reader *reader, const struct dump_options *options);
 
 /* Writes what is in force in the end as a file of edits, and their vectors beside it. Return: 0 or -errno with a sentence in @err. */
 int edits_export(struct err *err, const struct reader_run *run, const struct edit_history *history,

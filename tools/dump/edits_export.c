@@ -27,7 +27,7 @@ struct vector {
     char name[160]; /* in the new file */
 };
 
-struct exporting {
+struct edits_export {
     struct edit_packs packs;
     struct vector *vectors;
     size_t n_vectors, room;
@@ -38,7 +38,7 @@ struct exporting {
     char *file; /* of the vectors, without its folder */
 };
 
-static void exporting_deinit(struct exporting *x)
+static void exporting_deinit(struct edits_export *x)
 {
     edit_packs_close(&x->packs);
     free(x->vectors);
@@ -53,7 +53,7 @@ static void exporting_deinit(struct exporting *x)
 
 /* ------------------------------------------------------------------------- vectors */
 
-static bool is_taken(const struct exporting *x, const char *name)
+static bool is_taken(const struct edits_export *x, const char *name)
 {
     for (size_t i = 0; i < x->n_vectors; i++)
         if (!strcmp(x->vectors[i].name, name))
@@ -62,7 +62,7 @@ static bool is_taken(const struct exporting *x, const char *name)
 }
 
 /* One tensor a layer, or one for all. */
-static void add_numbers(struct exporting *x, const struct vector *v)
+static void add_numbers(struct edits_export *x, const struct vector *v)
 {
     bool by_layer = false;
     for (uint32_t i = 0; i < v->of->n_tensors; i++) {
@@ -84,7 +84,7 @@ static void add_numbers(struct exporting *x, const struct vector *v)
 }
 
 /* What the new file calls the vector; NULL without memory. */
-static const char *vector_name(struct exporting *x, const struct edits *of, uint32_t number)
+static const char *vector_name(struct edits_export *x, const struct edits *of, uint32_t number)
 {
     for (size_t i = 0; i < x->n_vectors; i++)
         if (x->vectors[i].of == of && x->vectors[i].number == number)
@@ -137,7 +137,7 @@ static const struct tree_node *value_of(const struct tree_node *map, const char 
 }
 
 /* @times: a number in place of its coefficient; NULL: as it is. Return: 0 or -ENOMEM. */
-static int add_op(struct exporting *x, const struct edits *of, const struct edit_op *op,
+static int add_op(struct edits_export *x, const struct edits *of, const struct edit_op *op,
                   const struct tree_node *node, const json_t *times)
 {
     struct text *to = &x->edits_text;
@@ -180,7 +180,7 @@ static bool has_key(const struct text *keys, const char *key)
 }
 
 /* Conventions of all files say the same of one key, as the HookSpec does. */
-static void add_conventions(struct exporting *x, const struct tree_node *map)
+static void add_conventions(struct edits_export *x, const struct tree_node *map)
 {
     for (size_t i = 0; map && i + 1 < map->n_items; i += 2) {
         const char *key = map->items[i]->text;
@@ -195,7 +195,7 @@ static void add_conventions(struct exporting *x, const struct tree_node *map)
     }
 }
 
-static int add_edit_node(struct exporting *x, const struct edits *of, const struct edit *edit,
+static int add_edit_node(struct edits_export *x, const struct edits *of, const struct edit *edit,
                          const struct tree_node *node, const json_t *times)
 {
     struct text *to = &x->edits_text;
@@ -220,7 +220,7 @@ static int add_edit_node(struct exporting *x, const struct edits *of, const stru
 }
 
 /* An entry of what is in force; the files are looked at for the first one. Return: 0 or -errno with a sentence. */
-static int add_edit(struct err *err, struct exporting *x, const struct reader_run *run,
+static int add_edit(struct err *err, struct edits_export *x, const struct reader_run *run,
                     const json_t *entry)
 {
     if (!x->packs.spec && edit_packs_open(err, run, &x->packs))
@@ -263,7 +263,7 @@ static int refuse(struct err *err, const char *path, bool force)
                : 0;
 }
 
-static int write_vectors(struct err *err, struct exporting *x, const char *path)
+static int write_vectors(struct err *err, struct edits_export *x, const char *path)
 {
     _cleanup_(text_deinit) struct text all = { 0 };
     int r = safetensors_end(&x->header);
@@ -276,7 +276,7 @@ static int write_vectors(struct err *err, struct exporting *x, const char *path)
     return r ? err_set_errno(err, -r, "cannot write %s", path) : 0;
 }
 
-static int write_edits(struct err *err, const struct exporting *x, const char *path)
+static int write_edits(struct err *err, const struct edits_export *x, const char *path)
 {
     _cleanup_(text_deinit) struct text all = { 0 };
     text_printf(&all, "editspec: 1\n");
@@ -294,7 +294,7 @@ static int write_edits(struct err *err, const struct exporting *x, const char *p
 int edits_export(struct err *err, const struct reader_run *run, const struct edit_history *h,
                  const char *path, bool force)
 {
-    _cleanup_(exporting_deinit) struct exporting x = { 0 };
+    _cleanup_(exporting_deinit) struct edits_export x = { 0 };
     _cleanup_(freep) char *beside = vectors_path(path);
     const json_t *in_force = h->n ? h->changes[h->n - 1].in_force : NULL;
     json_t *metadata = json_pack("{s:s}", "made_by", "dmi-dump edits --export");

@@ -29,7 +29,7 @@
 
 /* What is of all runs. */
 struct all {
-    struct options options; /* its selection learns of each run how many layers that has */
+    struct dump_options options; /* its selection learns of each run how many layers that has */
     const struct format *format;
     struct export_masks masks;
     struct export_met met;
@@ -45,7 +45,7 @@ struct job {
     struct exporter x;
     struct tensors tensors;
     const struct format *format;
-    struct place place;
+    struct outfile place;
     size_t *target_of;             /* by tensor: index + 1, 0: left out */
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
@@ -55,12 +55,12 @@ struct job {
     bool is_passed_over; /* it has none of the requests */
 };
 
-size_t export_n_sites(const struct options *o)
+size_t export_n_sites(const struct dump_options *o)
 {
     return o->own.sites.n;
 }
 
-const char *export_site(const struct options *o, size_t i)
+const char *export_site(const struct dump_options *o, size_t i)
 {
     return i < o->own.sites.n ? o->own.sites.all[i].s : NULL;
 }
@@ -304,7 +304,7 @@ static void drop_damaged(struct job *job)
 static int write_all(struct err *err, struct job *job)
 {
     static const struct rows_visitor visitor = { wants, take, damaged };
-    int r = place_open(err, &job->place);
+    int r = outfile_open(err, &job->place);
     job->x.fd = job->place.fd;
     if (!r)
         r = job->format->begin(err, &job->x);
@@ -321,7 +321,7 @@ static int write_all(struct err *err, struct job *job)
 /* What was written gets its name. */
 static int keep(struct err *err, struct job *job)
 {
-    int r = place_keep(err, &job->place);
+    int r = outfile_keep(err, &job->place);
     job->is_written = !r;
     return r || !job->format->is_dataset ? r
                                          : dataset_keep(err, &job->all->dataset, job->place.path);
@@ -337,7 +337,7 @@ static int export_job(struct err *err, struct job *job)
         r = write_all(err, job);
     if (!r && job->n_damaged) {
         uint64_t n = job->n_damaged;
-        place_discard(&job->place);
+        outfile_discard(&job->place);
         drop_damaged(job);
         job->n_damaged = 0;
         r = choose(err, job);
@@ -354,7 +354,7 @@ static int export_job(struct err *err, struct job *job)
 static int copy_job(struct err *err, struct job *job)
 {
     tensors_deinit(&job->tensors);
-    int r = place_open(err, &job->place);
+    int r = outfile_open(err, &job->place);
     job->x.fd = job->place.fd;
     if (!r)
         r = job->format->copy(err, &job->x);
@@ -366,12 +366,12 @@ static int copy_job(struct err *err, struct job *job)
 /* ------------------------------------------------------------------------- a run */
 
 /* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
-static bool nothing_selected(const struct job *job, const struct options *o)
+static bool nothing_selected(const struct job *job, const struct dump_options *o)
 {
     return !job->tensors.n && !selection_is_all(&o->select);
 }
 
-static int build(struct err *err, struct job *job, const struct options *o)
+static int build(struct err *err, struct job *job, const struct dump_options *o)
 {
     struct selection own = { .sites = o->own.sites };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
@@ -404,7 +404,7 @@ static int build(struct err *err, struct job *job, const struct options *o)
 }
 
 /* Return: 1: nothing is selected; 0; -errno with a sentence in @err. */
-static int export_selected(struct err *err, struct job *job, const struct options *o)
+static int export_selected(struct err *err, struct job *job, const struct dump_options *o)
 {
     if (nothing_selected(job, o) && !job->x.n_left_out)
         return 1;
@@ -422,13 +422,13 @@ static int export_selected(struct err *err, struct job *job, const struct option
 static int choose_place(struct err *err, struct job *job)
 {
     const struct all *all = job->all;
-    const struct options *o = &all->options;
+    const struct dump_options *o = &all->options;
     bool goes_on = all->totals.n_written > 0;
     job->place.force = o->force && !goes_on;
     job->place.append = o->append || goes_on;
-    int r =
-        place_choose(err, &job->place, all->output ? all->output : o->output,
-                     reader_run(job->x.reader)->path, job->format->suffix, job->format->is_folder);
+    int r = outfile_choose(err, &job->place, all->output ? all->output : o->output,
+                           reader_run(job->x.reader)->path, job->format->suffix,
+                           job->format->is_folder);
     if (!r && job->place.goes_on && all->dataset.fd < 0)
         r = dataset_open(err, &job->all->dataset, job->place.path);
     return r;
@@ -507,7 +507,7 @@ static int export_run(struct all *all, struct reader *reader)
     tensors_deinit(&job.tensors);
     edited_deinit(&job.x.edited);
     requests_deinit(&job.x.requests);
-    place_deinit(&job.place);
+    outfile_deinit(&job.place);
     free(job.damaged);
     return status;
 }
@@ -517,7 +517,7 @@ static int export_run(struct all *all, struct reader *reader)
 /* Before the first run is written: what would only be found wanting after it. Return: an exit status. */
 static int check_all(struct all *all)
 {
-    const struct options *o = &all->options;
+    const struct dump_options *o = &all->options;
     struct err err = { 0 };
     for (size_t i = 1; i < o->n_runs; i++)
         if (access(o->runs[i], F_OK)) {
@@ -543,7 +543,7 @@ static int export_other(struct all *all, const char *path)
 
 static int export_all(struct all *all, struct reader *reader)
 {
-    const struct options *o = &all->options;
+    const struct dump_options *o = &all->options;
     int status = check_all(all);
     if (status)
         return status;
@@ -561,7 +561,7 @@ static int export_all(struct all *all, struct reader *reader)
     return printed ? printed : status;
 }
 
-int dump_export(struct reader *reader, const struct options *o)
+int dump_export(struct reader *reader, const struct dump_options *o)
 {
     struct all all = { .options = *o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
     if (!all.format) {

@@ -3,7 +3,7 @@
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 #include "read/edited.h"
 #include "read/mask.h"
 #include "read/sample.h"
@@ -62,15 +62,15 @@ struct exporter {
     const struct reader_record *record; /* likewise: of which record */
     uint64_t at; /* bytes written, where they follow one another: the format's */
     int scratch; /* a file without a name: the format's; -1: none */
-    const struct options *options;
+    const struct dump_options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */
 };
 
 /* Sites that a format which chooses by itself is to take, in their order. */
-size_t export_n_sites(const struct options *options);
+size_t export_n_sites(const struct dump_options *options);
 /* Return: NULL: there is no such one. */
-const char *export_site(const struct options *options, size_t i);
+const char *export_site(const struct dump_options *options, size_t i);
 
 /* Says, once the export has ended well or not, that something is left out: the exit status is then 1. */
 void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)

@@ -5,15 +5,15 @@
 
 #include <string.h>
 
-struct group group_at(const struct exporter *x, size_t at)
+struct target_group group_at(const struct exporter *x, size_t at)
 {
     size_t end = at + 1;
     while (end < x->n_targets && export_same_request(x->targets[at].tensor, x->targets[end].tensor))
         end++;
-    return (struct group){ &x->targets[at], end - at };
+    return (struct target_group){ &x->targets[at], end - at };
 }
 
-const struct target *group_find(const struct group *g, const char *site, int32_t layer)
+const struct target *group_find(const struct target_group *g, const char *site, int32_t layer)
 {
     for (size_t i = 0; i < g->n; i++) {
         const struct tensor *t = g->first[i].tensor;
@@ -23,7 +23,7 @@ const struct target *group_find(const struct group *g, const char *site, int32_t
     return NULL;
 }
 
-void group_leave_out(struct exporter *x, const struct group *g, enum sample_fault why,
+void group_leave_out(struct exporter *x, const struct target_group *g, enum sample_fault why,
                      const char *what, const char *fault)
 {
     const struct tensor *t = g->first->tensor;
@@ -34,7 +34,7 @@ void group_leave_out(struct exporter *x, const struct group *g, enum sample_faul
         export_leave_out(x, why, "rows without a request are left out: %s %s", what, fault);
 }
 
-bool group_is_whole(struct exporter *x, const struct group *g, const struct target *target)
+bool group_is_whole(struct exporter *x, const struct target_group *g, const struct target *target)
 {
     _cleanup_(text_deinit) struct text why = { 0 };
     enum sample_fault fault = sample_fault(target->tensor, &x->requests, &x->options->select, &why);
@@ -43,7 +43,7 @@ bool group_is_whole(struct exporter *x, const struct group *g, const struct targ
     return !fault;
 }
 
-bool group_still_runs(struct exporter *x, const struct group *g)
+bool group_still_runs(struct exporter *x, const struct target_group *g)
 {
     const struct tensor *t = g->first->tensor;
     const struct request *q =

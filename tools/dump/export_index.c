@@ -54,7 +54,7 @@ int export_dataset_index(struct err *err, struct exporter *x)
     _cleanup_(text_deinit) struct text t = { 0 };
     dataset_add_text(&t, x->dataset);
     _cleanup_(closep) int fd =
-        openat(x->fd, PLACE_INDEX, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        openat(x->fd, OUTFILE_INDEX, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = t.failed ? -ENOMEM : fd < 0 ? -errno : whole_write(fd, t.data, t.n, 0);
-    return r ? err_set_errno(err, -r, "cannot write %s/" PLACE_INDEX, x->output) : 0;
+    return r ? err_set_errno(err, -r, "cannot write %s/" OUTFILE_INDEX, x->output) : 0;
 }

@@ -88,7 +88,7 @@ static void report_edited(struct report *report, const struct export_totals *t)
 }
 
 static void report_rows(struct report *report, const struct export_totals *t,
-                        const struct options *o)
+                        const struct dump_options *o)
 {
     if (t->damaged)
         report_line(report,
@@ -109,7 +109,7 @@ static void report_rows(struct report *report, const struct export_totals *t,
 }
 
 int export_report(const struct export_totals *t, const struct format *format,
-                  const struct options *o, const char *output)
+                  const struct dump_options *o, const char *output)
 {
     struct report report = { .json = o->json };
     if (output) {

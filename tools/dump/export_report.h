@@ -26,6 +26,6 @@ struct export_totals {
 
 /* Prints it. @output: NULL: nothing was written. Return: an exit status: DUMP_OK, or DUMP_USAGE if it could not be built. */
 int export_report(const struct export_totals *totals, const struct format *format,
-                  const struct options *options, const char *output);
+                  const struct dump_options *options, const char *output);
 
 #endif

@@ -13,23 +13,23 @@
 #include <string.h>
 
 /* What is left of the answer; @bad: it ended within a row. */
-struct cursor {
+struct answer_rest {
     const uint8_t *at, *end;
     bool bad;
 };
 
-struct bytes {
+struct row_bytes {
     const uint8_t *data;
     size_t n;
 };
 
 /* One row of the table: a part of a record. */
-struct part {
+struct part_row {
     RECORD_FIELDS(RECORD_DECLARE)
     uint32_t record, first_row, rows;
     uint64_t number;
     int64_t sequence;
-    struct bytes site, dtype, payload;
+    struct row_bytes site, dtype, payload;
     size_t n_dims;
     uint64_t dims[DMI_MAX_DIMS];
 };
@@ -44,7 +44,7 @@ struct gathered {
 
 /* ------------------------------------------------------------------------- RowBinary */
 
-static void take(struct cursor *c, void *to, size_t n)
+static void take(struct answer_rest *c, void *to, size_t n)
 {
     c->bad |= (size_t)(c->end - c->at) < n;
     if (c->bad)
@@ -54,7 +54,7 @@ static void take(struct cursor *c, void *to, size_t n)
     c->at += c->bad ? 0 : n;
 }
 
-static uint64_t take_count(struct cursor *c)
+static uint64_t take_count(struct answer_rest *c)
 {
     uint64_t n = 0;
     uint8_t byte = 0x80;
@@ -65,18 +65,18 @@ static uint64_t take_count(struct cursor *c)
     return n;
 }
 
-static struct bytes take_bytes(struct cursor *c)
+static struct row_bytes take_bytes(struct answer_rest *c)
 {
     uint64_t n = take_count(c);
-    struct bytes out = { c->at, (size_t)n };
+    struct row_bytes out = { c->at, (size_t)n };
     c->bad |= (uint64_t)(c->end - c->at) < n;
     if (c->bad)
-        return (struct bytes){ c->at, 0 };
+        return (struct row_bytes){ c->at, 0 };
     c->at += n;
     return out;
 }
 
-static void take_shape(struct cursor *c, struct part *p)
+static void take_shape(struct answer_rest *c, struct part_row *p)
 {
     uint64_t n = take_count(c);
     c->bad |= n > DMI_MAX_DIMS;
@@ -85,9 +85,9 @@ static void take_shape(struct cursor *c, struct part *p)
 }
 
 /* In the order of the question (fetch.c). */
-static bool take_part(struct cursor *c, struct part *p)
+static bool take_part(struct answer_rest *c, struct part_row *p)
 {
-    *p = (struct part){ 0 };
+    *p = (struct part_row){ 0 };
     take(c, &p->record, 4);
     take(c, &p->number, 8);
 #define TAKE(type, name) take(c, &p->name, sizeof(type));
@@ -104,13 +104,13 @@ static bool take_part(struct cursor *c, struct part *p)
 
 /* ------------------------------------------------------------------------- a record */
 
-static bool is(const struct bytes *b, const char *s)
+static bool is(const struct row_bytes *b, const char *s)
 {
     return strlen(s) == b->n && !memcmp(b->data, s, b->n);
 }
 
 /* The first entry of that name that has such elements. */
-static uint32_t site_of(const struct fetched *x, const struct part *p, uint32_t dtype)
+static uint32_t site_of(const struct fetched *x, const struct part_row *p, uint32_t dtype)
 {
     for (uint32_t i = 0; i < x->n_sites; i++)
         if (is(&p->site, x->sites[i].name) && (x->sites[i].dtype == dtype || !x->sites[i].dtype))
@@ -118,7 +118,7 @@ static uint32_t site_of(const struct fetched *x, const struct part *p, uint32_t 
     return x->n_sites;
 }
 
-static uint32_t dtype_of(const struct part *p)
+static uint32_t dtype_of(const struct part_row *p)
 {
     for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++)
         if (is(&p->dtype, dmi_dtype_info(d)->name))
@@ -126,7 +126,7 @@ static uint32_t dtype_of(const struct part *p)
     return 0;
 }
 
-static struct run_record record_of(const struct part *from, uint32_t site, uint32_t dtype)
+static struct run_record record_of(const struct part_row *from, uint32_t site, uint32_t dtype)
 {
     struct run_record r = { .site = site,
                             .dtype = dtype,
@@ -140,13 +140,13 @@ static struct run_record record_of(const struct part *from, uint32_t site, uint3
 }
 
 /* The rows come after those that the record has. */
-static bool goes_on(const struct gathered *g, const struct part *p)
+static bool goes_on(const struct gathered *g, const struct part_row *p)
 {
     return p->rows <= UINT32_MAX - p->first_row &&
            (!g->n_kept || p->first_row > g->kept[g->n_kept - 1]);
 }
 
-static int add_part(struct gathered *g, const struct part *p)
+static int add_part(struct gathered *g, const struct part_row *p)
 {
     for (uint32_t i = 0; i < p->rows; i++) {
         if (grow((void **)&g->kept, g->n_kept, &g->kept_room, sizeof *g->kept, 64))
@@ -186,13 +186,13 @@ static int append(struct err *err, struct fetched *x, struct gathered *g)
 }
 
 /* Whole rows of the tensor? A row beyond 8 MiB is in several parts, whose shape is a number of elements. */
-static bool has_rows(const struct part *p)
+static bool has_rows(const struct part_row *p)
 {
     return p->n_dims && p->dims[0] == p->rows;
 }
 
 /* Are there as many bytes as its shape says, and rows like those of the record before it? */
-static bool has_bytes(const struct part *p, const struct run_record *record)
+static bool has_bytes(const struct part_row *p, const struct run_record *record)
 {
     uint64_t n = dmi_dtype_bytes(record->dtype);
     bool alike = p->n_dims == record->n_dims;
@@ -204,8 +204,8 @@ static bool has_bytes(const struct part *p, const struct run_record *record)
     return alike && n && n == p->payload.n;
 }
 
-static int take_row(struct err *err, struct fetched *x, struct gathered *g, const struct part *p,
-                    bool is_new)
+static int take_row(struct err *err, struct fetched *x, struct gathered *g,
+                    const struct part_row *p, bool is_new)
 {
     uint32_t dtype = dtype_of(p), site = site_of(x, p, dtype);
     if (is_new) {
@@ -230,10 +230,10 @@ static int take_row(struct err *err, struct fetched *x, struct gathered *g, cons
 
 int fetch_rows(struct err *err, struct fetched *x)
 {
-    struct cursor c = { (const uint8_t *)x->answer.data,
-                        (const uint8_t *)x->answer.data + x->answer.n, false };
+    struct answer_rest c = { (const uint8_t *)x->answer.data,
+                             (const uint8_t *)x->answer.data + x->answer.n, false };
     struct gathered g = { 0 };
-    struct part p;
+    struct part_row p;
     uint64_t next = 0; /* the first record that may begin */
     int r = c.at < c.end ? 0 : err_set(err, -EBADMSG, "the server names a chunk that has no rows");
     while (!r && c.at < c.end) {

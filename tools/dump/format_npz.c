@@ -165,7 +165,7 @@ static int write_rows(struct exporter *x, const struct target *t, const void *da
 
 /* ------------------------------------------------------------------------- minizip's way to the file */
 
-struct sink {
+struct zip_out {
     int fd;
     uint64_t at, end;
     int failed; /* -errno */
@@ -185,7 +185,7 @@ static uLong sink_read(voidpf opaque, voidpf stream, void *to, uLong n)
 
 static uLong sink_write(voidpf opaque, voidpf stream, const void *data, uLong n)
 {
-    struct sink *s = stream;
+    struct zip_out *s = stream;
     int r = whole_write(s->fd, data, n, s->at);
     (void)opaque;
     if (r) {
@@ -200,12 +200,12 @@ static uLong sink_write(voidpf opaque, voidpf stream, const void *data, uLong n)
 static ZPOS64_T sink_tell(voidpf opaque, voidpf stream)
 {
     (void)opaque;
-    return ((struct sink *)stream)->at;
+    return ((struct zip_out *)stream)->at;
 }
 
 static long sink_seek(voidpf opaque, voidpf stream, ZPOS64_T offset, int origin)
 {
-    struct sink *s = stream;
+    struct zip_out *s = stream;
     (void)opaque;
     s->at = offset + (origin == ZLIB_FILEFUNC_SEEK_CUR   ? s->at
                       : origin == ZLIB_FILEFUNC_SEEK_END ? s->end
@@ -222,7 +222,7 @@ static int sink_close(voidpf opaque, voidpf stream)
 static int sink_error(voidpf opaque, voidpf stream)
 {
     (void)opaque;
-    return ((struct sink *)stream)->failed;
+    return ((struct zip_out *)stream)->failed;
 }
 
 /* ------------------------------------------------------------------------- the archive */
@@ -291,7 +291,7 @@ static int put_index(zipFile zip, const struct exporter *x)
 
 static int finish(struct err *err, struct exporter *x)
 {
-    struct sink sink = { .fd = x->fd };
+    struct zip_out sink = { .fd = x->fd };
     zlib_filefunc64_def way = { sink_open, sink_read,  sink_write, sink_tell,
                                 sink_seek, sink_close, sink_error, &sink };
     zipFile zip = zipOpen2_64(x->output, APPEND_STATUS_CREATE, NULL, &way);

@@ -30,27 +30,27 @@
 #define FULL      65536u
 
 /* Names that are taken, and how often each was wanted. */
-struct names {
+struct taken_names {
     struct map map;
     char **all; /* owned; the map borrows them */
     size_t n, room;
 };
 
-struct tree {
+struct trtllm_folder {
     struct exporter *x;
-    struct reader *reader; /* of the rank that is written */
-    int32_t pp, tp;        /* its own */
-    struct names names;    /* of all files */
-    struct text index;     /* not yet written */
-    uint64_t n_index;      /* bytes written */
-    int fd;                /* of index.jsonl */
-    const void *last_step; /* whose spans were said last */
+    struct reader *reader;    /* of the rank that is written */
+    int32_t pp, tp;           /* its own */
+    struct taken_names names; /* of all files */
+    struct text index;        /* not yet written */
+    uint64_t n_index;         /* bytes written */
+    int fd;                   /* of index.jsonl */
+    const void *last_step;    /* whose spans were said last */
     uint64_t last_iteration;
     uint8_t *raw; /* the record's bytes */
     uint64_t room;
 };
 
-static void names_deinit(struct names *names)
+static void names_deinit(struct taken_names *names)
 {
     map_deinit(&names->map);
     for (size_t i = 0; i < names->n; i++)
@@ -58,7 +58,7 @@ static void names_deinit(struct names *names)
     free(names->all);
 }
 
-static void tree_deinit(struct tree *t)
+static void tree_deinit(struct trtllm_folder *t)
 {
     names_deinit(&t->names);
     text_deinit(&t->index);
@@ -69,7 +69,7 @@ static void tree_deinit(struct tree *t)
 /* ------------------------------------------------------------------------- names */
 
 /* How often @path was wanted before, on whatever rank. Return: -ENOMEM. */
-static int64_t count_name(struct names *names, const char *path)
+static int64_t count_name(struct taken_names *names, const char *path)
 {
     size_t n = strlen(path);
     if (map_get(&names->map, path, n) == MAP_NONE) {
@@ -93,7 +93,8 @@ static uint64_t iteration_of(const struct reader_record *rec)
     return rec->step ? rec->step->entry->step : rec->at.forward;
 }
 
-static void add_folder(struct text *to, const struct tree *t, uint64_t iteration, int depth)
+static void add_folder(struct text *to, const struct trtllm_folder *t, uint64_t iteration,
+                       int depth)
 {
     text_printf(to, "PP_%" PRId32, t->pp);
     if (depth > 1)
@@ -102,7 +103,7 @@ static void add_folder(struct text *to, const struct tree *t, uint64_t iteration
         text_printf(to, "/iteration_%" PRIu64, iteration);
 }
 
-static int make_folders(const struct tree *t, uint64_t iteration)
+static int make_folders(const struct trtllm_folder *t, uint64_t iteration)
 {
     for (int depth = 1; depth <= 3; depth++) {
         _cleanup_(text_deinit) struct text path = { 0 };
@@ -116,7 +117,7 @@ static int make_folders(const struct tree *t, uint64_t iteration)
 }
 
 /* Path of a record's file; a name that the iteration has already gets ~2 and so on. Return: NULL: no memory. */
-static char *path_of(struct tree *t, const struct reader_record *rec)
+static char *path_of(struct trtllm_folder *t, const struct reader_record *rec)
 {
     const struct dmi_site *site = reader_site(t->reader, rec->at.site);
     _cleanup_(text_deinit) struct text name = { 0 };
@@ -138,7 +139,7 @@ static char *path_of(struct tree *t, const struct reader_record *rec)
 
 /* ------------------------------------------------------------------------- the index */
 
-static int flush_index(struct tree *t)
+static int flush_index(struct trtllm_folder *t)
 {
     int r = t->index.failed ? -ENOMEM : whole_write(t->fd, t->index.data, t->index.n, t->n_index);
     t->n_index += t->index.n;
@@ -162,7 +163,7 @@ static json_t *spans_of(const struct reader_step *step)
 }
 
 /* Whose rows they are, once a step. */
-static void add_step(struct tree *t, const struct reader_step *step)
+static void add_step(struct trtllm_folder *t, const struct reader_step *step)
 {
     if (!step || step == t->last_step)
         return;
@@ -181,7 +182,7 @@ static json_t *kept_rows(const struct reader_record *rec)
     return list;
 }
 
-static int add_record(struct tree *t, const struct reader_record *rec, const char *path)
+static int add_record(struct trtllm_folder *t, const struct reader_record *rec, const char *path)
 {
     const struct dmi_site *site = reader_site(t->reader, rec->at.site);
     add_step(t, rec->step);
@@ -218,7 +219,7 @@ static int write_converted(int fd, const uint8_t *data, uint64_t n, uint64_t at)
     return r;
 }
 
-static int write_file(struct tree *t, const struct reader_record *rec, const char *path)
+static int write_file(struct trtllm_folder *t, const struct reader_record *rec, const char *path)
 {
     bool converts = rec->at.dtype == DMI_DTYPE_BF16;
     uint64_t dims[DMI_MAX_DIMS];
@@ -240,7 +241,7 @@ static int write_file(struct tree *t, const struct reader_record *rec, const cha
 }
 
 /* Return: 0, 1 (it cannot be decoded, which is said), -errno. */
-static int decode(struct tree *t, const struct reader_record *rec)
+static int decode(struct trtllm_folder *t, const struct reader_record *rec)
 {
     struct err why = { 0 };
     if (rec->at.n_bytes > t->room) {
@@ -259,7 +260,7 @@ static int decode(struct tree *t, const struct reader_record *rec)
     return 1;
 }
 
-static int write_record(struct tree *t, const struct reader_record *rec)
+static int write_record(struct trtllm_folder *t, const struct reader_record *rec)
 {
     int r = decode(t, rec);
     if (r)
@@ -273,7 +274,7 @@ static int write_record(struct tree *t, const struct reader_record *rec)
 
 /* ------------------------------------------------------------------------- ranks */
 
-static int write_rank(struct err *err, struct tree *t, struct reader *reader,
+static int write_rank(struct err *err, struct trtllm_folder *t, struct reader *reader,
                       const int32_t ranks[8])
 {
     const struct selection *select = &t->x->options->select;
@@ -292,7 +293,7 @@ static int write_rank(struct err *err, struct tree *t, struct reader *reader,
              : 0;
 }
 
-static int write_one(struct err *err, struct tree *t)
+static int write_one(struct err *err, struct trtllm_folder *t)
 {
     static const int32_t zero[8];
     struct reader *reader = t->x->reader;
@@ -301,7 +302,7 @@ static int write_one(struct err *err, struct tree *t)
 }
 
 /* By --rank. */
-static bool is_chosen(const struct reader_rank *rank, const struct options *o)
+static bool is_chosen(const struct reader_rank *rank, const struct dump_options *o)
 {
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         if (o->ranks[a] >= 0 && o->ranks[a] != rank->ranks[2 * a])
@@ -310,7 +311,7 @@ static bool is_chosen(const struct reader_rank *rank, const struct options *o)
 }
 
 /* Two ranks that would be one folder. */
-static int check_places(struct err *err, const struct reader_run *run, const struct options *o)
+static int check_places(struct err *err, const struct reader_run *run, const struct dump_options *o)
 {
     for (size_t i = 0; i < run->n_runs; i++)
         for (size_t k = 0; k < i; k++) {
@@ -325,9 +326,9 @@ static int check_places(struct err *err, const struct reader_run *run, const str
     return 0;
 }
 
-static int write_ranks(struct err *err, struct tree *t)
+static int write_ranks(struct err *err, struct trtllm_folder *t)
 {
-    const struct options *o = t->x->options;
+    const struct dump_options *o = t->x->options;
     const struct reader_run *run = reader_run(t->x->reader);
     int r = check_places(err, run, o);
     for (size_t i = 0; !r && i < run->n_runs; i++) {
@@ -345,7 +346,7 @@ static int write_ranks(struct err *err, struct tree *t)
 
 static int copy(struct err *err, struct exporter *x)
 {
-    _cleanup_(tree_deinit) struct tree t = { .x = x, .fd = -1 };
+    _cleanup_(tree_deinit) struct trtllm_folder t = { .x = x, .fd = -1 };
     const struct selection *s = &x->options->select;
     if (s->requests.n || s->n_tokens || s->rejected || s->superseded)
         return err_set(err, -EINVAL,

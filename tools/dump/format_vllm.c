@@ -34,18 +34,18 @@
 /* ------------------------------------------------------------------------- what there is */
 
 /* One of the tensors that are stacked. */
-struct want {
+struct stacked {
     const char *site;
     int32_t layer; /* EXPORT_LAST: that of the site LAST */
 };
 
-struct plan {
-    struct want *all; /* in the order of the file */
+struct stacking {
+    struct stacked *all; /* in the order of the file */
     size_t n, room;
     json_t *sites; /* as they are named */
 };
 
-static void plan_deinit(struct plan *p)
+static void plan_deinit(struct stacking *p)
 {
     free(p->all);
     json_decref(p->sites);
@@ -78,19 +78,19 @@ static int survey(struct export_stock *stock, const struct exporter *x)
 }
 
 /* A site's layers come after those of the sites that were named before it. */
-static int add_wants(struct err *err, struct plan *p, const struct export_stock *stock,
+static int add_wants(struct err *err, struct stacking *p, const struct export_stock *stock,
                      const struct layers *layers)
 {
     for (size_t i = 0; i < layers->n; i++) {
         if (grow((void **)&p->all, p->n, &p->room, sizeof *p->all, 64))
             return err_set_errno(err, ENOMEM, "cannot export");
         bool is_last = layers->all[i] == EXPORT_LAST;
-        p->all[p->n++] = (struct want){ is_last ? stock->last : stock->site, layers->all[i] };
+        p->all[p->n++] = (struct stacked){ is_last ? stock->last : stock->site, layers->all[i] };
     }
     return 0;
 }
 
-static int note_site(struct err *err, struct plan *p, const char *site)
+static int note_site(struct err *err, struct stacking *p, const char *site)
 {
     for (size_t i = 0; i < json_array_size(p->sites); i++)
         if (!strcmp(json_string_value(json_array_get(p->sites, i)), site))
@@ -100,7 +100,7 @@ static int note_site(struct err *err, struct plan *p, const char *site)
                : 0;
 }
 
-static int add_site(struct err *err, struct plan *p, const struct exporter *x, const char *site)
+static int add_site(struct err *err, struct stacking *p, const struct exporter *x, const char *site)
 {
     struct export_stock stock = { .site = site, .last = strcmp(site, HIDDEN) ? NULL : LAST };
     struct layers layers = { 0 };
@@ -124,7 +124,7 @@ static int add_site(struct err *err, struct plan *p, const struct exporter *x, c
     return r;
 }
 
-static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
+static int make_plan(struct err *err, struct stacking *p, const struct exporter *x)
 {
     size_t n = export_n_sites(x->options);
     p->sites = json_array();
@@ -136,7 +136,7 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 
 /* ------------------------------------------------------------------------- a request */
 
-static const struct target *find_ids(const struct group *g)
+static const struct target *find_ids(const struct target_group *g)
 {
     for (size_t i = 0; i < g->n; i++)
         if (is_of(&g->first[i], IDS))
@@ -144,12 +144,12 @@ static const struct target *find_ids(const struct group *g)
     return NULL;
 }
 
-static bool is_wanted(const struct target *t, const struct want *want)
+static bool is_wanted(const struct target *t, const struct stacked *want)
 {
     return is_of(t, want->site) && (want->layer == EXPORT_LAST || t->tensor->layer == want->layer);
 }
 
-static const struct target *find_layer(const struct group *g, const struct want *want)
+static const struct target *find_layer(const struct target_group *g, const struct stacked *want)
 {
     for (size_t i = 0; i < g->n; i++)
         if (is_wanted(&g->first[i], want))
@@ -157,7 +157,7 @@ static const struct target *find_layer(const struct group *g, const struct want 
     return NULL;
 }
 
-static bool is_ours(const struct group *g, const struct plan *p)
+static bool is_ours(const struct target_group *g, const struct stacking *p)
 {
     for (size_t i = 0; i < g->n; i++)
         for (size_t k = 0; k < p->n; k++)
@@ -187,13 +187,13 @@ static const char *fault_of(const struct target *t, const struct target *ids,
     return NULL;
 }
 
-static void add_name(struct text *to, const struct want *want)
+static void add_name(struct text *to, const struct stacked *want)
 {
     tensor_add_name(to, want->site, want->layer == EXPORT_LAST ? DMI_NO_LAYER : want->layer);
 }
 
-static void lacks_layer(struct exporter *x, const struct group *g, const struct plan *p,
-                        const struct want *want)
+static void lacks_layer(struct exporter *x, const struct target_group *g, const struct stacking *p,
+                        const struct stacked *want)
 {
     _cleanup_(text_deinit) struct text name = { 0 };
     if (json_array_size(p->sites) > 1) {
@@ -206,7 +206,7 @@ static void lacks_layer(struct exporter *x, const struct group *g, const struct 
 }
 
 /* Puts a request's targets in the file's order to @out: ids, then the layers. Return: whether all is there. */
-static bool put_group(struct exporter *x, const struct group *g, const struct plan *p,
+static bool put_group(struct exporter *x, const struct target_group *g, const struct stacking *p,
                       struct target *out)
 {
     const struct target *ids = find_ids(g);
@@ -266,7 +266,7 @@ static int set_places(struct exporter *x, struct target *group)
 }
 
 /* Whether the dataset has the request. */
-static bool is_there(struct exporter *x, const struct group *g)
+static bool is_there(struct exporter *x, const struct target_group *g)
 {
     const struct tensor *t = g->first->tensor;
     const struct target *ids = find_ids(g);
@@ -286,10 +286,11 @@ static bool is_there(struct exporter *x, const struct group *g)
     return true;
 }
 
-static int put_groups(struct exporter *x, const struct plan *p, struct target *kept, size_t *n_kept)
+static int put_groups(struct exporter *x, const struct stacking *p, struct target *kept,
+                      size_t *n_kept)
 {
     int r = 0;
-    struct group g;
+    struct target_group g;
     for (size_t at = 0; !r && at < x->n_targets; at += g.n) {
         g = group_at(x, at);
         if (!is_ours(&g, p) || is_there(x, &g) || (x->options->append && group_still_runs(x, &g)) ||
@@ -302,7 +303,7 @@ static int put_groups(struct exporter *x, const struct plan *p, struct target *k
 }
 
 /* What all samples of a dataset are. */
-static json_t *facts_of(const struct exporter *x, const struct plan *p)
+static json_t *facts_of(const struct exporter *x, const struct stacking *p)
 {
     json_t *layers = json_array();
     const struct target *like = x->targets;
@@ -321,7 +322,7 @@ static json_t *facts_of(const struct exporter *x, const struct plan *p)
                         { "loss_mask", json_boolean(x->masks != NULL) });
 }
 
-static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
+static int arrange_by(struct err *err, struct exporter *x, const struct stacking *p)
 {
     size_t n_kept = 0;
     x->n_group = 1 + p->n;
@@ -341,7 +342,7 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
 
 static int arrange(struct err *err, struct exporter *x)
 {
-    _cleanup_(plan_deinit) struct plan plan = { 0 };
+    _cleanup_(plan_deinit) struct stacking plan = { 0 };
     int r = make_plan(err, &plan, x);
     if (!r)
         r = dataset_agree(err, x->dataset, x->output, facts_of(x, &plan));

@@ -30,14 +30,14 @@
 #define MODULE  "model.layers.%d.self_attn.attn"
 #define KEY     "model__layers__%d__self_attn__attn__%c"
 
-struct plan {
+struct hook_export {
     struct export_stock stock; /* its site is that of the queries */
     char *keys;                /* the site of the keys */
     struct layers wanted;
     uint32_t head_dim;
 };
 
-static void plan_deinit(struct plan *p)
+static void plan_deinit(struct hook_export *p)
 {
     layers_deinit(&p->stock.layers);
     layers_deinit(&p->wanted);
@@ -54,7 +54,7 @@ static bool has_site(const struct exporter *x, const char *site)
     return false;
 }
 
-static int survey(struct plan *p, const struct exporter *x)
+static int survey(struct hook_export *p, const struct exporter *x)
 {
     const char *given = export_site(x->options, 0);
     p->stock.site = given ? given : has_site(x, ROTATED) ? ROTATED : PLAIN;
@@ -72,7 +72,7 @@ static int survey(struct plan *p, const struct exporter *x)
     return r;
 }
 
-static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
+static int make_plan(struct err *err, struct hook_export *p, const struct exporter *x)
 {
     if (survey(p, x))
         return err_set_errno(err, ENOMEM, "cannot export");
@@ -108,8 +108,8 @@ static const char *fault_of(const struct target *t, const struct target *like)
     return NULL;
 }
 
-static bool put_one(struct exporter *x, const struct group *g, const char *site, int32_t layer,
-                    struct target *out)
+static bool put_one(struct exporter *x, const struct target_group *g, const char *site,
+                    int32_t layer, struct target *out)
 {
     const struct target *t = group_find(g, site, layer);
     if (t) {
@@ -123,7 +123,7 @@ static bool put_one(struct exporter *x, const struct group *g, const char *site,
 }
 
 /* Puts queries and keys, layer by layer, to @out; @like: those of the first request. Return: whether all is there. */
-static bool put_group(struct exporter *x, const struct group *g, const struct plan *p,
+static bool put_group(struct exporter *x, const struct target_group *g, const struct hook_export *p,
                       struct target *out, const struct target *like)
 {
     for (size_t i = 0; i < x->n_group; i++) {
@@ -138,7 +138,7 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
     return true;
 }
 
-static bool is_ours(const struct group *g, const struct plan *p)
+static bool is_ours(const struct target_group *g, const struct hook_export *p)
 {
     for (size_t i = 0; i < g->n; i++) {
         const char *site = g->first[i].tensor->site->name;
@@ -148,9 +148,9 @@ static bool is_ours(const struct group *g, const struct plan *p)
     return false;
 }
 
-static size_t put_groups(struct exporter *x, const struct plan *p, struct target *kept)
+static size_t put_groups(struct exporter *x, const struct hook_export *p, struct target *kept)
 {
-    struct group g;
+    struct target_group g;
     size_t n = 0;
     for (size_t at = 0; at < x->n_targets; at += g.n) {
         g = group_at(x, at);
@@ -252,7 +252,7 @@ static int order_requests(struct exporter *x)
     return 0;
 }
 
-static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
+static int arrange_by(struct err *err, struct exporter *x, const struct hook_export *p)
 {
     x->n_group = 2 * p->wanted.n;
     struct target *kept = calloc(x->n_targets + x->n_group, sizeof *kept);
@@ -283,7 +283,7 @@ static void add_path(struct text *to, const struct exporter *x, const char *name
 }
 
 /* What all batches of a dataset are. */
-static json_t *facts_of(const struct exporter *x, const struct plan *p)
+static json_t *facts_of(const struct exporter *x, const struct hook_export *p)
 {
     const struct tensor *q = x->targets[0].tensor;
     json_t *layers = json_array();
@@ -309,7 +309,7 @@ static int add_samples(struct exporter *x, const char *file)
 }
 
 /* A run's requests are one batch: it is there with all of them, or it is written. */
-static int join_dataset(struct err *err, struct exporter *x, const struct plan *p)
+static int join_dataset(struct err *err, struct exporter *x, const struct hook_export *p)
 {
     _cleanup_(text_deinit) struct text file = { 0 };
     int r = dataset_agree(err, x->dataset, x->output, facts_of(x, p));
@@ -337,7 +337,7 @@ static int join_dataset(struct err *err, struct exporter *x, const struct plan *
 
 static int arrange(struct err *err, struct exporter *x)
 {
-    _cleanup_(plan_deinit) struct plan plan = { 0 };
+    _cleanup_(plan_deinit) struct hook_export plan = { 0 };
     int r = make_plan(err, &plan, x);
     if (!r)
         r = arrange_by(err, x, &plan);

@@ -118,7 +118,7 @@ static bool is_of_request(const struct reader_record *rec, const struct requests
 }
 
 static void list_records(struct report *report, const struct reader *reader,
-                         const struct requests *requests, const struct options *o)
+                         const struct requests *requests, const struct dump_options *o)
 {
     report_table(report, "records", record_columns, N_OF(record_columns));
     for (size_t i = 0; i < reader_n_records(reader); i++) {
@@ -160,7 +160,7 @@ static uint32_t site_of(const struct reader *reader, const struct tensor *t)
 
 static int list_tensors(struct report *report, const struct reader *reader,
                         const struct sites *sites, const struct edited_all *edited,
-                        const struct options *o)
+                        const struct dump_options *o)
 {
     struct err err = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -233,7 +233,7 @@ static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
 
 /* Rows of a record that belong to a request, or all where the engine named none. */
 static int sum_records(const struct reader *reader, const struct sites *sites,
-                       const struct options *o, struct site_sum *sums)
+                       const struct dump_options *o, struct site_sum *sums)
 {
     struct err err = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -252,7 +252,7 @@ static int sum_records(const struct reader *reader, const struct sites *sites,
 }
 
 static int list_sites(struct report *report, const struct reader *reader, const struct sites *sites,
-                      const struct options *o)
+                      const struct dump_options *o)
 {
     _cleanup_(freep) struct site_sum *sums = calloc(sites->n + 1, sizeof *sums);
     int r = sums ? sum_records(reader, sites, o, sums) : -ENOMEM;
@@ -297,7 +297,7 @@ static void list_remarks(struct report *report, const struct reader_run *run)
     facts_changes(report, run);
 }
 
-int dump_list(struct reader *reader, const struct options *o)
+int dump_list(struct reader *reader, const struct dump_options *o)
 {
     struct report report = { .json = o->json };
     _cleanup_(requests_deinit) struct requests requests = { 0 };

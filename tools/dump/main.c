@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct command commands[] = {
+static const struct dump_command commands[] = {
     { "list", dump_list, .selects = true },
     { "show", dump_show, .takes_site = true, .selects = true },
     { "stats", dump_stats },
@@ -25,13 +25,13 @@ static const struct command commands[] = {
 };
 
 /* JSON on a terminal goes around the lines that the ticker knows of. */
-static void start_ticker(const struct reader *reader, const struct options *o)
+static void start_ticker(const struct reader *reader, const struct dump_options *o)
 {
     if (!o->json || !isatty(STDOUT_FILENO))
         ticker_start(o->command->reads_all ? reader_run(reader)->n_file_bytes : 0);
 }
 
-static int run_command(struct options *o)
+static int run_command(struct dump_options *o)
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
@@ -51,7 +51,7 @@ static int run_command(struct options *o)
 }
 
 /* From a server: the run is fetched first. */
-static int run_fetched(struct options *o)
+static int run_fetched(struct dump_options *o)
 {
     struct err err = { 0 };
     char *folder;
@@ -68,7 +68,7 @@ static int run_fetched(struct options *o)
 int main(int argc, char **argv)
 {
     leftover_install();
-    struct options o;
+    struct dump_options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status < 0)
         status = o.from ? run_fetched(&o) : run_command(&o);

@@ -4,7 +4,7 @@
 #include "read/missing.h"
 #include "tools/common/select.h"
 
-int dump_open(struct err *err, struct options *o, const char *path, struct reader **out)
+int dump_open(struct err *err, struct dump_options *o, const char *path, struct reader **out)
 {
     int r = reader_open_index(err, path, out);
     if (!r && o->by_rank)

@@ -57,13 +57,13 @@ static int take_tolerance(const struct option_row *row, void *into)
 
 static int take_rows(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct dump_options *o = into;
     return option_taken(choice_numbers(option_word(row), optarg, true, &o->rows));
 }
 
 static int take_rank(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct dump_options *o = into;
     (void)row;
     o->by_rank = true;
     return option_taken(choice_ranks(optarg, o->ranks));
@@ -71,7 +71,7 @@ static int take_rank(const struct option_row *row, void *into)
 
 static int take_queries(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct dump_options *o = into;
     o->by_heads = true;
     o->last_queries = !strcmp(optarg, "last");
     if (o->last_queries || !strcmp(optarg, "all"))
@@ -81,7 +81,7 @@ static int take_queries(const struct option_row *row, void *into)
 
 static int take_head_dim(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct dump_options *o = into;
     int64_t n;
     o->by_heads = true;
     bool good = parse_integer(optarg, &n) && n > 0 && n <= 65536;
@@ -93,14 +93,14 @@ static int take_head_dim(const struct option_row *row, void *into)
 
 static int take_multiplier(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct dump_options *o = into;
     o->by_heads = true;
     if (parse_double(optarg, &o->multiplier) && o->multiplier > 0 && isfinite(o->multiplier))
         return -1;
     return usage_wrong("--%s: '%s' is no number above 0", option_word(row), optarg);
 }
 
-#define AT(field) offsetof(struct options, field)
+#define AT(field) offsetof(struct dump_options, field)
 static const struct option_row rows[] = {
     { "--from ADDRESS",
       "in the place of RUN: from a ClickHouse server (clickhouse://HOST/DATABASE, ?run=UUID\n"
@@ -209,9 +209,10 @@ static const struct options_table table = {
     OPTIONS_ROWS(rows),
 };
 
-static int take_words(int n, char **words, const struct command *commands, struct options *o)
+static int take_words(int n, char **words, const struct dump_command *commands,
+                      struct dump_options *o)
 {
-    for (const struct command *c = commands; c->name; c++)
+    for (const struct dump_command *c = commands; c->name; c++)
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command && !strcmp(words[0], "join")) {
@@ -250,7 +251,7 @@ static int take_words(int n, char **words, const struct command *commands, struc
 }
 
 /* What is not given: diff allows nothing, or where one is given anything else. */
-static void set_tolerances(struct options *o)
+static void set_tolerances(struct dump_options *o)
 {
     bool exact = o->command && o->command->takes_other;
     bool none = o->tolerance < 0 && o->row_tolerance < 0;
@@ -261,7 +262,7 @@ static void set_tolerances(struct options *o)
 }
 
 /* Whether the format can be what several runs, or several calls, write. */
-static bool is_one(const struct options *o, const struct format *format)
+static bool is_one(const struct dump_options *o, const struct format *format)
 {
     if (o->append && o->force) {
         complain("--append goes on with what is there, --force replaces it: one of them");
@@ -276,7 +277,7 @@ static bool is_one(const struct options *o, const struct format *format)
 }
 
 /* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: -1 to go on, else an exit status. */
-static int hand_over(struct options *o)
+static int hand_over(struct dump_options *o)
 {
     const struct format *format = formats_find(o->format);
     bool exports = !strcmp(o->command->name, "export");
@@ -314,9 +315,10 @@ static int hand_over(struct options *o)
     return -1;
 }
 
-int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
+int options_parse(int argc, char **argv, const struct dump_command *commands,
+                  struct dump_options *o)
 {
-    *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .tolerance = -1, .row_tolerance = -1 };
+    *o = (struct dump_options){ .ranks = { -1, -1, -1, -1 }, .tolerance = -1, .row_tolerance = -1 };
     uint64_t given = 0;
     int status = options_read(&table, argc, argv, o, &given);
     if (status >= 0)
@@ -330,7 +332,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     return status < 0 ? hand_over(o) : status;
 }
 
-void options_deinit(struct options *o)
+void options_deinit(struct dump_options *o)
 {
     selection_deinit(&o->select);
     selection_deinit(&o->own);

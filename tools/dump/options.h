@@ -8,11 +8,12 @@
 #include <stdbool.h>
 
 struct reader;
-struct options;
+struct dump_options;
 
-struct command {
+struct dump_command {
     const char *name;
-    int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
+    int (*run)(struct reader *reader,
+               const struct dump_options *options); /* Return: the exit status */
     bool takes_site;
     bool selects;       /* reads only what its selection needs */
     bool takes_other;   /* a second run */
@@ -22,8 +23,8 @@ struct command {
     bool reads_all;     /* of the run, once */
 };
 
-struct options {
-    const struct command *command;
+struct dump_options {
+    const struct dump_command *command;
     const char *run, *other;
     char **runs; /* those of a command that takes several: the first is @run */
     size_t n_runs;
@@ -51,8 +52,9 @@ struct options {
  * @commands: ends with a row without a name
  * Says on stderr what is wrong. Return: -1 to go on, else an exit status.
  */
-int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+int options_parse(int argc, char **argv, const struct dump_command *commands,
+                  struct dump_options *out);
 /* Frees what the options own. */
-void options_deinit(struct options *options);
+void options_deinit(struct dump_options *options);
 
 #endif

@@ -5,7 +5,7 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "tools/common/leftover.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 #include "tools/dump/dump.h"
 
 #include <errno.h>
@@ -94,7 +94,8 @@ static json_t *tally_value(const struct dmi_tally *t)
                      value_u64(t->rows), "bytes", value_u64(t->bytes));
 }
 
-static int report_recovery(const struct recovery *x, const struct options *o, const char *output)
+static int report_recovery(const struct recovery *x, const struct dump_options *o,
+                           const char *output)
 {
     struct report report = { .json = o->json };
     const struct recover_lost *l = &x->lost;
@@ -132,7 +133,7 @@ static void note_origin(struct recovery *x)
 }
 
 /* Closes the run and gives its folder the name that was asked for. */
-static int publish(struct err *err, struct recovery *x, struct place *place)
+static int publish(struct err *err, struct recovery *x, struct outfile *place)
 {
     _cleanup_(freep) char *path = strdup(run_path(x->run));
     int r = path ? run_close(x->run) : -ENOMEM;
@@ -145,14 +146,14 @@ static int publish(struct err *err, struct recovery *x, struct place *place)
             ? err_set_errno(err, errno, "cannot give %s its name", place->path)
             : 0;
     if (!r)
-        place_discard(place); /* the empty folder around it */
+        outfile_discard(place); /* the empty folder around it */
     leftover_release();
     return r;
 }
 
-static int recover(struct err *err, struct recovery *x, struct place *place)
+static int recover(struct err *err, struct recovery *x, struct outfile *place)
 {
-    int r = place_open(err, place);
+    int r = outfile_open(err, place);
     if (!r)
         r = recover_open(err, x, place->temporary);
     if (!r)
@@ -166,17 +167,17 @@ static int recover(struct err *err, struct recovery *x, struct place *place)
     return publish(err, x, place);
 }
 
-int dump_recover(struct reader *index, const struct options *o)
+int dump_recover(struct reader *index, const struct dump_options *o)
 {
     struct err err = { 0 };
     struct report quiet = { 0 };
-    _cleanup_(place_deinit) struct place place = { .fd = -1 };
+    _cleanup_(outfile_deinit) struct outfile place = { .fd = -1 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
     _cleanup_(recover_deinit) struct recovery x = { 0 };
     const struct reader_run *run = reader_run(index);
     int r = refuse(&err, run);
     if (!r)
-        r = place_choose(&err, &place, o->output, run->path, "-recovered", true);
+        r = outfile_choose(&err, &place, o->output, run->path, "-recovered", true);
     if (!r)
         r = reader_open_distrusting(&err, run->path, &reader);
     if (!r) {

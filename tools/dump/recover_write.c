@@ -66,7 +66,7 @@ static int write_table(struct err *err, struct recovery *x, uint16_t type, struc
 
 /* ------------------------------------------------------------------------- records */
 
-struct batch {
+struct rewriting {
     struct run_record records[MOST_TOGETHER];
     void *data[MOST_TOGETHER];
     size_t n;
@@ -74,7 +74,7 @@ struct batch {
     const struct reader_record *last; /* that was put into a batch */
 };
 
-static void empty_batch(struct batch *b)
+static void empty_batch(struct rewriting *b)
 {
     for (size_t i = 0; i < b->n; i++)
         free(b->data[i]);
@@ -82,7 +82,7 @@ static void empty_batch(struct batch *b)
     b->n_bytes = 0;
 }
 
-static void count_batch(struct recovery *x, const struct batch *b)
+static void count_batch(struct recovery *x, const struct rewriting *b)
 {
     for (size_t i = 0; i < b->n; i++) {
         uint32_t rows = 0;
@@ -95,7 +95,7 @@ static void count_batch(struct recovery *x, const struct batch *b)
     }
 }
 
-static int write_batch(struct err *err, struct recovery *x, struct batch *b)
+static int write_batch(struct err *err, struct recovery *x, struct rewriting *b)
 {
     if (!b->n)
         return 0;
@@ -143,12 +143,12 @@ static size_t step_index(const struct recovery *x, const struct reader_step *ste
 }
 
 /* Of a chunk that stands there twice each record counts once: the first that can be read. */
-static bool is_again(const struct batch *b, const struct reader_record *rec)
+static bool is_again(const struct rewriting *b, const struct reader_record *rec)
 {
     return b->last && b->last->place == rec->place && b->last->number == rec->number;
 }
 
-static int add_record(struct err *err, struct recovery *x, struct batch *b,
+static int add_record(struct err *err, struct recovery *x, struct rewriting *b,
                       const struct reader_record *rec)
 {
     int r = 0;
@@ -183,7 +183,7 @@ static int copy_records(struct err *err, struct recovery *x)
 {
     size_t n = reader_n_records(x->reader);
     _cleanup_(freep) const struct reader_record **order = calloc(n + 1, sizeof *order);
-    _cleanup_(freep) struct batch *batch = calloc(1, sizeof *batch);
+    _cleanup_(freep) struct rewriting *batch = calloc(1, sizeof *batch);
     if (!order || !batch)
         return no_room(err);
     for (size_t i = 0; i < n; i++)

@@ -23,12 +23,12 @@
 #define ROWS          4  /* of a tensor, unless --rows says otherwise */
 #define MAP_ROWS      64 /* likewise, of a map */
 
-struct shown {
+struct show_page {
     struct requests requests;
     struct edited_all edited;
     struct report report;
     struct reader *reader;
-    struct options options;
+    struct dump_options options;
     bool by_rows;       /* the user said which */
     struct ranges rows; /* of the tensor at hand */
     uint64_t n_rows, n_matching, n_failed;
@@ -124,7 +124,7 @@ static void row_values(struct report *report, const struct shown_row *row, bool 
 }
 
 /* Return: 0 or -ENOMEM. */
-static int show_row(struct shown *s, const struct shown_row *row)
+static int show_row(struct show_page *s, const struct shown_row *row)
 {
     s->n_rows++;
     if (s->options.map && row->flags)
@@ -149,7 +149,7 @@ static struct range within(const struct range *range, uint64_t first, uint64_t n
 }
 
 /* The rows of a stretch that --rows asks for; @first: index of its first. */
-static int show_rows(struct shown *s, const struct tensor *t, const struct stretch *p,
+static int show_rows(struct show_page *s, const struct tensor *t, const struct stretch *p,
                      uint64_t first)
 {
     const struct reader_record *rec = reader_record(s->reader, p->record);
@@ -183,15 +183,15 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct stret
     return 0;
 }
 
-static bool piece_wanted(const struct shown *s, const struct reader_record *rec)
+static bool piece_wanted(const struct show_page *s, const struct reader_record *rec)
 {
-    const struct options *o = &s->options;
+    const struct dump_options *o = &s->options;
     uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
     return slices_have(&o->steps, (int64_t)step) &&
            slices_have(&o->forwards, (int64_t)rec->at.forward);
 }
 
-static void show_more(struct shown *s)
+static void show_more(struct show_page *s)
 {
     if (s->n_more)
         report_line(&s->report, "  ... %" PRIu64 " more rows (--rows A:B)", s->n_more);
@@ -199,7 +199,7 @@ static void show_more(struct shown *s)
 }
 
 /* Rows of the tensor that --step and --forward leave. */
-static uint64_t rows_of(const struct shown *s, const struct tensor *t)
+static uint64_t rows_of(const struct show_page *s, const struct tensor *t)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < t->n_stretches; i++)
@@ -209,7 +209,7 @@ static uint64_t rows_of(const struct shown *s, const struct tensor *t)
 }
 
 /* Does a stretch hold rows that --rows asks for? @first: index of its first. */
-static bool has_rows(const struct shown *s, uint64_t first, uint64_t n)
+static bool has_rows(const struct show_page *s, uint64_t first, uint64_t n)
 {
     for (size_t i = 0; i < s->rows.n; i++) {
         struct range r = within(&s->rows.all[i], first, n);
@@ -219,7 +219,7 @@ static bool has_rows(const struct shown *s, uint64_t first, uint64_t n)
     return false;
 }
 
-static int show_tensor(struct shown *s, const struct tensor *t)
+static int show_tensor(struct show_page *s, const struct tensor *t)
 {
     uint64_t index = 0, before = s->n_rows;
     s->rows = slices_of(&s->options.rows, (int64_t)rows_of(s, t));
@@ -244,7 +244,7 @@ static int show_tensor(struct shown *s, const struct tensor *t)
 }
 
 /* A map of the tensors of one request and one site. */
-static int show_map(struct shown *s, const struct tensor *all, size_t n,
+static int show_map(struct show_page *s, const struct tensor *all, size_t n,
                     const struct map_style *style)
 {
     int r = 0;
@@ -268,7 +268,7 @@ static size_t group_at(const struct tensors *ts, size_t first)
     return n;
 }
 
-static int show_all(struct shown *s, const struct tensors *ts)
+static int show_all(struct show_page *s, const struct tensors *ts)
 {
     const struct map_style style = map_style_of_stdout();
     int r = 0;
@@ -279,12 +279,12 @@ static int show_all(struct shown *s, const struct tensors *ts)
     return r;
 }
 
-int dump_show(struct reader *reader, const struct options *given)
+int dump_show(struct reader *reader, const struct dump_options *given)
 {
-    struct shown s = { .report = { .json = given->json },
-                       .reader = reader,
-                       .options = *given,
-                       .by_rows = given->rows.n > 0 };
+    struct show_page s = { .report = { .json = given->json },
+                           .reader = reader,
+                           .options = *given,
+                           .by_rows = given->rows.n > 0 };
     if (!s.by_rows)
         s.options.rows = (struct slices){ .all = { { 0, given->map ? MAP_ROWS : ROWS } }, .n = 1 };
     struct err err = { 0 };

@@ -162,7 +162,7 @@ static json_t *selected_row(const char *name, const struct selected *s)
 
 /* Sums of what --request, --tokens and their like select. *@none: it is nothing, which is said. Return: 0 or -errno. */
 static int selected_table(struct report *report, const struct reader *reader,
-                          const struct sites *sites, const struct options *o, bool *none)
+                          const struct sites *sites, const struct dump_options *o, bool *none)
 {
     struct err err = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -220,14 +220,14 @@ static void waits_sentence(struct report *report, const struct dmi_counters *c)
 
 /* ------------------------------------------------------------------------- the command */
 
-struct stats {
+struct run_stats {
     struct sites sites;
     struct accounts accounts;
     struct requests requests;
     struct layers *layers; /* by site id, in the first entry of a name */
 };
 
-static void stats_deinit(struct stats *s)
+static void stats_deinit(struct run_stats *s)
 {
     for (size_t i = 0; s->layers && i < s->sites.n; i++)
         layers_deinit(&s->layers[i]);
@@ -237,7 +237,7 @@ static void stats_deinit(struct stats *s)
     requests_deinit(&s->requests);
 }
 
-static int stats_build(const struct reader *reader, struct stats *s)
+static int stats_build(const struct reader *reader, struct run_stats *s)
 {
     int r = sites_build(reader, &s->sites);
     if (!r)
@@ -257,8 +257,8 @@ static int stats_build(const struct reader *reader, struct stats *s)
     return r;
 }
 
-static void stats_table(struct report *report, const struct reader *reader, const struct stats *s,
-                        const char *lost_name)
+static void stats_table(struct report *report, const struct reader *reader,
+                        const struct run_stats *s, const char *lost_name)
 {
     static const struct layers none;
     report_table(report, "sites", columns, N_OF(columns));
@@ -273,12 +273,12 @@ static void stats_table(struct report *report, const struct reader *reader, cons
     report_member(report, "total", total);
 }
 
-int dump_stats(struct reader *reader, const struct options *o)
+int dump_stats(struct reader *reader, const struct dump_options *o)
 {
     const struct reader_run *run = reader_run(reader);
     const char *lost_name = run->state == READER_RUNNING ? "in_flight" : "lost_at_kill";
     struct report report = { .json = o->json };
-    _cleanup_(stats_deinit) struct stats s = { 0 };
+    _cleanup_(stats_deinit) struct run_stats s = { 0 };
     if (stats_build(reader, &s))
         return no_memory();
     facts_run(&report, reader);

@@ -32,7 +32,7 @@ static int account(struct report *report, const struct reader *reader, bool *bal
     return DUMP_OK;
 }
 
-int dump_verify(struct reader *reader, const struct options *o)
+int dump_verify(struct reader *reader, const struct dump_options *o)
 {
     struct report report = { .json = o->json };
     bool balances = false, trace_holds = false;

@@ -15,14 +15,14 @@
 #include <math.h>
 #include <string.h>
 
-struct bytes {
+struct part_bytes {
     const void *data;
     size_t n;
 };
 
 /* What columns are taken from. */
 struct table_row {
-    struct bytes run, host, model, job, site, request, phase, dtype, payload;
+    struct part_bytes run, host, model, job, site, request, phase, dtype, payload;
     RECORD_FIELDS(RECORD_DECLARE)
     uint64_t chunk, part, pid, elements, not_finite, xxh3;
     int64_t step, sequence, position;
@@ -162,7 +162,7 @@ static void add_column(struct text *to, const struct clickhouse_column *column,
     if (kinds[column->kind].n_bytes) {
         text_add(to, at, kinds[column->kind].n_bytes); /* little-endian, as memory */
     } else if (column->kind == KIND_STRING) {
-        const struct bytes *s = (const void *)at;
+        const struct part_bytes *s = (const void *)at;
         add_count(to, s->n);
         text_add(to, s->n ? s->data : "", s->n);
     } else {
@@ -180,9 +180,9 @@ static void add_row(struct text *to, const struct clickhouse_layout *layout,
 
 /* ------------------------------------------------------------------------- what a part is of */
 
-static struct bytes bytes_of(const char *s)
+static struct part_bytes bytes_of(const char *s)
 {
-    return (struct bytes){ s, s ? strlen(s) : 0 };
+    return (struct part_bytes){ s, s ? strlen(s) : 0 };
 }
 
 static void set_run(struct table_row *p, const struct reader *reader)
@@ -221,7 +221,7 @@ static void set_record(struct table_row *p, const struct item *item)
 
 static void set_span(struct table_row *p, const struct item_span *span)
 {
-    p->request = (struct bytes){ span->request, span->request ? span->n_request : 0 };
+    p->request = (struct part_bytes){ span->request, span->request ? span->n_request : 0 };
     p->phase = bytes_of(request_phase_name(span->phase));
     p->rejected = !!(span->flags & STRETCH_REJECTED);
     p->superseded = !!(span->flags & STRETCH_SUPERSEDED);
@@ -262,7 +262,7 @@ static void set_extent(struct table_row *p, const struct item *item,
     p->end_token = (int32_t)(p->position < 0 ? -1 : p->position + p->rows);
     uint64_t row = span->row + at->row;
     p->first_row = record_kept(rec) ? record_kept(rec)[row] : (uint32_t)row;
-    p->payload = (struct bytes){ item->data + at->n_done, p->elements * n_element };
+    p->payload = (struct part_bytes){ item->data + at->n_done, p->elements * n_element };
     p->shape.dims[p->shape.n++] = whole ? p->rows : p->elements;
     for (uint32_t d = record_row_dims(rec); whole && d < rec->at.n_dims; d++)
         p->shape.dims[p->shape.n++] = rec->at.dims[d];
@@ -305,7 +305,7 @@ void clickhouse_facts_add(const struct item *item, struct text *rows)
     struct table_row p = { .dtype = bytes_of(item_kind_name(item->kind)) };
     set_run(&p, item->reader);
     value_add(&facts, item->facts);
-    p.payload = (struct bytes){ facts.data, facts.n };
+    p.payload = (struct part_bytes){ facts.data, facts.n };
     p.xxh3 = hash_bytes(facts.data, facts.n);
     add_row(rows, &clickhouse_facts, &p);
     rows->failed |= facts.failed;

@@ -16,7 +16,7 @@ struct schema {
 };
 
 /* A table of the address: its name, and what it should be. */
-struct table {
+struct wanted_table {
     char *name;
     const struct clickhouse_layout *layout;
     const char *engine;
@@ -63,7 +63,7 @@ static int ask_number(struct err *err, struct schema *s, unsigned *out, const ch
 
 /* ------------------------------------------------------------------------- one table */
 
-static int create(struct err *err, struct schema *s, const struct table *t)
+static int create(struct err *err, struct schema *s, const struct wanted_table *t)
 {
     _cleanup_(text_deinit) struct text list = { 0 };
     for (size_t i = 0; i < t->layout->n_columns; i++)
@@ -84,7 +84,7 @@ static bool has(const struct text *list, const char *fmt, const char *name, cons
 }
 
 /* A column that a later version of the schema brought is added; any other must be there. */
-static int check_column(struct err *err, struct schema *s, const struct table *t,
+static int check_column(struct err *err, struct schema *s, const struct wanted_table *t,
                         const struct text *list, const struct clickhouse_column *column,
                         unsigned version)
 {
@@ -111,7 +111,8 @@ static int list_columns(struct err *err, struct schema *s, const char *table, st
 }
 
 /* @version: of the schema that it has; 0: nothing says that a dmi-replay created it. */
-static int make_table(struct err *err, struct schema *s, const struct table *t, unsigned version)
+static int make_table(struct err *err, struct schema *s, const struct wanted_table *t,
+                      unsigned version)
 {
     _cleanup_(text_deinit) struct text list = { 0 };
     int r = list_columns(err, s, t->name, &list);
@@ -142,8 +143,8 @@ static int make_distributed(struct err *err, struct schema *s, const char *name,
         engine = NULL;
     if (!local || !engine)
         return err_set_errno(err, ENOMEM, "cannot replay");
-    const struct table part = { local, layout, layout->engine };
-    const struct table all = { (char *)(uintptr_t)name, layout, engine };
+    const struct wanted_table part = { local, layout, layout->engine };
+    const struct wanted_table all = { (char *)(uintptr_t)name, layout, engine };
     int r = make_table(err, s, &part, version);
     return r ? r : make_table(err, s, &all, version);
 }
@@ -151,7 +152,7 @@ static int make_distributed(struct err *err, struct schema *s, const char *name,
 static int make_records(struct err *err, struct schema *s, const char *name,
                         const struct clickhouse_layout *layout, unsigned version)
 {
-    const struct table one = { (char *)(uintptr_t)name, layout, layout->engine };
+    const struct wanted_table one = { (char *)(uintptr_t)name, layout, layout->engine };
     return s->url->cluster ? make_distributed(err, s, name, layout, version)
                            : make_table(err, s, &one, version);
 }
@@ -282,7 +283,7 @@ static int make_dmi(struct err *err, struct schema *s)
 static int make_on(struct err *err, struct clickhouse_http *http, const struct clickhouse_url *url)
 {
     struct schema s = { .http = http, .url = url };
-    const struct table theirs = { url->table, &clickhouse_dmilib, clickhouse_dmilib.engine };
+    const struct wanted_table theirs = { url->table, &clickhouse_dmilib, clickhouse_dmilib.engine };
     int r = url->cluster ? check_cluster(err, &s) : 0;
     if (!r)
         r = make_database(err, &s);

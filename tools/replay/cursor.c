@@ -98,7 +98,7 @@ void cursor_deinit(struct cursor *c)
     c->read = NULL;
 }
 
-static int apply(struct err *err, struct source *s, const json_t *o)
+static int apply(struct err *err, struct replay_source *s, const json_t *o)
 {
     const json_t *sent = json_object_get(o, "sent"), *said = json_object_get(o, "said");
     s->sent = (struct position){ .any = json_is_object(sent),
@@ -118,7 +118,7 @@ static int apply(struct err *err, struct source *s, const json_t *o)
     return source_seek(err, s);
 }
 
-static struct source *find(struct source *sources, size_t n, const char *uuid)
+static struct replay_source *find(struct replay_source *sources, size_t n, const char *uuid)
 {
     for (size_t i = 0; i < n; i++)
         if (!strcmp(reader_run(sources[i].reader)->uuid, uuid))
@@ -126,13 +126,13 @@ static struct source *find(struct source *sources, size_t n, const char *uuid)
     return NULL;
 }
 
-int cursor_apply(struct err *err, const struct cursor *c, struct source *sources, size_t n)
+int cursor_apply(struct err *err, const struct cursor *c, struct replay_source *sources, size_t n)
 {
     size_t i;
     const json_t *o;
     json_array_foreach(json_object_get(c->read, "runs"), i, o)
     {
-        struct source *s = find(sources, n, text_of(o, "uuid"));
+        struct replay_source *s = find(sources, n, text_of(o, "uuid"));
         if (!s)
             return err_set(err, -EINVAL,
                            "the cursor %s is of run %s, which is not among those that are given: "
@@ -145,7 +145,7 @@ int cursor_apply(struct err *err, const struct cursor *c, struct source *sources
     return 0;
 }
 
-const char **cursor_taken(const struct source *sources, size_t n)
+const char **cursor_taken(const struct replay_source *sources, size_t n)
 {
     const char **all = calloc(n + 1, sizeof *all);
     size_t n_taken = 0;
@@ -155,7 +155,7 @@ const char **cursor_taken(const struct source *sources, size_t n)
     return all;
 }
 
-bool cursor_is_done(const struct source *sources, size_t n)
+bool cursor_is_done(const struct replay_source *sources, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!sources[i].done)
@@ -175,7 +175,7 @@ static json_t *position_value(const struct position *p)
                      (json_int_t)p->record);
 }
 
-static json_t *source_value(const struct source *s)
+static json_t *source_value(const struct replay_source *s)
 {
     json_t *said = json_pack("{s:o, s:o, s:I}", "time_ns", number(s->said.time_ns), "step",
                              number(s->said.step), "span", (json_int_t)s->said.span);
@@ -186,7 +186,8 @@ static json_t *source_value(const struct source *s)
                         { "done", json_boolean(s->done) });
 }
 
-int cursor_write(struct err *err, const struct cursor *c, const struct source *sources, size_t n)
+int cursor_write(struct err *err, const struct cursor *c, const struct replay_source *sources,
+                 size_t n)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
     if (!c->path)

@@ -28,16 +28,17 @@ int cursor_read(struct err *err, struct cursor *cursor);
 void cursor_deinit(struct cursor *cursor);
 
 /* Sets what was sent of each run. Return: as cursor_read(): it is of other runs. */
-int cursor_apply(struct err *err, const struct cursor *cursor, struct source *sources, size_t n);
+int cursor_apply(struct err *err, const struct cursor *cursor, struct replay_source *sources,
+                 size_t n);
 
 /* The runs of which records were taken, for struct sink_options; borrows. Return: NULL where there is no memory. */
-const char **cursor_taken(const struct source *sources, size_t n);
+const char **cursor_taken(const struct replay_source *sources, size_t n);
 
 /* Was all of every run replayed? */
-bool cursor_is_done(const struct source *sources, size_t n);
+bool cursor_is_done(const struct replay_source *sources, size_t n);
 
 /* Return: 0 or -errno with a sentence in @err. */
-int cursor_write(struct err *err, const struct cursor *cursor, const struct source *sources,
+int cursor_write(struct err *err, const struct cursor *cursor, const struct replay_source *sources,
                  size_t n);
 
 #endif

@@ -43,7 +43,7 @@ static json_t *hex(uint64_t v)
 
 /* ------------------------------------------------------------------------- what every item has */
 
-static json_t *ranks_of(const struct source *s)
+static json_t *ranks_of(const struct replay_source *s)
 {
     const int32_t *ranks = reader_first_ranks(s->reader);
     if (!ranks)
@@ -54,7 +54,7 @@ static json_t *ranks_of(const struct source *s)
     return o;
 }
 
-json_t *describe_begin(const struct source *s, enum item_kind kind)
+json_t *describe_begin(const struct replay_source *s, enum item_kind kind)
 {
     json_t *o = json_object();
     set(&o, "type", json_string(item_kind_name(kind)));
@@ -109,13 +109,13 @@ static json_t *site_value(const struct dmi_site *site)
     return o;
 }
 
-const char *describe_state(const struct source *s)
+const char *describe_state(const struct replay_source *s)
 {
     static const char *const names[] = { "closed", "running", "killed" };
     return names[reader_run(s->reader)->state];
 }
 
-json_t *describe_edits(const struct source *s)
+json_t *describe_edits(const struct replay_source *s)
 {
     _cleanup_(edit_history_deinit) struct edit_history h = { 0 };
     json_t *list = json_array(), *names = json_object();
@@ -138,7 +138,7 @@ json_t *describe_edits(const struct source *s)
     return list;
 }
 
-json_t *describe_run(const struct source *s, bool resumed)
+json_t *describe_run(const struct replay_source *s, bool resumed)
 {
     const struct reader_run *run = reader_run(s->reader);
     json_t *o = describe_begin(s, ITEM_RUN), *sites = json_array();
@@ -190,7 +190,7 @@ static void set_step(json_t **o, const struct reader_step *step, uint64_t sequen
     set(o, "step_sequence", sequence == DMI_NO_STEP ? json_null() : value_u64(sequence));
 }
 
-json_t *describe_step(const struct source *s, const struct reader_step *step)
+json_t *describe_step(const struct replay_source *s, const struct reader_step *step)
 {
     json_t *o = describe_begin(s, ITEM_STEP), *spans = json_array();
     set_step(&o, step, step->entry->sequence);
@@ -237,7 +237,7 @@ static void set_place(json_t **o, const struct item *item)
     set(o, "device", value_u64(rec->at.device));
 }
 
-json_t *describe_record(const struct source *s, const struct item *item)
+json_t *describe_record(const struct replay_source *s, const struct item *item)
 {
     json_t *o = describe_begin(s, ITEM_RECORD), *shape = json_array(), *rows = json_array();
     set_place(&o, item);
@@ -269,7 +269,7 @@ static json_t *accepted_value(const struct source_said *of, const struct source_
     return all;
 }
 
-json_t *describe_event(const struct source *s)
+json_t *describe_event(const struct replay_source *s)
 {
     const struct source_said *of = NULL;
     const struct source_event *event = source_events_next(&s->events, &of);
@@ -294,7 +294,7 @@ json_t *describe_event(const struct source *s)
 
 /* ------------------------------------------------------------------------- what is missing */
 
-json_t *describe_finding(const struct source *s, const struct reader_finding *finding)
+json_t *describe_finding(const struct replay_source *s, const struct reader_finding *finding)
 {
     json_t *o = describe_begin(s, ITEM_GAP);
     set(&o, "what",
@@ -308,7 +308,7 @@ json_t *describe_finding(const struct source *s, const struct reader_finding *fi
     return o;
 }
 
-json_t *describe_undecoded(const struct source *s, const struct item *item)
+json_t *describe_undecoded(const struct replay_source *s, const struct item *item)
 {
     json_t *o = describe_begin(s, ITEM_GAP), *rows = json_array();
     set(&o, "what", json_string("record"));

@@ -34,7 +34,7 @@ static json_t *merge(json_t *o, json_t *more)
     return NULL;
 }
 
-json_t *describe_drops(const struct source *s, uint32_t site)
+json_t *describe_drops(const struct replay_source *s, uint32_t site)
 {
     struct account a;
     account_of(s->reader, site, &a);
@@ -48,7 +48,7 @@ json_t *describe_drops(const struct source *s, uint32_t site)
     return merge(o, more);
 }
 
-static json_t *account_value(const struct source *s)
+static json_t *account_value(const struct replay_source *s)
 {
     _cleanup_(accounts_deinit) struct accounts all = { 0 };
     if (accounts_build(s->reader, &s->sites, &all))
@@ -63,7 +63,7 @@ static json_t *account_value(const struct source *s)
         { "balances", json_boolean(a->balances) });
 }
 
-static json_t *left_out_value(const struct source *s)
+static json_t *left_out_value(const struct replay_source *s)
 {
     const struct source_left_out *now = &s->left_out, *before = &s->left_out_before;
     uint64_t rejected = s->wanted->select.rejected ? 0 : before->n_rejected + now->n_rejected;
@@ -74,7 +74,7 @@ static json_t *left_out_value(const struct source *s)
                      value_u64(before->n_nobody + now->n_nobody));
 }
 
-json_t *describe_end(const struct source *s, bool complete)
+json_t *describe_end(const struct replay_source *s, bool complete)
 {
     const struct dmi_tally replayed = { s->n_records, s->n_rows, s->n_bytes };
     json_t *more =

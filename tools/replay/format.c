@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-const struct format *const formats[] = { &format_frames, &format_jsonl, &format_npy, NULL };
+const struct frame_format *const formats[] = { &format_frames, &format_jsonl, &format_npy, NULL };
 
 const char *item_kind_name(enum item_kind kind)
 {
@@ -13,7 +13,7 @@ const char *item_kind_name(enum item_kind kind)
     return names[kind];
 }
 
-const struct format *format_find(const char *name)
+const struct frame_format *format_find(const char *name)
 {
     for (size_t i = 0; formats[i]; i++)
         if (!strcmp(formats[i]->name, name))
@@ -21,7 +21,7 @@ const struct format *format_find(const char *name)
     return NULL;
 }
 
-int format_encode(const struct format *format, const struct item *item, bool values,
+int format_encode(const struct frame_format *format, const struct item *item, bool values,
                   struct coded *out)
 {
     out->text.n = 0;

@@ -15,22 +15,22 @@ struct coded {
     size_t n_payload;
 };
 
-struct format {
+struct frame_format {
     const char *name, *what; /* for --format and for --help */
     /* Sets @out; nothing at all where the format has no such item. @values: JSON lines with values. */
     void (*encode)(const struct item *item, bool values, struct coded *out);
 };
 
 /* The default first; NULL after the last. */
-extern const struct format *const formats[];
+extern const struct frame_format *const formats[];
 
-extern const struct format format_frames, format_jsonl, format_npy;
+extern const struct frame_format format_frames, format_jsonl, format_npy;
 
 /* Return: NULL: no such format. */
-const struct format *format_find(const char *name);
+const struct frame_format *format_find(const char *name);
 
 /* Encodes an item. Return: 0 or -ENOMEM. */
-int format_encode(const struct format *format, const struct item *item, bool values,
+int format_encode(const struct frame_format *format, const struct item *item, bool values,
                   struct coded *out);
 
 #endif

@@ -46,7 +46,7 @@ static void encode(const struct item *item, bool values, struct coded *out)
     out->n_payload = item->n_data;
 }
 
-const struct format format_frames = {
+const struct frame_format format_frames = {
     .name = "frames",
     .what = "frames with headers, checksums and the bits that were captured (docs/stream.md)",
     .encode = encode,

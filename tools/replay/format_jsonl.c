@@ -66,7 +66,7 @@ static void encode(const struct item *item, bool values, struct coded *out)
     text_add(t, "\n", 1);
 }
 
-const struct format format_jsonl = {
+const struct frame_format format_jsonl = {
     .name = "jsonl",
     .what = "a JSON object a line; with --values their values as exact decimals",
     .encode = encode,

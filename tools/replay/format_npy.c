@@ -14,7 +14,7 @@ static void encode(const struct item *item, bool values, struct coded *out)
     out->n_payload = item->n_data;
 }
 
-const struct format format_npy = {
+const struct frame_format format_npy = {
     .name = "npy",
     .what = "an npy file a record, one after the other; see --names",
     .encode = encode,

@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct opened {
-    struct source *sources;
+    struct replay_source *sources;
     size_t n, room;
     struct err other_rank; /* of one that was left out, as it is of another */
 };
@@ -27,7 +27,7 @@ static void opened_deinit(struct opened *o)
     free(o->sources);
 }
 
-static int open_run(struct err *err, const struct wanted *wanted, const char *path,
+static int open_run(struct err *err, const struct source_wanted *wanted, const char *path,
                     struct opened *out)
 {
     if (grow((void **)&out->sources, out->n, &out->room, sizeof *out->sources, 4))
@@ -43,7 +43,7 @@ static int open_run(struct err *err, const struct wanted *wanted, const char *pa
 }
 
 /* A run, or all runs in a folder. */
-static int open_word(struct err *err, const struct wanted *wanted, const char *path,
+static int open_word(struct err *err, const struct source_wanted *wanted, const char *path,
                      struct opened *out)
 {
     _cleanup_(runs_deinit) struct runs runs = { 0 };
@@ -55,8 +55,8 @@ static int open_word(struct err *err, const struct wanted *wanted, const char *p
     return r;
 }
 
-static int open_words(struct err *err, const struct options *o, const struct wanted *wanted,
-                      struct opened *out)
+static int open_words(struct err *err, const struct replay_options *o,
+                      const struct source_wanted *wanted, struct opened *out)
 {
     int r = 0;
     for (int i = 0; !r && i < o->n_runs; i++)
@@ -67,10 +67,10 @@ static int open_words(struct err *err, const struct options *o, const struct wan
 }
 
 /* The last layer is that of all runs: a stage of a pipeline has some of them. */
-static int find_last(struct err *err, struct options *o)
+static int find_last(struct err *err, struct replay_options *o)
 {
     _cleanup_(opened_deinit) struct opened all = { 0 };
-    const struct wanted any = { .ranks = { -1, -1, -1, -1 } };
+    const struct source_wanted any = { .ranks = { -1, -1, -1, -1 } };
     int32_t *n = &o->wanted.select.n_of_model;
     int r = open_words(err, o, &any, &all);
     for (size_t i = 0; i < all.n; i++)
@@ -81,7 +81,7 @@ static int find_last(struct err *err, struct options *o)
     return r;
 }
 
-static int open_all(struct err *err, struct options *o, struct opened *out)
+static int open_all(struct err *err, struct replay_options *o, struct opened *out)
 {
     int r = selection_needs_last(&o->wanted.select) ? find_last(err, o) : 0;
     return r ? r : open_words(err, o, &o->wanted, out);
@@ -113,7 +113,7 @@ static int check_taken(struct err *err, const struct replay *r)
     return res ? res : 1;
 }
 
-static int run(struct err *err, const struct options *o, struct replay *r)
+static int run(struct err *err, const struct replay_options *o, struct replay *r)
 {
     struct sink_options sink;
     _cleanup_(freep) const char **taken = NULL;
@@ -145,7 +145,7 @@ static int resume(struct err *err, struct replay *r)
     return r->resumed && cursor_is_done(r->sources, r->n) ? check_taken(err, r) : 0;
 }
 
-static int replay_all(struct options *o)
+static int replay_all(struct replay_options *o)
 {
     struct err err = { 0 };
     _cleanup_(opened_deinit) struct opened opened = { 0 };
@@ -169,7 +169,7 @@ static int replay_all(struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct replay_options o;
     int status = options_parse(argc, argv, &o);
     if (status < 0 && o.policy) {
         status = rehearse_report(&o);

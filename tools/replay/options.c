@@ -34,7 +34,7 @@ static const char after[] =
 
 static int take_to(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct replay_options *o = into;
     o->to = optarg;
     o->kind = sink_find(optarg, &o->sink.where);
     if (o->kind)
@@ -47,7 +47,7 @@ static int take_to(const struct option_row *row, void *into)
 
 static int take_format(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct replay_options *o = into;
     o->sink.format = format_find(optarg);
     if (o->sink.format)
         return -1;
@@ -74,7 +74,7 @@ static int take_size(const struct option_row *row, void *into)
 
 static int take_var(const struct option_row *row, void *into)
 {
-    struct options *o = into;
+    struct replay_options *o = into;
     (void)row;
     if (strchr(optarg, '=') && o->n_vars < SPEC_MAX_VARS) {
         o->vars[o->n_vars++] = optarg;
@@ -85,13 +85,13 @@ static int take_var(const struct option_row *row, void *into)
 
 static int take_rank(const struct option_row *row, void *into)
 {
-    struct wanted *w = &((struct options *)into)->wanted;
+    struct source_wanted *w = &((struct replay_options *)into)->wanted;
     (void)row;
     w->by_rank = true;
     return option_taken(choice_ranks(optarg, w->ranks));
 }
 
-#define AT(field) offsetof(struct options, field)
+#define AT(field) offsetof(struct replay_options, field)
 static const struct option_row rows[] = {
     { "--to SINK", "where to: one of the sinks below", take_to },
     { "--format F, -f", "one of the formats below", take_format },
@@ -168,13 +168,13 @@ static const struct options_table table = {
 /* ------------------------------------------------------------------------- all of them */
 
 /* Are records left out? */
-static bool is_part(const struct wanted *w)
+static bool is_part(const struct source_wanted *w)
 {
     return w->steps.n || w->forwards.n || w->by_rank || !selection_is_all(&w->select);
 }
 
 /* Return: what does not go together, NULL: all does. */
-static const char *contradiction(const struct options *o)
+static const char *contradiction(const struct replay_options *o)
 {
     bool is_file = o->kind == &sink_stdout || o->kind == &sink_file;
     bool is_socket = o->kind == &sink_unix || o->kind == &sink_tcp;
@@ -204,7 +204,7 @@ static const char *contradiction(const struct options *o)
 }
 
 /* Return: what does not go together with --policy, NULL: all does. */
-static const char *policy_contradiction(const struct options *o)
+static const char *policy_contradiction(const struct replay_options *o)
 {
     if (!o->policy)
         return o->link || o->ring || o->n_vars ? "--link, --ring and -D are for --policy" : NULL;
@@ -217,7 +217,7 @@ static const char *policy_contradiction(const struct options *o)
     return o->link ? NULL : "--policy needs --link SIZE: bytes a second from the ring to the host";
 }
 
-static int check_policy(struct options *o)
+static int check_policy(struct replay_options *o)
 {
     const char *wrong = policy_contradiction(o);
     if (!wrong && o->policy && !o->n_runs)
@@ -227,7 +227,7 @@ static int check_policy(struct options *o)
     return usage_wrong("%s", wrong);
 }
 
-static int check(struct options *o, char **words, int n)
+static int check(struct replay_options *o, char **words, int n)
 {
     o->runs = words;
     o->n_runs = n;
@@ -252,9 +252,9 @@ static int check(struct options *o, char **words, int n)
     return -1;
 }
 
-int options_parse(int argc, char **argv, struct options *o)
+int options_parse(int argc, char **argv, struct replay_options *o)
 {
-    *o = (struct options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
+    *o = (struct replay_options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
     int status = options_read(&table, argc, argv, o, NULL);
     if (status >= 0)
         return status;
@@ -270,7 +270,7 @@ static void add_slices(struct text *t, const char *name, const struct slices *sl
 }
 
 /* Without the password: a cursor is no place for it, and another one is no other place. */
-static void add_to(struct text *t, const struct options *o)
+static void add_to(struct text *t, const struct replay_options *o)
 {
     const char *end = o->kind == &sink_clickhouse ? strchr(o->to, '@') : NULL;
     const char *colon = end ? memchr(o->sink.where, ':', (size_t)(end - o->sink.where)) : NULL;
@@ -280,9 +280,9 @@ static void add_to(struct text *t, const struct options *o)
     utf8_add_valid(t, end, strlen(end));
 }
 
-char *options_choice(const struct options *o)
+char *options_choice(const struct replay_options *o)
 {
-    const struct wanted *w = &o->wanted;
+    const struct source_wanted *w = &o->wanted;
     struct text t = { 0 };
     text_printf(&t, "--to ");
     add_to(&t, o);

@@ -9,10 +9,10 @@
 
 enum { REPLAY_OK = 0, REPLAY_FAILED = 1, REPLAY_USAGE = 2 };
 
-struct options {
+struct replay_options {
     char **runs;
     int n_runs;
-    struct wanted wanted;
+    struct source_wanted wanted;
     const char *to, *cursor;
     const struct sink_kind *kind;
     struct sink_options sink;
@@ -27,9 +27,9 @@ struct options {
 };
 
 /* Says on stderr what is wrong. Return: -1 to go on, else an exit status. */
-int options_parse(int argc, char **argv, struct options *out);
+int options_parse(int argc, char **argv, struct replay_options *out);
 
 /* What is selected and where it goes, in words, for the cursor. Return: to be freed; NULL: no memory. */
-char *options_choice(const struct options *options);
+char *options_choice(const struct replay_options *options);
 
 #endif

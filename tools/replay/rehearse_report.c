@@ -17,7 +17,7 @@ static const char *const fates[] = { "kept", "refused", "cut", "torn" };
 #define N_FATES (sizeof fates / sizeof *fates)
 
 struct reporting {
-    const struct options *options;
+    const struct replay_options *options;
     struct rehearsal_terms terms;
     json_t *runs; /* NULL: in words */
     bool any;     /* run was there */
@@ -183,7 +183,7 @@ static int one_word(struct reporting *p, const char *path)
     return r ? REPLAY_USAGE : REPLAY_OK;
 }
 
-static int load(const struct options *o, struct spec **out)
+static int load(const struct replay_options *o, struct spec **out)
 {
     struct spec_errors errors = { 0 };
     int r = spec_load(o->policy, (const char *const *)o->vars, o->n_vars, &errors, out);
@@ -195,7 +195,7 @@ static int load(const struct options *o, struct spec **out)
     return r;
 }
 
-int rehearse_report(const struct options *o)
+int rehearse_report(const struct replay_options *o)
 {
     struct spec *spec = NULL;
     int status = load(o, &spec) ? REPLAY_USAGE : REPLAY_OK;

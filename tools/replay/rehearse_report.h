@@ -6,6 +6,6 @@
 #include "tools/replay/options.h"
 
 /* Says on stderr what is wrong. Return: an exit status. */
-int rehearse_report(const struct options *options);
+int rehearse_report(const struct replay_options *options);
 
 #endif

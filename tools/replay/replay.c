@@ -30,8 +30,8 @@ int replay_send(struct err *err, struct replay *r, struct item *item)
 }
 
 /* An item without rows. */
-static int send_facts(struct err *err, struct replay *r, struct source *s, enum item_kind kind,
-                      json_t *facts)
+static int send_facts(struct err *err, struct replay *r, struct replay_source *s,
+                      enum item_kind kind, json_t *facts)
 {
     struct item item = { .kind = kind, .reader = s->reader, .facts = facts };
     return replay_send(err, r, &item);
@@ -43,7 +43,7 @@ static int send_facts(struct err *err, struct replay *r, struct source *s, enum 
 static void consume(struct replay *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        struct source *s = &r->sources[i];
+        struct replay_source *s = &r->sources[i];
         struct err err = { 0 };
         uint64_t ignored;
         if (source_next_time(s, &ignored) || s->n_lost || !release_read(&err, s->reader) ||
@@ -80,7 +80,7 @@ static int settle_at_times(struct err *err, struct replay *r)
 /* ------------------------------------------------------------------------- what is missing */
 
 /* Whether it was not sent yet; notes that it is. Return: -ENOMEM. */
-static int is_new(struct source *s, const struct reader_finding *f, bool *out)
+static int is_new(struct replay_source *s, const struct reader_finding *f, bool *out)
 {
     uint64_t hash = hash_bytes(f->text, strlen(f->text)) ^ f->offset ^ ((uint64_t)f->chunk << 40);
     *out = false;
@@ -95,18 +95,18 @@ static int is_new(struct source *s, const struct reader_finding *f, bool *out)
 }
 
 /* A torn tail of a run that grows is a chunk that is being written. */
-static bool is_worth_it(const struct source *s, const struct reader_finding *f)
+static bool is_worth_it(const struct replay_source *s, const struct reader_finding *f)
 {
     return f->damage || f->unknown || !source_grows(s);
 }
 
-static void say_finding(const struct source *s, const struct reader_finding *f)
+static void say_finding(const struct replay_source *s, const struct reader_finding *f)
 {
     complain("%s%s: %s%s%s", f->damage ? "DAMAGED: " : "", reader_run(s->reader)->path, f->file,
              *f->file ? ": " : "", f->text);
 }
 
-static int send_findings(struct err *err, struct replay *r, struct source *s)
+static int send_findings(struct err *err, struct replay *r, struct replay_source *s)
 {
     int res = 0;
     for (size_t i = 0; !res && i < reader_n_findings(s->reader); i++) {
@@ -126,7 +126,7 @@ static int send_findings(struct err *err, struct replay *r, struct source *s)
 }
 
 /* Segments that were deleted while the replay was under way. */
-static int send_gone(struct err *err, struct replay *r, struct source *s)
+static int send_gone(struct err *err, struct replay *r, struct replay_source *s)
 {
     struct err why = { 0 };
     err_set(&why, -ENOENT, "%" PRIu64 " %s deleted unread", s->n_gone,
@@ -149,7 +149,8 @@ int replay_gone(struct err *err, struct replay *r)
 
 /* ------------------------------------------------------------------------- records */
 
-static int send_undecoded(struct err *err, struct replay *r, struct source *s, struct item *item)
+static int send_undecoded(struct err *err, struct replay *r, struct replay_source *s,
+                          struct item *item)
 {
     /* of a newer program; released before it was read */
     bool sound = s->why.code == -ENOTSUP || s->why.code == -ENOENT;
@@ -160,7 +161,7 @@ static int send_undecoded(struct err *err, struct replay *r, struct source *s, s
 }
 
 /* The step of a record, unless the record before it was of the same. */
-static int send_step(struct err *err, struct replay *r, struct source *s)
+static int send_step(struct err *err, struct replay *r, struct replay_source *s)
 {
     const struct reader_step *step = source_record(s)->step;
     if (!step || step->entry->sequence == s->step || r->sink->kind->per_request)
@@ -171,7 +172,7 @@ static int send_step(struct err *err, struct replay *r, struct source *s)
     return res;
 }
 
-int replay_record(struct err *err, struct replay *r, struct source *s, const char *request,
+int replay_record(struct err *err, struct replay *r, struct replay_source *s, const char *request,
                   size_t n_request)
 {
     struct item item;
@@ -192,7 +193,7 @@ int replay_record(struct err *err, struct replay *r, struct source *s, const cha
     return 0;
 }
 
-static int send_record(struct err *err, struct replay *r, struct source *s)
+static int send_record(struct err *err, struct replay *r, struct replay_source *s)
 {
     int res = send_step(err, r, s);
     if (!res)
@@ -203,7 +204,7 @@ static int send_record(struct err *err, struct replay *r, struct source *s)
     return source_advance(err, s);
 }
 
-static int send_event(struct err *err, struct replay *r, struct source *s)
+static int send_event(struct err *err, struct replay *r, struct replay_source *s)
 {
     int res = send_facts(err, r, s, ITEM_OUTCOME, describe_event(s));
     return res ? res : source_pass(err, s);
@@ -211,9 +212,9 @@ static int send_event(struct err *err, struct replay *r, struct source *s)
 
 /* ------------------------------------------------------------------------- in order */
 
-struct source *replay_next(struct replay *r, uint64_t *time_ns)
+struct replay_source *replay_next(struct replay *r, uint64_t *time_ns)
 {
-    struct source *first = NULL;
+    struct replay_source *first = NULL;
     for (size_t i = 0; i < r->n; i++) {
         uint64_t t;
         if (source_next_time(&r->sources[i], &t) && (!first || t < *time_ns)) {
@@ -258,7 +259,7 @@ static void show(struct replay *r)
 /* All that is there now. */
 static int send_all(struct err *err, struct replay *r)
 {
-    struct source *s;
+    struct replay_source *s;
     uint64_t time_ns;
     int res = 0;
     while (!res && !stop_asked() && (s = replay_next(r, &time_ns))) {
@@ -291,7 +292,7 @@ static int look_again(struct err *err, struct replay *r, bool all, uint64_t *spe
     uint64_t begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int res = 0;
     for (size_t i = 0; !res && i < r->n; i++) {
-        struct source *s = &r->sources[i];
+        struct replay_source *s = &r->sources[i];
         if (!all && !source_grows(s))
             continue;
         res = source_refresh(err, s);
@@ -336,7 +337,7 @@ static int begin(struct err *err, struct replay *r)
     return res;
 }
 
-static int send_drops(struct err *err, struct replay *r, struct source *s)
+static int send_drops(struct err *err, struct replay *r, struct replay_source *s)
 {
     int res = 0;
     for (uint32_t i = 0; !res && i < reader_n_sites(s->reader); i++) {
@@ -353,7 +354,7 @@ static int end(struct err *err, struct replay *r)
     bool complete = !r->stopped;
     int res = 0;
     for (size_t i = 0; !res && i < r->n; i++) {
-        struct source *s = &r->sources[i];
+        struct replay_source *s = &r->sources[i];
         bool done = complete && !source_grows(s);
         if (done)
             res = send_drops(err, r, s);

@@ -9,8 +9,8 @@
 #include "tools/replay/progress.h"
 
 struct replay {
-    const struct options *options;
-    struct source *sources;
+    const struct replay_options *options;
+    struct replay_source *sources;
     size_t n;
     struct sink *sink;
     struct cursor cursor;
@@ -36,13 +36,13 @@ int replay_run(struct err *err, struct replay *replay);
 int replay_send(struct err *err, struct replay *replay, struct item *item);
 
 /* The source whose next item is the earliest; NULL: nothing is left. @time_ns: of that item. */
-struct source *replay_next(struct replay *replay, uint64_t *time_ns);
+struct replay_source *replay_next(struct replay *replay, uint64_t *time_ns);
 
 /* Waits until it is due. Return: as replay_run(). */
 int replay_wait(struct err *err, struct replay *replay, uint64_t time_ns);
 
 /* The next record of a source, only the rows of @request unless that is NULL. Return: as replay_run(). */
-int replay_record(struct err *err, struct replay *replay, struct source *source,
+int replay_record(struct err *err, struct replay *replay, struct replay_source *source,
                   const char *request, size_t n_request);
 
 /* Says which records were deleted while the replay was under way. Return: as replay_run(). */

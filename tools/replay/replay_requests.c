@@ -21,7 +21,7 @@ struct passes {
 };
 
 /* Numbers the requests of the record that comes next. */
-static int list_record(struct replay *r, const struct source *s, struct passes *p)
+static int list_record(struct replay *r, const struct replay_source *s, struct passes *p)
 {
     size_t n;
     const struct source_rows *rows = source_rows(s, &n);
@@ -42,13 +42,13 @@ static int list_record(struct replay *r, const struct source *s, struct passes *
     return 0;
 }
 
-static int rewind_source(struct err *err, struct source *s)
+static int rewind_source(struct err *err, struct replay_source *s)
 {
     s->sent = (struct position){ 0 };
     return source_seek(err, s);
 }
 
-static int list_source(struct err *err, struct replay *r, struct source *s, struct passes *p)
+static int list_source(struct err *err, struct replay *r, struct replay_source *s, struct passes *p)
 {
     int res = rewind_source(err, s);
     while (!res && s->at < s->n_entries) {
@@ -60,7 +60,7 @@ static int list_source(struct err *err, struct replay *r, struct source *s, stru
 }
 
 /* To each request of this pass that has rows of the next record. */
-static int give_record(struct err *err, struct replay *r, struct source *s, struct passes *p)
+static int give_record(struct err *err, struct replay *r, struct replay_source *s, struct passes *p)
 {
     size_t n;
     const struct source_rows *rows = source_rows(s, &n);
@@ -80,7 +80,7 @@ static int give_record(struct err *err, struct replay *r, struct source *s, stru
 
 static int run_pass(struct err *err, struct replay *r, struct passes *p)
 {
-    struct source *s;
+    struct replay_source *s;
     uint64_t time_ns;
     int res = 0;
     for (size_t i = 0; !res && i < r->n; i++)

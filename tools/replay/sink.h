@@ -26,8 +26,8 @@ struct sink_mark {
 #define SINK_TAIL 65536u
 
 struct sink_options {
-    const char *where;           /* what follows the prefix */
-    const struct format *format; /* of sinks that take bytes */
+    const char *where;                 /* what follows the prefix */
+    const struct frame_format *format; /* of sinks that take bytes */
     bool values;
     const char *names;     /* a JSON line an item, to this file, too; NULL: no */
     unsigned wait_for;     /* readers that are waited for before the first item */

@@ -20,7 +20,7 @@
 #define FULL             (CLICKHOUSE_BATCH - CLICKHOUSE_PART - MOST_OF_A_ROW)
 
 /* Rows that wait for being sent. */
-struct batch {
+struct waiting_rows {
     const struct clickhouse_layout *layout;
     char *insert; /* the statement */
     struct text rows;
@@ -30,14 +30,15 @@ struct clickhouse_sink {
     struct sink sink;
     struct clickhouse_url url;
     struct clickhouse_http *http;
-    struct batch records, facts;
+    struct waiting_rows records, facts;
     bool failed; /* nothing more is sent */
 };
 
 /* ------------------------------------------------------------------------- batches */
 
-static int batch_init(struct err *err, struct batch *b, const struct clickhouse_layout *layout,
-                      const struct clickhouse_url *url, const char *suffix)
+static int batch_init(struct err *err, struct waiting_rows *b,
+                      const struct clickhouse_layout *layout, const struct clickhouse_url *url,
+                      const char *suffix)
 {
     struct text t = { 0 };
     b->layout = layout;
@@ -49,7 +50,7 @@ static int batch_init(struct err *err, struct batch *b, const struct clickhouse_
     return t.failed ? err_set_errno(err, ENOMEM, "cannot replay") : 0;
 }
 
-static int batch_send(struct err *err, struct clickhouse_sink *s, struct batch *b)
+static int batch_send(struct err *err, struct clickhouse_sink *s, struct waiting_rows *b)
 {
     if (b->rows.failed)
         return err_set_errno(err, ENOMEM, "cannot replay");
@@ -60,12 +61,12 @@ static int batch_send(struct err *err, struct clickhouse_sink *s, struct batch *
     return r;
 }
 
-static int batch_send_full(struct err *err, struct clickhouse_sink *s, struct batch *b)
+static int batch_send_full(struct err *err, struct clickhouse_sink *s, struct waiting_rows *b)
 {
     return b->rows.n > FULL || b->rows.failed ? batch_send(err, s, b) : 0;
 }
 
-static void batch_deinit(struct batch *b)
+static void batch_deinit(struct waiting_rows *b)
 {
     free(b->insert);
     text_deinit(&b->rows);

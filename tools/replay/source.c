@@ -14,14 +14,14 @@
 
 #define MOST_SURVEYS 100 /* of a run whose segments are deleted as fast as they are read */
 
-static int changed(struct err *err, const struct source *s)
+static int changed(struct err *err, const struct replay_source *s)
 {
     return err_set(err, -EIO, "%s changed while it was read", reader_run(s->reader)->path);
 }
 
 /* ------------------------------------------------------------------------- all of the run */
 
-static void forget(struct source *s)
+static void forget(struct replay_source *s)
 {
     rivals_deinit(&s->rivals);
     sites_deinit(&s->sites);
@@ -33,7 +33,7 @@ static void forget(struct source *s)
 }
 
 /* The first time that records are looked at. */
-static int look(struct source *s)
+static int look(struct replay_source *s)
 {
     int r = attribution_count(&s->attribution);
     for (size_t i = 0; !r && i < s->n_order; i++) {
@@ -46,7 +46,7 @@ static int look(struct source *s)
     return r;
 }
 
-static int gather(struct source *s)
+static int gather(struct replay_source *s)
 {
     int r = 0;
     for (size_t i = 0; !r && i < s->n_order; i++) {
@@ -57,7 +57,7 @@ static int gather(struct source *s)
     return r;
 }
 
-static int count(struct source *s)
+static int count(struct replay_source *s)
 {
     int r = source_list(s, &s->left_out);
     s->n_all += s->n_entries;
@@ -65,7 +65,8 @@ static int count(struct source *s)
 }
 
 /* All records once, window by window. Return: 0; READER_E_AGAIN; what @visit returns, which is -errno; @err is set. */
-static int visit_all(struct err *err, struct source *s, int (*visit)(struct source *s))
+static int visit_all(struct err *err, struct replay_source *s,
+                     int (*visit)(struct replay_source *s))
 {
     int r = 0;
     s->next_chunk = 0;
@@ -81,7 +82,7 @@ static int visit_all(struct err *err, struct source *s, int (*visit)(struct sour
 }
 
 /* All steps once: requests, and what was said. Return: 0; READER_E_AGAIN; -errno with a sentence in @err. */
-static int survey_steps(struct err *err, struct source *s)
+static int survey_steps(struct err *err, struct replay_source *s)
 {
     struct reader_step_place place = { 0 };
     struct reader_steps steps = { 0 };
@@ -97,7 +98,7 @@ static int survey_steps(struct err *err, struct source *s)
 }
 
 /* Which rows of the records count, and how many records are wanted. Return: as visit_all(). */
-static int survey_once(struct err *err, struct source *s)
+static int survey_once(struct err *err, struct replay_source *s)
 {
     forget(s);
     s->left_out = (struct source_left_out){ 0 };
@@ -123,7 +124,7 @@ static int survey_once(struct err *err, struct source *s)
 }
 
 /* Names that the run has not; and positions from an end that it does not say. */
-static int check_wanted(struct err *err, struct source *s)
+static int check_wanted(struct err *err, struct replay_source *s)
 {
     const struct selection *select = &s->wanted->select;
     for (size_t i = 0; i < select->n_tokens && !s->attribution.by_request; i++)
@@ -137,7 +138,7 @@ static int check_wanted(struct err *err, struct source *s)
     return r == -ENOENT ? 0 : r;
 }
 
-static int build(struct err *err, struct source *s)
+static int build(struct err *err, struct replay_source *s)
 {
     int r = READER_E_AGAIN;
     for (int i = 0; r == READER_E_AGAIN && i < MOST_SURVEYS; i++)
@@ -151,9 +152,10 @@ static int build(struct err *err, struct source *s)
 
 /* ------------------------------------------------------------------------- opening */
 
-int source_open(struct err *err, const char *path, const struct wanted *wanted, struct source *out)
+int source_open(struct err *err, const char *path, const struct source_wanted *wanted,
+                struct replay_source *out)
 {
-    *out = (struct source){ .wanted = wanted, .step = DMI_NO_STEP, .loaded = SIZE_MAX };
+    *out = (struct replay_source){ .wanted = wanted, .step = DMI_NO_STEP, .loaded = SIZE_MAX };
     int r = reader_open_index(err, path, &out->reader);
     if (!r && wanted->by_rank && missing_ranks(err, out->reader, wanted->ranks))
         r = SOURCE_E_RANK;
@@ -166,7 +168,7 @@ int source_open(struct err *err, const char *path, const struct wanted *wanted, 
     return r;
 }
 
-void source_deinit(struct source *s)
+void source_deinit(struct replay_source *s)
 {
     if (!s->wanted)
         return;
@@ -179,11 +181,11 @@ void source_deinit(struct source *s)
     free(s->raw);
     free(s->gathered);
     free(s->spans);
-    *s = (struct source){ 0 };
+    *s = (struct replay_source){ 0 };
 }
 
 /* Positions that no step says follow from all rows of the run, and so do those that a request has so far. */
-static int leave_what_was_sent(struct err *err, struct source *s)
+static int leave_what_was_sent(struct err *err, struct replay_source *s)
 {
     struct reader_query query = { .first_chunk = s->end_chunk,
                                   .all_steps = true,
@@ -197,7 +199,7 @@ static int leave_what_was_sent(struct err *err, struct source *s)
     return reader_select(err, s->reader, &query);
 }
 
-int source_refresh(struct err *err, struct source *s)
+int source_refresh(struct err *err, struct replay_source *s)
 {
     int r = leave_what_was_sent(err, s);
     forget(s);
@@ -206,7 +208,7 @@ int source_refresh(struct err *err, struct source *s)
     return r ? r : build(err, s);
 }
 
-bool source_grows(const struct source *s)
+bool source_grows(const struct replay_source *s)
 {
     return reader_run(s->reader)->state == READER_RUNNING;
 }
@@ -214,7 +216,7 @@ bool source_grows(const struct source *s)
 /* ------------------------------------------------------------------------- where it is */
 
 /* The next window with records that are wanted, if there is one. */
-static int fill_window(struct err *err, struct source *s)
+static int fill_window(struct err *err, struct replay_source *s)
 {
     struct source_left_out counted = { 0 };
     int r = 0;
@@ -226,7 +228,7 @@ static int fill_window(struct err *err, struct source *s)
     return r > 0 ? changed(err, s) : r;
 }
 
-int source_seek(struct err *err, struct source *s)
+int source_seek(struct err *err, struct replay_source *s)
 {
     int r = source_events_seek(err, &s->events, s->reader, &s->said);
     s->n_past = 0;
@@ -242,38 +244,38 @@ int source_seek(struct err *err, struct source *s)
     return r;
 }
 
-int source_advance(struct err *err, struct source *s)
+int source_advance(struct err *err, struct replay_source *s)
 {
     s->at++;
     s->n_past++;
     return fill_window(err, s);
 }
 
-int source_pass(struct err *err, struct source *s)
+int source_pass(struct err *err, struct replay_source *s)
 {
     s->said = source_events_next(&s->events, NULL)->at;
     int r = source_events_pass(err, &s->events, s->reader, &s->said);
     return r > 0 ? changed(err, s) : r;
 }
 
-const struct source_rows *source_rows(const struct source *s, size_t *n)
+const struct source_rows *source_rows(const struct replay_source *s, size_t *n)
 {
     *n = s->entries[s->at].n;
     return s->rows + s->entries[s->at].first;
 }
 
-const struct reader_record *source_record(const struct source *s)
+const struct reader_record *source_record(const struct replay_source *s)
 {
     return reader_record(s->reader, s->entries[s->at].record);
 }
 
-bool source_next_is_event(const struct source *s)
+bool source_next_is_event(const struct replay_source *s)
 {
     const struct source_event *event = source_events_next(&s->events, NULL);
     return event && (s->at == s->n_entries || event->at.time_ns < source_record(s)->at.time_ns);
 }
 
-bool source_next_time(const struct source *s, uint64_t *time_ns)
+bool source_next_time(const struct replay_source *s, uint64_t *time_ns)
 {
     const struct source_event *event = source_events_next(&s->events, NULL);
     if (!event && s->at == s->n_entries)

@@ -16,7 +16,7 @@
 #include "read/tensors.h"
 
 /* What is wanted of it; borrowed for as long as the source lives. */
-struct wanted {
+struct source_wanted {
     struct selection select;
     struct slices steps, forwards;
     bool by_rank;
@@ -36,9 +36,9 @@ struct source_rows {
     struct stretch stretch;
 };
 
-struct source {
+struct replay_source {
     struct reader *reader;
-    const struct wanted *wanted;
+    const struct source_wanted *wanted;
     struct sites sites;
     struct rivals rivals;
     struct attribution attribution;
@@ -88,39 +88,40 @@ enum { SOURCE_E_RANK = 1 };
  * source_open() - open a run, and find what is wanted of it
  * Return: 0; SOURCE_E_RANK: it is of another rank, as @err says; -errno with a sentence in @err.
  */
-int source_open(struct err *err, const char *path, const struct wanted *wanted, struct source *out);
+int source_open(struct err *err, const char *path, const struct source_wanted *wanted,
+                struct replay_source *out);
 /* Accepts a zeroed struct. */
-void source_deinit(struct source *source);
+void source_deinit(struct replay_source *source);
 
 /* Goes on after what was sent, as source->sent and source->said say. Return: 0 or -errno with a sentence in @err. */
-int source_seek(struct err *err, struct source *source);
+int source_seek(struct err *err, struct replay_source *source);
 
 /* Passes over the record that comes next. Return: as source_seek(). */
-int source_advance(struct err *err, struct source *source);
+int source_advance(struct err *err, struct replay_source *source);
 /* Passes over the event that comes next: it was said. Return: likewise. */
-int source_pass(struct err *err, struct source *source);
+int source_pass(struct err *err, struct replay_source *source);
 
 /**
  * source_refresh() - take in what was written since
  * Where all was sent, and steps say whose the rows are, only records of chunks that are new are kept from now on.
  * Return: 0 or -errno with a sentence in @err; then only source_deinit().
  */
-int source_refresh(struct err *err, struct source *source);
+int source_refresh(struct err *err, struct replay_source *source);
 
 /* Does a process still write it? */
-bool source_grows(const struct source *source);
+bool source_grows(const struct replay_source *source);
 
 /* Time of what comes next; false: nothing is left. */
-bool source_next_time(const struct source *source, uint64_t *time_ns);
+bool source_next_time(const struct replay_source *source, uint64_t *time_ns);
 
 /* Is what comes next an event? Else it is a record. */
-bool source_next_is_event(const struct source *source);
+bool source_next_is_event(const struct replay_source *source);
 
 /* The record that comes next. */
-const struct reader_record *source_record(const struct source *source);
+const struct reader_record *source_record(const struct replay_source *source);
 
 /* Its rows, by owner. */
-const struct source_rows *source_rows(const struct source *source, size_t *n);
+const struct source_rows *source_rows(const struct replay_source *source, size_t *n);
 
 /**
  * source_fill() - the record that comes next as an item
@@ -128,7 +129,8 @@ const struct source_rows *source_rows(const struct source *source, size_t *n);
  * @out: gets all but number and facts; n_spans 0: nothing of it is the request's
  * Return: 0; -EBADMSG (it cannot be decoded: source->why says why; the item has its rows and no data); -ENOMEM.
  */
-int source_fill(struct source *source, const char *request, size_t n_request, struct item *out);
+int source_fill(struct replay_source *source, const char *request, size_t n_request,
+                struct item *out);
 
 /* The rest is shared with source_window.c. */
 
@@ -136,9 +138,9 @@ int source_fill(struct source *source, const char *request, size_t n_request, st
  * source_window() - read the records of the chunks from @first on, in the recorded order
  * Return: 0; READER_E_AGAIN; -errno with a sentence in @err.
  */
-int source_window(struct err *err, struct source *source, uint64_t first);
+int source_window(struct err *err, struct replay_source *source, uint64_t first);
 
 /* Lists which of them are wanted, and their rows. @left_out: gets more rows. Return: 0 or -ENOMEM. */
-int source_list(struct source *source, struct source_left_out *left_out);
+int source_list(struct replay_source *source, struct source_left_out *left_out);
 
 #endif

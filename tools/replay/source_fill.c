@@ -24,7 +24,7 @@ static int make_room(uint8_t **buffer, size_t *room, size_t n)
 }
 
 /* Decodes the record, unless it is the one at hand. */
-static int load(struct source *s, size_t index)
+static int load(struct replay_source *s, size_t index)
 {
     const struct reader_record *rec = reader_record(s->reader, index);
     if (index == s->loaded)
@@ -87,8 +87,8 @@ static bool is_of(const struct source_rows *rows, const char *request, size_t n_
 }
 
 /* Where the rows of @out begin in the record: they follow one another; SIZE_MAX: they do not. */
-static size_t rows_begin(const struct source *s, const struct source_entry *e, const char *request,
-                         size_t n_request)
+static size_t rows_begin(const struct replay_source *s, const struct source_entry *e,
+                         const char *request, size_t n_request)
 {
     size_t begin = SIZE_MAX, end = 0;
     for (uint32_t i = 0; i < e->n; i++) {
@@ -105,7 +105,7 @@ static size_t rows_begin(const struct source *s, const struct source_entry *e, c
     return begin;
 }
 
-static int fill_spans(struct source *s, const struct source_entry *e, const char *request,
+static int fill_spans(struct replay_source *s, const struct source_entry *e, const char *request,
                       size_t n_request, struct item *out)
 {
     uint32_t hint = 0;
@@ -138,7 +138,7 @@ static void fill_shape(struct item *out)
 }
 
 /* Rows that do not follow one another are put together. */
-static int gather(struct source *s, const struct source_entry *e, const char *request,
+static int gather(struct replay_source *s, const struct source_entry *e, const char *request,
                   size_t n_request, struct item *out)
 {
     size_t n_row = out->n_rows ? out->n_data / out->n_rows : 0;
@@ -157,7 +157,7 @@ static int gather(struct source *s, const struct source_entry *e, const char *re
     return 0;
 }
 
-int source_fill(struct source *s, const char *request, size_t n_request, struct item *out)
+int source_fill(struct replay_source *s, const char *request, size_t n_request, struct item *out)
 {
     const struct source_entry *e = &s->entries[s->at];
     const struct reader_record *rec = reader_record(s->reader, e->record);

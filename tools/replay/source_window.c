@@ -14,13 +14,13 @@
 
 static int record_order(const void *pa, const void *pb, void *arg)
 {
-    const struct source *s = arg;
+    const struct replay_source *s = arg;
     struct position a = position_of(reader_record(s->reader, *(const size_t *)pa)),
                     b = position_of(reader_record(s->reader, *(const size_t *)pb));
     return position_order(&a, &b);
 }
 
-static int put_in_order(struct source *s)
+static int put_in_order(struct replay_source *s)
 {
     size_t n = reader_n_records(s->reader);
     for (s->n_order = 0; s->n_order < n; s->n_order++) {
@@ -33,7 +33,7 @@ static int put_in_order(struct source *s)
     return 0;
 }
 
-int source_window(struct err *err, struct source *s, uint64_t first)
+int source_window(struct err *err, struct replay_source *s, uint64_t first)
 {
     uint64_t n_gone;
     s->n_entries = s->n_listed = s->at = 0;
@@ -47,14 +47,14 @@ int source_window(struct err *err, struct source *s, uint64_t first)
 
 /* ------------------------------------------------------------------------- rows of a record */
 
-struct listing {
-    struct source *source;
+struct window_listing {
+    struct replay_source *source;
     struct source_left_out *left_out;
     const struct reader_record *record;
     bool has_rivals;
 };
 
-static int add_rows(struct source *s, const char *request, size_t n_request,
+static int add_rows(struct replay_source *s, const char *request, size_t n_request,
                     const struct stretch *stretch)
 {
     if (grow((void **)&s->rows, s->n_listed, &s->rows_room, sizeof *s->rows, 1024))
@@ -64,7 +64,7 @@ static int add_rows(struct source *s, const char *request, size_t n_request,
 }
 
 /* Whether its tensor is among those that are wanted by name. */
-static bool is_named(const struct source *s, const struct part *part,
+static bool is_named(const struct replay_source *s, const struct part *part,
                      const struct reader_record *rec)
 {
     return !s->wanted->select.sites.n ||
@@ -74,8 +74,8 @@ static bool is_named(const struct source *s, const struct part *part,
 
 static int add_part(void *ctx, const struct part *part)
 {
-    struct listing *l = ctx;
-    struct source *s = l->source;
+    struct window_listing *l = ctx;
+    struct replay_source *s = l->source;
     const struct selection *select = &s->wanted->select;
     if (!selection_wants_request(select, part->request, part->n_request))
         return 0;
@@ -104,7 +104,7 @@ static int add_part(void *ctx, const struct part *part)
 }
 
 /* Those that count although others have their positions. */
-static int add_rivals(struct source *s, const struct reader_record *rec)
+static int add_rivals(struct replay_source *s, const struct reader_record *rec)
 {
     const struct rivals_rows *rows = NULL;
     size_t n = rivals_of(&s->rivals, rec, &rows);
@@ -130,17 +130,17 @@ static int rows_order(const void *pa, const void *pb)
                                                      : a->stretch.position > b->stretch.position;
 }
 
-static bool is_wanted(const struct source *s, const struct reader_record *rec)
+static bool is_wanted(const struct replay_source *s, const struct reader_record *rec)
 {
-    const struct wanted *w = s->wanted;
+    const struct source_wanted *w = s->wanted;
     uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
     return slices_have(&w->steps, (int64_t)step) &&
            slices_have(&w->forwards, (int64_t)rec->at.forward);
 }
 
-static int list_record(struct listing *l, size_t index)
+static int list_record(struct window_listing *l, size_t index)
 {
-    struct source *s = l->source;
+    struct replay_source *s = l->source;
     const struct reader_record *rec = reader_record(s->reader, index);
     size_t first = s->n_listed;
     if (!selection_wants_record(&s->wanted->select, reader_site(s->reader, rec->at.site),
@@ -164,9 +164,9 @@ static int list_record(struct listing *l, size_t index)
     return 0;
 }
 
-int source_list(struct source *s, struct source_left_out *left_out)
+int source_list(struct replay_source *s, struct source_left_out *left_out)
 {
-    struct listing l = { .source = s, .left_out = left_out };
+    struct window_listing l = { .source = s, .left_out = left_out };
     uint64_t n_before = s->attribution.n_nobody;
     int r = 0;
     s->attribution.add = add_part;

@@ -13,17 +13,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-struct sums {
+struct run_totals {
     uint64_t n_records, n_rows, n_bytes, n_lost;
     uint64_t n_found; /* records in the segments, wanted or not */
     bool balances, grows;
 };
 
-static struct sums sum(const struct replay *r)
+static struct run_totals sum(const struct replay *r)
 {
-    struct sums all = { .balances = true };
+    struct run_totals all = { .balances = true };
     for (size_t i = 0; i < r->n; i++) {
-        const struct source *s = &r->sources[i];
+        const struct replay_source *s = &r->sources[i];
         _cleanup_(accounts_deinit) struct accounts accounts = { 0 };
         all.n_records += s->n_records;
         all.n_rows += s->n_rows;
@@ -50,13 +50,13 @@ bool summary_is_missing(const struct replay *r)
 }
 
 /* All was sent that there is, but there was nothing. */
-static bool is_nothing(const struct replay *r, const struct sums *all)
+static bool is_nothing(const struct replay *r, const struct run_totals *all)
 {
     bool wanted = all->n_found || r->options->wanted.select.sites.n;
     return !all->n_records && !all->n_lost && !r->stopped && wanted;
 }
 
-static void say_state(const struct replay *r, const struct sums *all)
+static void say_state(const struct replay *r, const struct run_totals *all)
 {
     if (!all->balances)
         complain("MISMATCH: captured + dropped is not expected (dmi-dump stats)");
@@ -73,7 +73,7 @@ static void say_state(const struct replay *r, const struct sums *all)
                  word_for(r->n_without, "row is", "rows are"));
 }
 
-static void say(const struct replay *r, const struct sums *all)
+static void say(const struct replay *r, const struct run_totals *all)
 {
     char records[COUNTED_BYTES], rows[COUNTED_BYTES], bytes[24];
     complain("replayed %s, %s, %s of payload%s",
@@ -90,7 +90,7 @@ static json_t *runs_value(const struct replay *r)
     return runs;
 }
 
-static void print_json(const struct replay *r, const struct sums *all, int status)
+static void print_json(const struct replay *r, const struct run_totals *all, int status)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
     FILE *to = r->options->kind == &sink_stdout ? stderr : stdout;
@@ -109,7 +109,7 @@ static void print_json(const struct replay *r, const struct sums *all, int statu
         fwrite(t.data, 1, t.n, to);
 }
 
-static int judge(const struct replay *r, const struct sums *all)
+static int judge(const struct replay *r, const struct run_totals *all)
 {
     bool stopped_early = r->stopped && !r->options->follow;
     return all->n_lost || r->n_damage || !all->balances || r->failed || is_nothing(r, all) ||
@@ -124,7 +124,7 @@ int summary(const struct replay *r, const struct err *err, int result)
         complain("%s", err->msg);
         return REPLAY_USAGE;
     }
-    struct sums all = sum(r);
+    struct run_totals all = sum(r);
     int status = judge(r, &all);
     for (size_t i = 0; i < r->n && !is_nothing(r, &all); i++)
         if (select_tell_unjudged(&r->sources[i].rivals.requests, &r->options->wanted.select))

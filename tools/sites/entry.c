@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Sightings of one site by one kernel, alike in all that a site says once. */
-struct group {
+struct sighting_group {
     const char *name;
     uint32_t pointer; /* byte among the parameters; UINT32_MAX: whichever */
     const struct sighting *like;
@@ -26,7 +26,7 @@ struct group {
 struct search {
     const struct scene *scene;
     uint32_t kind, site;
-    struct group *groups;
+    struct sighting_group *groups;
     size_t n_groups, room_groups;
     bool *need; /* [forward][layer + 1] */
     uint32_t n_layers;
@@ -59,7 +59,8 @@ static bool rows_agree(const struct scene *scene, const struct sighting *a,
            scene->forwards->at[b->forward].n_rows == 1;
 }
 
-static bool belongs(const struct scene *scene, const struct group *g, const struct sighting *s)
+static bool belongs(const struct scene *scene, const struct sighting_group *g,
+                    const struct sighting *s)
 {
     const struct sighting *x = g->like;
     return !strcmp(g->name, name_of(scene, s)) && x->layout.dtype == s->layout.dtype &&
@@ -70,7 +71,7 @@ static bool belongs(const struct scene *scene, const struct group *g, const stru
            sight_same_list(scene->probe->rec, x, s);
 }
 
-static int add_member(const struct scene *scene, struct group *g, const struct sighting *s)
+static int add_member(const struct scene *scene, struct sighting_group *g, const struct sighting *s)
 {
     uint32_t at = s->launch - scene->forwards->at[s->forward].begin;
     for (size_t i = 0; i < g->n; i++)
@@ -97,11 +98,11 @@ static int add_to_groups(struct search *q, const struct sighting *s, bool by_poi
             return add_member(q->scene, &q->groups[i], s);
     if (grow((void **)&q->groups, q->n_groups, &q->room_groups, sizeof *q->groups, 16))
         return -ENOMEM;
-    struct group *g = &q->groups[q->n_groups++];
-    *g = (struct group){ .name = name_of(q->scene, s),
-                         .pointer = by_pointer ? pointer_of(q->scene, s) : UINT32_MAX,
-                         .like = s,
-                         .first = UINT32_MAX };
+    struct sighting_group *g = &q->groups[q->n_groups++];
+    *g = (struct sighting_group){ .name = name_of(q->scene, s),
+                                  .pointer = by_pointer ? pointer_of(q->scene, s) : UINT32_MAX,
+                                  .like = s,
+                                  .first = UINT32_MAX };
     return add_member(q->scene, g, s);
 }
 
@@ -154,7 +155,7 @@ static bool needs_any(const struct search *q)
 }
 
 /* Of the members, those that are needed; *@wanted: how many there would be in all forwards, of their layers. */
-static uint32_t worth(const struct search *q, const struct group *g, uint32_t *wanted)
+static uint32_t worth(const struct search *q, const struct sighting_group *g, uint32_t *wanted)
 {
     uint32_t n = 0;
     *wanted = 0;
@@ -171,7 +172,7 @@ static uint32_t worth(const struct search *q, const struct group *g, uint32_t *w
 }
 
 /* Is one that shows as much much nearer to the reference? */
-static bool is_likeness(const struct search *q, const struct group *g, uint32_t n)
+static bool is_likeness(const struct search *q, const struct sighting_group *g, uint32_t n)
 {
     uint32_t wanted;
     for (size_t i = 0; i < q->n_groups; i++)
@@ -182,12 +183,12 @@ static bool is_likeness(const struct search *q, const struct group *g, uint32_t 
 }
 
 /* That which shows most; of equals the earliest. @all: only those that show their layers in every forward. */
-static struct group *best_group(const struct search *q, bool all)
+static struct sighting_group *best_group(const struct search *q, bool all)
 {
-    struct group *best = NULL;
+    struct sighting_group *best = NULL;
     uint32_t most = 0, wanted;
     for (size_t i = 0; i < q->n_groups; i++) {
-        struct group *g = &q->groups[i];
+        struct sighting_group *g = &q->groups[i];
         uint32_t n = worth(q, g, &wanted);
         if (g->chosen || g->tried || !n || (all && n < wanted))
             continue;
@@ -218,7 +219,7 @@ static void take_traits(struct entry *e, const struct sighting *s)
     e->error = s->error > e->error ? s->error : e->error;
 }
 
-static int add_to_entry(struct search *q, struct entry *e, struct group *g)
+static int add_to_entry(struct search *q, struct entry *e, struct sighting_group *g)
 {
     bool named = false;
     for (uint32_t i = 0; i < e->n_names; i++)
@@ -239,7 +240,7 @@ static int add_to_entry(struct search *q, struct entry *e, struct group *g)
 }
 
 /* Kernels by other names that show the same layers in other forwards are one site under several names. */
-static bool completes(const struct search *q, const struct entry *e, const struct group *g)
+static bool completes(const struct search *q, const struct entry *e, const struct sighting_group *g)
 {
     const struct sighting *x = e->members[0], *y = g->like;
     if (x->layout.dtype != y->layout.dtype || x->before != y->before ||
@@ -256,7 +257,7 @@ static bool completes(const struct search *q, const struct entry *e, const struc
 }
 
 /* What lies at one pointer may be read in order and by several lists of numbers: it is the same all the same. */
-static bool is_other_reading(const struct search *q, const struct group *g)
+static bool is_other_reading(const struct search *q, const struct sighting_group *g)
 {
     for (size_t i = 0; i < q->n_groups; i++)
         if (q->groups[i].chosen && !strcmp(q->groups[i].name, g->name) &&
@@ -271,7 +272,7 @@ static void note_others(const struct search *q, struct entry *e)
     const struct recording *rec = q->scene->probe->rec;
     char place[48];
     for (size_t i = 0; i < q->n_groups; i++) {
-        const struct group *g = &q->groups[i];
+        const struct sighting_group *g = &q->groups[i];
         size_t at = strlen(e->also);
         if (g->chosen || g->like->doubtful || g->n < e->n_members ||
             g->error > 4 * e->error + 1e-4f || is_other_reading(q, g))
@@ -288,7 +289,7 @@ static void note_others(const struct search *q, struct entry *e)
     }
 }
 
-static int fill_entry(struct search *q, struct group *first, struct entry *e)
+static int fill_entry(struct search *q, struct sighting_group *first, struct entry *e)
 {
     uint32_t n_forwards = 0, n_layers = 0;
     int r = add_to_entry(q, e, first);
@@ -318,7 +319,8 @@ static void entry_deinit(struct entry *e)
 }
 
 /* It is no entry: what its groups show is needed as before. */
-static void take_back(struct search *q, struct group *first, const bool *need, struct entry *e)
+static void take_back(struct search *q, struct sighting_group *first, const bool *need,
+                      struct entry *e)
 {
     memcpy(q->need, need, q->scene->forwards->n * (q->n_layers + 1) * sizeof *need);
     for (size_t i = 0; i < q->n_groups; i++)
@@ -331,7 +333,7 @@ static void take_back(struct search *q, struct group *first, const bool *need, s
     entry_deinit(e);
 }
 
-static int make_entry(struct search *q, struct group *first, struct entries *out)
+static int make_entry(struct search *q, struct sighting_group *first, struct entries *out)
 {
     struct entry e = { .site = q->site, .kind = q->kind };
     size_t n_need = q->scene->forwards->n * (q->n_layers + 1), at = out->n;
@@ -373,7 +375,7 @@ static int search(struct search *q, struct entries *out)
     int r = set_needs(q);
     bool any = !r && needs_any(q);
     for (int round = 0; !r && any && round < 2; round++) {
-        struct group *g;
+        struct sighting_group *g;
         r = make_groups(q, round == 0);
         while (!r && (g = best_group(q, round == 0)))
             r = make_entry(q, g, out);

@@ -20,7 +20,7 @@ static int bucket_of(float v)
     return (int)((log2f(fabsf(v)) + OCTAVES / 2) * PER_OCTAVE) + (v < 0 ? N_BUCKETS : 0);
 }
 
-void index_find_anchors(struct pattern *p)
+void index_find_anchors(struct index_pattern *p)
 {
     p->anchor = p->second = 0;
     for (uint16_t i = 1; i < p->n; i++) {
@@ -33,9 +33,9 @@ void index_find_anchors(struct pattern *p)
     }
 }
 
-int index_add(struct index *index, const struct pattern *pattern)
+int index_add(struct index *index, const struct index_pattern *pattern)
 {
-    struct pattern p = *pattern;
+    struct index_pattern p = *pattern;
     index_find_anchors(&p);
     if (bucket_of(p.values[p.anchor]) < 0)
         return 0;
@@ -50,7 +50,7 @@ static void scale_all(struct index *index)
 {
     size_t n = 0;
     for (size_t i = 0; i < index->n; i++) {
-        struct pattern p = index->patterns[i];
+        struct index_pattern p = index->patterns[i];
         p.largest = p.values[p.anchor] * index->scale;
         p.next = p.values[p.second] * index->scale;
         if (bucket_of(p.largest) >= 0)
@@ -63,7 +63,7 @@ int index_build(struct index *index, float scale)
 {
     index->scale = scale;
     scale_all(index);
-    struct pattern *sorted = malloc((index->n + 1) * sizeof *sorted);
+    struct index_pattern *sorted = malloc((index->n + 1) * sizeof *sorted);
     index->first = calloc(2 * N_BUCKETS + 2, sizeof *index->first);
     if (!index->first || !sorted) {
         free(sorted);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pattern {
+struct index_pattern {
     const float *values; /* borrowed */
     uint32_t tensor, number;
     uint16_t n, anchor, second; /* its two largest */
@@ -14,7 +14,7 @@ struct pattern {
 };
 
 struct index {
-    struct pattern *patterns; /* by bucket, once built */
+    struct index_pattern *patterns; /* by bucket, once built */
     size_t n, room;
     uint32_t *first; /* of each bucket of sizes */
     float scale;
@@ -26,10 +26,10 @@ struct index_span {
 };
 
 /* Sets the places of the two largest of @pattern's values; one alone is both. */
-void index_find_anchors(struct pattern *pattern);
+void index_find_anchors(struct index_pattern *pattern);
 
 /* Values that are all zero are left out. Return: 0 or -ENOMEM. */
-int index_add(struct index *index, const struct pattern *pattern);
+int index_add(struct index *index, const struct index_pattern *pattern);
 
 /* After all were added, and before any is looked for. @scale: of what is seen, over the patterns. Return: 0 or -ENOMEM. */
 int index_build(struct index *index, float scale);

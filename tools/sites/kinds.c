@@ -230,7 +230,7 @@ static void set_ranges(const struct recording *rec, struct forwards *all, const 
 
 /* ------------------------------------------------------------------------- what they are */
 
-static void describe(const struct forwards *all, uint32_t kind, struct kind *k)
+static void describe(const struct forwards *all, uint32_t kind, struct forward_kind *k)
 {
     k->fewest_rows = UINT32_MAX;
     for (uint32_t i = 0; i < all->n; i++) {
@@ -249,7 +249,7 @@ static void describe(const struct forwards *all, uint32_t kind, struct kind *k)
 
 static void name_kind(struct kinds *kinds, uint32_t i)
 {
-    struct kind *k = &kinds->at[i];
+    struct forward_kind *k = &kinds->at[i];
     const char *stem = kinds->n == 1 ? "any" : k->most_rows > 1 ? "prefill" : "decode";
     uint32_t before = 0;
     for (uint32_t j = 0; j < i; j++)

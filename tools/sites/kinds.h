@@ -7,7 +7,7 @@
 
 #define KINDS_MAX 16u /* as many as a HookSpec may have */
 
-struct kind {
+struct forward_kind {
     char name[24];
     const char *
         begin; /* name of the kernel, borrowed; NULL: no kernel begins each of them, and nothing else */
@@ -17,7 +17,7 @@ struct kind {
 };
 
 struct kinds {
-    struct kind at[KINDS_MAX];
+    struct forward_kind at[KINDS_MAX];
     uint32_t n;
 };
 

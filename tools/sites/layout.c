@@ -138,7 +138,7 @@ float layout_prefix_error(const struct probe *p, const struct layout *l, const s
 /* ------------------------------------------------------------------------- chunks */
 
 /* Memory around a row, as numbers. */
-struct around {
+struct neighbourhood {
     uint64_t address;
     double *values;
     size_t n;
@@ -147,7 +147,7 @@ struct around {
 };
 
 static bool read_around(const struct probe *p, const struct layout *l, uint64_t first,
-                        uint64_t base, uint64_t n_bytes, uint64_t time, struct around *a)
+                        uint64_t base, uint64_t n_bytes, uint64_t time, struct neighbourhood *a)
 {
     a->size = dmi_dtype_bytes(l->dtype);
     a->limit = PROBE_ERROR + view_rounding(l->dtype);
@@ -165,7 +165,8 @@ static bool read_around(const struct probe *p, const struct layout *l, uint64_t 
     return true;
 }
 
-static bool begins_at(const struct around *a, size_t i, const float *row, uint32_t n, float scale)
+static bool begins_at(const struct neighbourhood *a, size_t i, const float *row, uint32_t n,
+                      float scale)
 {
     double limit = a->limit;
     struct distance d = { 0 };
@@ -177,7 +178,7 @@ static bool begins_at(const struct around *a, size_t i, const float *row, uint32
 
 /* The second chunk lies where its values are; the nearest place at which all rows are right counts. */
 static bool find_stride(const struct probe *p, struct layout *l, const struct subject *s,
-                        uint64_t first, const float *row, const struct around *a)
+                        uint64_t first, const float *row, const struct neighbourhood *a)
 {
     uint32_t n = l->chunk < PROBE_VALUES ? l->chunk : PROBE_VALUES;
     size_t at = (first - a->address) / a->size;
@@ -224,7 +225,7 @@ bool layout_find_chunks(const struct probe *p, struct layout *l, const struct su
     for (uint32_t n = 2; row && room && width / n >= MIN_CHUNK; n++) {
         if (width % n || !is_packed(p, l, s, first, row, width / n, room))
             continue;
-        struct around a = { 0 };
+        struct neighbourhood a = { 0 };
         l->chunk = width / n;
         l->n_chunks = n;
         bool found = read_around(p, l, first, base, n_bytes, s->time, &a) &&

@@ -13,7 +13,7 @@ struct look_count {
 
 int look_for(struct look *look, const float *values, uint32_t n, uint32_t tensor, uint32_t number)
 {
-    struct pattern p = { .values = values, .tensor = tensor, .number = number };
+    struct index_pattern p = { .values = values, .tensor = tensor, .number = number };
     p.n = (uint16_t)(n < PROBE_VALUES ? n : PROBE_VALUES);
     return index_add(&look->index, &p);
 }
@@ -28,8 +28,8 @@ static struct look_count *count_of(struct look *look, uint32_t k, uint64_t of)
 }
 
 /* Adds a hit if pattern number @k lies around element number @i, which may be its largest. Return: 0 or -ENOMEM. */
-static int try(struct look *look, uint32_t launch, const struct view *v, size_t i, uint32_t k,
-               float limit, uint64_t of)
+static int try(struct look *look, uint32_t launch, const struct memory_view *v, size_t i,
+               uint32_t k, float limit, uint64_t of)
 {
     struct look_count *count = count_of(look, k, of);
     size_t before = look->hits.n;
@@ -42,7 +42,7 @@ static int try(struct look *look, uint32_t launch, const struct view *v, size_t 
 }
 
 /* @of: a number that no other view has, and not 0 */
-static int scan(struct look *look, uint32_t launch, const struct view *v, uint64_t of)
+static int scan(struct look *look, uint32_t launch, const struct memory_view *v, uint64_t of)
 {
     float limit = look->error + view_rounding(v->dtype);
     uint64_t n_places = 0;
@@ -66,7 +66,7 @@ static int scan_run(struct look *look, uint32_t launch, size_t number)
     uint8_t *changed = view_changes(look->probe->memory, run);
     int r = changed ? 0 : -ENOMEM;
     for (uint32_t d = 1; !r && d < DMI_DTYPE_COUNT; d++) {
-        struct view v;
+        struct memory_view v;
         if (!(look->types & VIEW_TYPE(d)))
             continue;
         r = view_open(run, changed, d, &v);

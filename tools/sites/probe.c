@@ -25,8 +25,8 @@ float probe_error(const float *values, const float *row, uint32_t n, float scale
     return norm > 0 && error <= most ? (float)sqrt(error / norm) : INFINITY;
 }
 
-int probe_pattern(const struct view *v, size_t i, const struct pattern *p, float scale, float limit,
-                  uint32_t launch, struct hits *out)
+int probe_pattern(const struct memory_view *v, size_t i, const struct index_pattern *p, float scale,
+                  float limit, uint32_t launch, struct hits *out)
 {
     const float *values = v->values + (i - p->anchor);
     float error = probe_error(values, p->values, p->n, scale, limit);
@@ -93,7 +93,7 @@ static float nearest_scale(const float *values, const float *row, uint32_t n)
 }
 
 /* The scale that the two largest agree on and all 16 bear out, 0: none. */
-static float scale_at(const struct view *v, size_t i, const struct pattern *p)
+static float scale_at(const struct memory_view *v, size_t i, const struct index_pattern *p)
 {
     float rounding = view_rounding(v->dtype);
     if (i < p->anchor || i - p->anchor + p->n > v->n)
@@ -109,12 +109,13 @@ static float scale_at(const struct view *v, size_t i, const struct pattern *p)
                                                                                              : 0;
 }
 
-static float scale_in(const struct probe *p, const struct rec_run *run, const struct pattern *row)
+static float scale_in(const struct probe *p, const struct rec_run *run,
+                      const struct index_pattern *row)
 {
     _cleanup_(freep) uint8_t *changed = view_changes(p->memory, run);
     float found = 0;
     for (uint32_t d = 1; changed && d < DMI_DTYPE_COUNT && found == 0; d++) {
-        struct view v;
+        struct memory_view v;
         if (!(p->types & VIEW_TYPE(d)))
             continue;
         if (!view_open(run, changed, d, &v))
@@ -127,7 +128,7 @@ static float scale_in(const struct probe *p, const struct rec_run *run, const st
 
 float probe_scale(const struct probe *p, uint32_t first, uint32_t end, const float *row)
 {
-    struct pattern pattern = { .values = row, .n = PROBE_VALUES };
+    struct index_pattern pattern = { .values = row, .n = PROBE_VALUES };
     float found = 0;
     index_find_anchors(&pattern);
     for (uint32_t i = first; i < end && i < p->rec->n_launches && found == 0; i++) {

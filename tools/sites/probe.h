@@ -52,8 +52,8 @@ struct probe {
 float probe_scale(const struct probe *probe, uint32_t first, uint32_t end, const float *row);
 
 /* May element number @i of @view be the largest value of @pattern: are there enough around it, and the second as well? */
-static inline bool probe_may_be(const struct view *view, size_t i, const struct pattern *pattern,
-                                float limit)
+static inline bool probe_may_be(const struct memory_view *view, size_t i,
+                                const struct index_pattern *pattern, float limit)
 {
     if (i < pattern->anchor || i - pattern->anchor + pattern->n > view->n)
         return false;
@@ -67,8 +67,8 @@ static inline bool probe_may_be(const struct view *view, size_t i, const struct 
  * @limit: error that is still accepted, norm over norm
  * Adds to @out, as of @launch. Return: 0 or -ENOMEM.
  */
-int probe_pattern(const struct view *view, size_t i, const struct pattern *pattern, float scale,
-                  float limit, uint32_t launch, struct hits *out);
+int probe_pattern(const struct memory_view *view, size_t i, const struct index_pattern *pattern,
+                  float scale, float limit, uint32_t launch, struct hits *out);
 
 /* Of @n values: norm over norm, INFINITY where it is beyond @limit. */
 float probe_error(const float *values, const float *row, uint32_t n, float scale, float limit);

@@ -23,13 +23,13 @@
 #define OF_A_NAME   128u /* the same: of a kernel, of a launch */
 
 /* What is left of a chunk's bytes. */
-struct rest {
+struct chunk_rest {
     const uint8_t *at;
     size_t n;
 };
 
 /* @n bytes from the front. Return: NULL where there are fewer. */
-static const void *take(struct rest *rest, uint64_t n)
+static const void *take(struct chunk_rest *rest, uint64_t n)
 {
     const uint8_t *at = rest->at;
     if (n > rest->n)
@@ -73,7 +73,7 @@ static int bad(struct err *err, const char *what)
 
 /* ------------------------------------------------------------------------- chunks */
 
-static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
+static int add_kernel(struct err *err, struct recording *rec, struct chunk_rest rest)
 {
     struct dmi_recording_kernel head;
     const void *from = take(&rest, sizeof head);
@@ -100,7 +100,7 @@ static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
     return 0;
 }
 
-static int add_launch(struct err *err, struct recording *rec, struct rest rest)
+static int add_launch(struct err *err, struct recording *rec, struct chunk_rest rest)
 {
     struct rec_launch launch = { .first_run = rec->n_runs };
     const void *from = take(&rest, sizeof launch.head);
@@ -130,7 +130,7 @@ static int add_launch(struct err *err, struct recording *rec, struct rest rest)
 }
 
 static int add_run(struct err *err, struct recording *rec, const struct dmi_recording_run *run,
-                   uint64_t time, struct rest *rest)
+                   uint64_t time, struct chunk_rest *rest)
 {
     const void *data = take(rest, run->n_bytes);
     if (!data || !run->n_bytes || run->address + run->n_bytes < run->address)
@@ -144,7 +144,7 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
     return 0;
 }
 
-static int add_bytes(struct err *err, struct recording *rec, struct rest rest)
+static int add_bytes(struct err *err, struct recording *rec, struct chunk_rest rest)
 {
     struct dmi_recording_bytes head;
     const void *from = take(&rest, sizeof head);
@@ -170,7 +170,7 @@ static int add_bytes(struct err *err, struct recording *rec, struct rest rest)
     return 0;
 }
 
-static int add_unseen(struct err *err, struct recording *rec, struct rest rest)
+static int add_unseen(struct err *err, struct recording *rec, struct chunk_rest rest)
 {
     int r = charge(err, rec, OF_A_NAME + rest.n);
     if (r)
@@ -183,7 +183,7 @@ static int add_unseen(struct err *err, struct recording *rec, struct rest rest)
     return text ? 0 : err_set(err, -ENOMEM, "no memory");
 }
 
-static int add_end(struct err *err, struct recording *rec, struct rest rest)
+static int add_end(struct err *err, struct recording *rec, struct chunk_rest rest)
 {
     const void *from = take(&rest, sizeof rec->end);
     if (!from)
@@ -193,7 +193,7 @@ static int add_end(struct err *err, struct recording *rec, struct rest rest)
     return 0;
 }
 
-static int add_chunk(struct err *err, struct recording *rec, uint32_t type, struct rest rest)
+static int add_chunk(struct err *err, struct recording *rec, uint32_t type, struct chunk_rest rest)
 {
     switch (type) {
     case DMI_RECORDING_KERNEL: return add_kernel(err, rec, rest);
@@ -207,7 +207,8 @@ static int add_chunk(struct err *err, struct recording *rec, uint32_t type, stru
 
 /* ------------------------------------------------------------------------- the file */
 
-static int decompress(struct err *err, struct recording *rec, uint64_t n_plain, struct rest *rest)
+static int decompress(struct err *err, struct recording *rec, uint64_t n_plain,
+                      struct chunk_rest *rest)
 {
     if (n_plain > DMI_RECORDING_MAX_CHUNK)
         return bad(err, "a chunk is too large");
@@ -222,12 +223,12 @@ static int decompress(struct err *err, struct recording *rec, uint64_t n_plain, 
     rec->owned[rec->n_owned++] = plain;
     if (ZSTD_decompress(plain, (size_t)n_plain, rest->at, rest->n) != n_plain)
         return bad(err, "a chunk cannot be decompressed");
-    *rest = (struct rest){ plain, (size_t)n_plain };
+    *rest = (struct chunk_rest){ plain, (size_t)n_plain };
     return 0;
 }
 
 /* The next chunk; *@cut: there is none, or not all of it. */
-static int read_chunk(struct err *err, struct recording *rec, struct rest *file, bool *cut)
+static int read_chunk(struct err *err, struct recording *rec, struct chunk_rest *file, bool *cut)
 {
     struct dmi_recording_chunk chunk;
     const void *from = take(file, sizeof chunk);
@@ -237,14 +238,14 @@ static int read_chunk(struct err *err, struct recording *rec, struct rest *file,
     *cut = !stored;
     if (!stored)
         return 0;
-    struct rest rest = { stored, (size_t)chunk.n_stored };
+    struct chunk_rest rest = { stored, (size_t)chunk.n_stored };
     if (hash_bytes(rest.at, rest.n) != chunk.hash)
         return bad(err, "a chunk has another checksum");
     int r = chunk.n_plain ? decompress(err, rec, chunk.n_plain, &rest) : 0;
     return r ? r : add_chunk(err, rec, chunk.type, rest);
 }
 
-static int read_header(struct err *err, struct rest *file)
+static int read_header(struct err *err, struct chunk_rest *file)
 {
     struct dmi_recording_header header;
     const void *from = take(file, sizeof header);
@@ -264,7 +265,7 @@ int recording_open(struct err *err, const char *path, struct recording *rec)
     *rec = (struct recording){ 0 };
     if (!(rec->map = regular_map(err, path, &rec->n_map)))
         return err->code;
-    struct rest file = { rec->map, rec->n_map };
+    struct chunk_rest file = { rec->map, rec->n_map };
     bool cut = false;
     int r = read_header(err, &file);
     while (!r && !rec->ended && !cut)

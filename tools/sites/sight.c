@@ -14,7 +14,7 @@
 #define MAX_LATER  16u  /* launches after the first that may complete a tensor */
 
 /* Hits of one tensor in one launch. */
-struct group {
+struct launch_hits {
     uint32_t forward, launch;
     uint32_t site;
     int layer;
@@ -74,7 +74,7 @@ uint32_t sight_pointer(const struct rec_launch *l, uint64_t address)
     return best;
 }
 
-static bool fits(const struct probe *p, const struct group *g, const struct sight_rows *rows,
+static bool fits(const struct probe *p, const struct launch_hits *g, const struct sight_rows *rows,
                  struct sighting *s)
 {
     const struct rec_launch *l = &p->rec->launches[s->launch];
@@ -89,7 +89,7 @@ static bool fits(const struct probe *p, const struct group *g, const struct sigh
 }
 
 /* Where the first row would be, and how far apart rows are, if hits @a and @b are rows of it. */
-static bool lay(const struct group *g, const struct sight_rows *rows, uint32_t a, uint32_t b,
+static bool lay(const struct launch_hits *g, const struct sight_rows *rows, uint32_t a, uint32_t b,
                 struct layout *out)
 {
     int i = index_of(rows, g->hits[a]->row), j = index_of(rows, g->hits[b]->row);
@@ -108,8 +108,8 @@ static bool lay(const struct group *g, const struct sight_rows *rows, uint32_t a
 }
 
 /* At one time: the first pair of hits that explains all rows. */
-static bool fit_at(const struct probe *p, const struct group *g, const struct sight_rows *rows,
-                   struct sighting *s)
+static bool fit_at(const struct probe *p, const struct launch_hits *g,
+                   const struct sight_rows *rows, struct sighting *s)
 {
     uint32_t tried = 0;
     for (uint32_t a = 0; a < g->n; a++)
@@ -127,13 +127,13 @@ static bool fit_at(const struct probe *p, const struct group *g, const struct si
 }
 
 /* Does this launch write into the allocation of the group's hits? */
-static bool writes_there(const struct probe *p, const struct group *g, uint32_t launch)
+static bool writes_there(const struct probe *p, const struct launch_hits *g, uint32_t launch)
 {
     const struct rec_launch *l = &p->rec->launches[launch];
     return l->n_runs && sight_pointer(l, g->hits[0]->address) != UINT32_MAX;
 }
 
-static bool fit(const struct probe *p, const struct forwards *all, const struct group *g,
+static bool fit(const struct probe *p, const struct forwards *all, const struct launch_hits *g,
                 const struct sight_rows *rows, struct sighting *s)
 {
     s->launch = g->launch;
@@ -217,8 +217,8 @@ static bool lay_slots(const struct hit *a, int64_t slot0, const struct hit *b, i
 }
 
 /* With the list that @s says: the first pair of hits that explains all rows. */
-static bool fit_list(const struct probe *p, const struct group *g, const struct sight_rows *rows,
-                     struct sighting *s)
+static bool fit_list(const struct probe *p, const struct launch_hits *g,
+                     const struct sight_rows *rows, struct sighting *s)
 {
     uint32_t other, row_bytes = p->ref->sites[g->site].width * dmi_dtype_bytes(g->dtype), tried = 0;
     int64_t slot0, slot = 0;
@@ -243,8 +243,8 @@ static bool fit_list(const struct probe *p, const struct group *g, const struct 
 }
 
 /* Adds a sighting for each list of numbers among the launch's pointers by which all rows are there. */
-static int sight_slots(const struct probe *p, const struct group *g, const struct sight_rows *rows,
-                       struct sighting s, struct sightings *out)
+static int sight_slots(const struct probe *p, const struct launch_hits *g,
+                       const struct sight_rows *rows, struct sighting s, struct sightings *out)
 {
     static const uint32_t dtypes[] = { DMI_DTYPE_I32, DMI_DTYPE_I64 };
     const struct rec_launch *l = &p->rec->launches[g->launch];
@@ -263,9 +263,9 @@ static int sight_slots(const struct probe *p, const struct group *g, const struc
     return r;
 }
 
-static int sight_group(const struct probe *p, const struct forwards *all, const struct group *g,
-                       const struct sight_rows *every, const struct sight_rows *last,
-                       struct sightings *out)
+static int sight_group(const struct probe *p, const struct forwards *all,
+                       const struct launch_hits *g, const struct sight_rows *every,
+                       const struct sight_rows *last, struct sightings *out)
 {
     const struct sighting none = { .forward = g->forward, .site = g->site, .layer = g->layer };
     struct sighting s = none;
@@ -294,7 +294,7 @@ static bool same_tensor(const struct probe *p, const struct hit *a, const struct
 }
 
 /* Tokens may look alike (z, where attention sees little but the first one): of those at a place the nearest. */
-static void add_hit(struct group *g, const struct hit *hit)
+static void add_hit(struct launch_hits *g, const struct hit *hit)
 {
     const struct hit *last = g->n ? g->hits[g->n - 1] : NULL;
     if (!last || last->address != hit->address)
@@ -305,7 +305,7 @@ static void add_hit(struct group *g, const struct hit *hit)
 
 /* The hits in [from, to) that are of the same tensor as number @i, if that is the first of them. */
 static bool gather(const struct probe *p, const struct hits *hits, size_t from, size_t to, size_t i,
-                   const struct forward *f, struct group *g)
+                   const struct forward *f, struct launch_hits *g)
 {
     const struct ref_tensor *t = &p->ref->tensors[hits->at[i].tensor];
     for (size_t k = from; k < i; k++)
@@ -327,7 +327,7 @@ static int sight_launch(const struct probe *p, const struct forwards *all, uint3
                         const struct sight_rows *every, const struct sight_rows *last,
                         struct sightings *out)
 {
-    struct group g = { .forward = forward };
+    struct launch_hits g = { .forward = forward };
     int r = 0;
     for (size_t i = from; !r && i < to; i++)
         if (gather(p, hits, from, to, i, &all->at[forward], &g))

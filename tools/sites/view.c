@@ -45,10 +45,13 @@ static int convert(uint32_t dtype, const uint8_t *data, size_t n, float *out)
     return 0;
 }
 
-int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype, struct view *v)
+int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype,
+              struct memory_view *v)
 {
     int r = 0;
-    *v = (struct view){ .dtype = dtype, .size = dmi_dtype_bytes(dtype), .address = run->address };
+    *v = (struct memory_view){ .dtype = dtype,
+                               .size = dmi_dtype_bytes(dtype),
+                               .address = run->address };
     v->n = run->n_bytes / v->size;
     v->values = malloc((v->n + 1) * sizeof *v->values);
     v->fresh = calloc(v->n + 1, 1);
@@ -63,7 +66,7 @@ int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype,
     return r;
 }
 
-void view_deinit(struct view *v)
+void view_deinit(struct memory_view *v)
 {
     free(v->values);
     free(v->fresh);

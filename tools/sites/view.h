@@ -15,7 +15,7 @@
 #define VIEW_SMALL_FLOATS (VIEW_TYPE(DMI_DTYPE_F8E4M3) | VIEW_TYPE(DMI_DTYPE_F8E5M2))
 #define VIEW_INTEGERS     (VIEW_TYPE(DMI_DTYPE_I64) | VIEW_TYPE(DMI_DTYPE_I32))
 
-struct view {
+struct memory_view {
     uint32_t dtype, size;
     uint64_t address;
     float *values;
@@ -27,9 +27,10 @@ struct view {
 uint8_t *view_changes(const struct memory *memory, const struct rec_run *run);
 
 /* @changed: of view_changes(). Return: 0 or -ENOMEM; view_deinit() follows in any case. */
-int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype, struct view *out);
+int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype,
+              struct memory_view *out);
 /* Accepts a zeroed struct. */
-void view_deinit(struct view *view);
+void view_deinit(struct memory_view *view);
 
 /* How much a type's rounding adds to the error of some values: norm over norm. */
 float view_rounding(uint32_t dtype);

@@ -116,7 +116,7 @@ static void put_occurrences(FILE *out, const struct entry *e)
 /* What makes the site less than certain, as one sentence or none. */
 static void put_doubts(FILE *out, const struct scene *scene, const struct entry *e)
 {
-    const struct kind *k = &scene->kinds->at[e->kind];
+    const struct forward_kind *k = &scene->kinds->at[e->kind];
     if (e->n_seen < e->n_wanted)
         fprintf(out, "; seen in %u of %u forwards and layers", e->n_seen, e->n_wanted);
     if (e->count.padded)
@@ -223,7 +223,7 @@ static void report_entry(FILE *out, const struct scene *scene, const struct entr
 void write_report(FILE *out, const struct scene *scene, const struct entries *entries)
 {
     for (uint32_t k = 0; k < scene->kinds->n; k++) {
-        const struct kind *kind = &scene->kinds->at[k];
+        const struct forward_kind *kind = &scene->kinds->at[k];
         fprintf(out, "%s: %u %s of %u to %u rows, ", kind->name, kind->n_forwards,
                 word_for(kind->n_forwards, "forward", "forwards"), kind->fewest_rows,
                 kind->most_rows);

@@ -88,9 +88,9 @@ static const char *socket_path(const struct options *o)
 /* ------------------------------------------------------------------------- a picture */
 
 struct picture {
-    struct view *views; /* of each run that is shown */
+    struct top_view *views; /* of each run that is shown */
     size_t n;
-    struct view sum;
+    struct top_view sum;
 };
 
 static void picture_deinit(struct picture *p)

@@ -18,7 +18,7 @@
 #define MAX_REQUEST 4096        /* bytes up to the empty line */
 #define CLIENT_NS   5000000000u /* from the connection to the end of the answer */
 
-struct client {
+struct http_client {
     int fd;
     uint64_t end_ns;
     char request[MAX_REQUEST];
@@ -31,7 +31,7 @@ struct client {
 struct serve {
     int fd;
     char *path;
-    struct client *clients[SERVE_MAX_CLIENTS];
+    struct http_client *clients[SERVE_MAX_CLIENTS];
     size_t n;
 };
 
@@ -52,7 +52,7 @@ struct serve *serve_new(struct err *err, const char *path)
 
 static void end_client(struct serve *s, size_t i)
 {
-    struct client *c = s->clients[i];
+    struct http_client *c = s->clients[i];
     close(c->fd);
     text_deinit(&c->answer);
     free(c);
@@ -86,7 +86,7 @@ static bool is_same_user(int fd)
 static bool accept_one(struct serve *s)
 {
     _cleanup_(closep) int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct client *c = fd >= 0 && is_same_user(fd) ? calloc(1, sizeof *c) : NULL;
+    struct http_client *c = fd >= 0 && is_same_user(fd) ? calloc(1, sizeof *c) : NULL;
     if (!c)
         return fd >= 0;
     c->fd = steal_fd(&fd);
@@ -95,7 +95,7 @@ static bool accept_one(struct serve *s)
     return true;
 }
 
-static void answer(struct client *c, const char *status, const char *type, const char *body,
+static void answer(struct http_client *c, const char *status, const char *type, const char *body,
                    size_t n)
 {
     bool head = !strncmp(c->request, "HEAD ", 5);
@@ -107,7 +107,7 @@ static void answer(struct client *c, const char *status, const char *type, const
         text_add(&c->answer, body, n);
 }
 
-static bool asks(const struct client *c, const char *method, const char *path)
+static bool asks(const struct http_client *c, const char *method, const char *path)
 {
     size_t n = strlen(method), m = strlen(path);
     const char *at = c->request;
@@ -115,7 +115,7 @@ static bool asks(const struct client *c, const char *method, const char *path)
            strchr(" ?\r\n", at[n + m]) != NULL;
 }
 
-static void answer_request(struct client *c, const struct text *page)
+static void answer_request(struct http_client *c, const struct text *page)
 {
     static const char plain[] = "text/plain; charset=utf-8";
     static const char metrics[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -130,7 +130,7 @@ static void answer_request(struct client *c, const struct text *page)
 }
 
 /* Return: false where the client is done with. */
-static bool read_request(struct client *c, const struct text *page)
+static bool read_request(struct http_client *c, const struct text *page)
 {
     ssize_t n = recv(c->fd, c->request + c->n_request, MAX_REQUEST - 1 - c->n_request, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -146,7 +146,7 @@ static bool read_request(struct client *c, const struct text *page)
     return !c->answer.failed;
 }
 
-static bool send_answer(struct client *c)
+static bool send_answer(struct http_client *c)
 {
     ssize_t n = send(c->fd, c->answer.data + c->n_sent, c->answer.n - c->n_sent, MSG_NOSIGNAL);
     if (n < 0)
@@ -159,13 +159,13 @@ static bool send_answer(struct client *c)
 }
 
 /* Until it closes, or its time is over. */
-static bool drop_rest(struct client *c)
+static bool drop_rest(struct http_client *c)
 {
     ssize_t n = recv(c->fd, c->request, sizeof c->request, 0);
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static bool serve_client(struct client *c, const struct text *page)
+static bool serve_client(struct http_client *c, const struct text *page)
 {
     if (c->sent)
         return drop_rest(c);

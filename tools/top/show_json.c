@@ -108,7 +108,7 @@ static json_t *reasons_of(const struct view_edit *e)
     return o;
 }
 
-static json_t *edits_value(const struct view *v)
+static json_t *edits_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     json_t *o = json_object(), *list = json_array();
@@ -132,7 +132,7 @@ static json_t *edits_value(const struct view *v)
     return o;
 }
 
-static json_t *waits_value(const struct view *v)
+static json_t *waits_value(const struct top_view *v)
 {
     json_t *o = json_object();
     set_u64(o, "waits", v->now.waits);
@@ -142,7 +142,7 @@ static json_t *waits_value(const struct view *v)
     return o;
 }
 
-static json_t *encoder_value(const struct view *v)
+static json_t *encoder_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
     json_t *o = json_object();
@@ -154,7 +154,7 @@ static json_t *encoder_value(const struct view *v)
     return o;
 }
 
-static json_t *disk_value(const struct view *v)
+static json_t *disk_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     json_t *o = json_object();
@@ -171,7 +171,7 @@ static json_t *disk_value(const struct view *v)
     return o;
 }
 
-static json_t *overload_value(const struct view *v)
+static json_t *overload_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
     json_t *o = json_object();
@@ -188,7 +188,7 @@ static void set_mean(json_t *object, const char *key, double value)
     set(object, key, value < 0 ? json_null() : value_double(value));
 }
 
-static json_t *trace_value(const struct view *v)
+static json_t *trace_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
     json_t *o = json_object();
@@ -205,7 +205,7 @@ static json_t *trace_value(const struct view *v)
     return o;
 }
 
-static void set_live(json_t *o, const struct view *v)
+static void set_live(json_t *o, const struct top_view *v)
 {
     json_t *requests = json_array();
     for (size_t i = 0; i < v->n_requests; i++)
@@ -219,7 +219,7 @@ static void set_live(json_t *o, const struct view *v)
     set(o, "requests", requests);
 }
 
-static void set_common(json_t *o, const struct view *v)
+static void set_common(json_t *o, const struct top_view *v)
 {
     json_t *sites = json_array(), *rings = json_array();
     set_double(o, "seconds", v->seconds);
@@ -246,7 +246,7 @@ static json_t *refusal(const struct err *err)
     return err->code ? value_text(err->msg) : json_null();
 }
 
-static json_t *run_value(const struct view *v)
+static json_t *run_value(const struct top_view *v)
 {
     const struct top_run *run = v->run;
     json_t *o = json_object();
@@ -263,8 +263,8 @@ static json_t *run_value(const struct view *v)
     return o;
 }
 
-json_t *show_json(const struct top_runs *runs, const struct view *views, size_t n_views,
-                  const struct view *sum)
+json_t *show_json(const struct top_runs *runs, const struct top_view *views, size_t n_views,
+                  const struct top_view *sum)
 {
     json_t *o = json_object(), *list = json_array(), *all = json_object();
     set(o, "path", value_text(runs->path));

@@ -123,7 +123,7 @@ static void add_label(struct text *to, const char *key, const char *value)
 }
 
 /* NAME{run="...", and leaves the braces open. */
-static void begin_sample(struct text *to, const char *name, const struct view *v)
+static void begin_sample(struct text *to, const char *name, const struct top_view *v)
 {
     text_printf(to, "%s{", name);
     add_label(to, "run", v->run->name);
@@ -141,7 +141,7 @@ static void end_sample(struct text *to, const struct metric *m, const void *from
 
 /* ------------------------------------------------------------------------- all of a kind */
 
-static void add_run_metric(struct text *to, const struct metric *m, const struct view *views,
+static void add_run_metric(struct text *to, const struct metric *m, const struct top_view *views,
                            size_t n)
 {
     begin(to, m);
@@ -154,7 +154,7 @@ static void add_run_metric(struct text *to, const struct metric *m, const struct
     }
 }
 
-static void add_site_metric(struct text *to, const struct metric *m, const struct view *views,
+static void add_site_metric(struct text *to, const struct metric *m, const struct top_view *views,
                             size_t n)
 {
     begin(to, m);
@@ -166,7 +166,7 @@ static void add_site_metric(struct text *to, const struct metric *m, const struc
         }
 }
 
-static void add_ring_metric(struct text *to, const struct metric *m, const struct view *views,
+static void add_ring_metric(struct text *to, const struct metric *m, const struct top_view *views,
                             size_t n)
 {
     begin(to, m);
@@ -178,7 +178,7 @@ static void add_ring_metric(struct text *to, const struct metric *m, const struc
         }
 }
 
-static void add_edit_metric(struct text *to, const struct metric *m, const struct view *views,
+static void add_edit_metric(struct text *to, const struct metric *m, const struct top_view *views,
                             size_t n)
 {
     begin(to, m);
@@ -191,7 +191,7 @@ static void add_edit_metric(struct text *to, const struct metric *m, const struc
 }
 
 /* Of each edit all reasons that it has. */
-static void add_missed(struct text *to, const struct view *views, size_t n)
+static void add_missed(struct text *to, const struct top_view *views, size_t n)
 {
     static const struct metric m = { "dmi_edit_rows_missed_total",
                                      "Rows that edits did not write, by why." };
@@ -209,7 +209,7 @@ static void add_missed(struct text *to, const struct view *views, size_t n)
             }
 }
 
-static void add_edits(struct text *to, const struct view *views, size_t n)
+static void add_edits(struct text *to, const struct top_view *views, size_t n)
 {
     static const struct metric of_edits[] = {
         { "dmi_edit_rows_due_total", "Rows that edits want.", offsetof(struct view_edit, due) },
@@ -226,7 +226,8 @@ static void add_edits(struct text *to, const struct view *views, size_t n)
 }
 
 /* Of each site all reasons that it has. */
-static void add_drops(struct text *to, const struct metric *m, const struct view *views, size_t n)
+static void add_drops(struct text *to, const struct metric *m, const struct top_view *views,
+                      size_t n)
 {
     begin(to, m);
     for (size_t i = 0; i < n; i++)
@@ -242,7 +243,7 @@ static void add_drops(struct text *to, const struct metric *m, const struct view
             }
 }
 
-static void add_up(struct text *to, const struct view *views, size_t n)
+static void add_up(struct text *to, const struct top_view *views, size_t n)
 {
     static const struct metric up = { "dmi_up", "Whether the process writes its run.",
                                       .gauge = true };
@@ -257,7 +258,7 @@ static void add_up(struct text *to, const struct view *views, size_t n)
     }
 }
 
-void show_prometheus(struct text *to, const struct view *views, size_t n)
+void show_prometheus(struct text *to, const struct top_view *views, size_t n)
 {
     static const struct metric drops[] = {
         { "dmi_dropped_records_total", "Records that are in no segment, by why.",

@@ -85,7 +85,7 @@ static void site_row(struct text *to, const struct view_site *s)
     text_add(to, "\n", 1);
 }
 
-static void sites_table(struct text *to, const struct view *v)
+static void sites_table(struct text *to, const struct top_view *v)
 {
     text_printf(to, "  %-*s %9s %10s %10s %13s %15s %10s %9s %11s\n", NAME_WIDTH, "SITE",
                 "RECORDS/S", "ROWS/S", "BYTES/S", "RECORDS", "ROWS", "BYTES", "DROPPED/S",
@@ -110,7 +110,7 @@ static void request_row(struct text *to, const struct view_request *q)
     text_add(to, "\n", 1);
 }
 
-static void requests_table(struct text *to, const struct view *v)
+static void requests_table(struct text *to, const struct top_view *v)
 {
     if (!v->n_requests)
         return;
@@ -155,7 +155,7 @@ static void ring_line(struct text *to, const struct view_ring *r)
                 r->backlog == 1 ? "" : "es", view_rung_name(r->rung));
 }
 
-static void disk_lines(struct text *to, const struct view *v)
+static void disk_lines(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     char in[24], out[24], rate[24];
@@ -172,7 +172,7 @@ static void disk_lines(struct text *to, const struct view *v)
                 100 * view_share(v, c->sync_ns, b->sync_ns), c->write_failures + c->sync_failures);
 }
 
-static void overload_line(struct text *to, const struct view *v)
+static void overload_line(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
     char rate[24];
@@ -195,7 +195,7 @@ static const char *ms_text(double ns, char out[32])
     return out;
 }
 
-static void trace_line(struct text *to, const struct view *v)
+static void trace_line(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     const double idle = view_idle(v);
@@ -212,7 +212,7 @@ static void trace_line(struct text *to, const struct view *v)
                 c->trace_lost);
 }
 
-static void waits_line(struct text *to, const struct view *v)
+static void waits_line(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     text_printf(to, "  waits: %" PRIu64 " (%.3g a second), %" PRIu64 " in vain, %.3g s together\n",
@@ -220,7 +220,7 @@ static void waits_line(struct text *to, const struct view *v)
                 (double)c->wait_ns / 1e9);
 }
 
-static void dropped_line(struct text *to, const struct view *v)
+static void dropped_line(struct text *to, const struct top_view *v)
 {
     bool any = false;
     for (uint32_t d = 0; d < DMI_DROP_ROOM; d++) {
@@ -234,7 +234,7 @@ static void dropped_line(struct text *to, const struct view *v)
     text_printf(to, "%s\n", any ? "" : "  dropped: nothing");
 }
 
-static void edit_row(struct text *to, const struct view *v, const struct view_edit *e)
+static void edit_row(struct text *to, const struct top_view *v, const struct view_edit *e)
 {
     bool any = false;
     text_add(to, "  ", 2);
@@ -252,7 +252,7 @@ static void edit_row(struct text *to, const struct view *v, const struct view_ed
     text_add(to, "\n", 1);
 }
 
-static void edits_table(struct text *to, const struct view *v)
+static void edits_table(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
     if (!v->has_edits)
@@ -281,7 +281,7 @@ static void refused_line(struct text *to, const struct err *err)
     text_add(to, "\n", 1);
 }
 
-static void head_line(struct text *to, const struct view *v)
+static void head_line(struct text *to, const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     if (v->run) {
@@ -298,7 +298,7 @@ static void head_line(struct text *to, const struct view *v)
                 view_rate(v, c->steps, b->steps));
 }
 
-static void live_lines(struct text *to, const struct view *v)
+static void live_lines(struct text *to, const struct top_view *v)
 {
     for (size_t i = 0; i < v->n_rings && v->run; i++)
         ring_line(to, &v->rings[i]);
@@ -312,7 +312,7 @@ static void live_lines(struct text *to, const struct view *v)
         text_printf(to, "  no file live: ring, encoder, disk and requests are not known\n");
 }
 
-static void block(struct text *to, const struct view *v)
+static void block(struct text *to, const struct top_view *v)
 {
     head_line(to, v);
     if (v->run && v->run->refused.code)
@@ -327,8 +327,8 @@ static void block(struct text *to, const struct view *v)
         requests_table(to, v);
 }
 
-void show_text(struct text *to, const struct top_runs *runs, const struct view *views,
-               size_t n_views, const struct view *sum)
+void show_text(struct text *to, const struct top_runs *runs, const struct top_view *views,
+               size_t n_views, const struct top_view *sum)
 {
     char now[32] = "";
     time_t t = time(NULL);

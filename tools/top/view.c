@@ -22,12 +22,12 @@ static uint64_t at_most(uint64_t n, uint64_t most)
     return n < most ? n : most;
 }
 
-double view_rate(const struct view *v, uint64_t now, uint64_t before)
+double view_rate(const struct top_view *v, uint64_t now, uint64_t before)
 {
     return v->seconds > 0 ? (double)since(now, before) / v->seconds : 0;
 }
 
-double view_share(const struct view *v, uint64_t now_ns, uint64_t before_ns)
+double view_share(const struct top_view *v, uint64_t now_ns, uint64_t before_ns)
 {
     double share = view_rate(v, now_ns, before_ns) / 1e9;
     return share < 1 ? share : 1;
@@ -38,20 +38,20 @@ static double mean(uint64_t sum, uint64_t n)
     return n ? (double)sum / (double)n : -1;
 }
 
-double view_step_host_ns(const struct view *v)
+double view_step_host_ns(const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     return mean(since(c->trace_host_ns, b->trace_host_ns), since(c->trace_steps, b->trace_steps));
 }
 
-double view_step_device_ns(const struct view *v)
+double view_step_device_ns(const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
     return mean(since(c->trace_device_ns, b->trace_device_ns),
                 since(c->trace_timed, b->trace_timed));
 }
 
-double view_idle(const struct view *v)
+double view_idle(const struct top_view *v)
 {
     double gap_ns = (double)since(v->now.trace_gap_ns, v->before.trace_gap_ns);
     double device_ns = (double)since(v->now.trace_device_ns, v->before.trace_device_ns);
@@ -102,7 +102,7 @@ static void add_site(struct view_site *to, const struct dmi_site_counters *now,
     add_tally(&to->captured_before, &(before ? before : now)->captured);
 }
 
-static void find_rates(const struct view *v, struct view_site *s)
+static void find_rates(const struct top_view *v, struct view_site *s)
 {
     s->records_s = view_rate(v, s->captured.records, s->captured_before.records);
     s->rows_s = view_rate(v, s->captured.rows, s->captured_before.rows);
@@ -140,7 +140,7 @@ static void join_site(struct view_site *to, const struct view_site *s)
 }
 
 /* Those of one name become one; rates, sum and order follow. */
-static void settle_sites(struct view *v)
+static void settle_sites(struct top_view *v)
 {
     size_t n = 0;
     if (v->n_sites)
@@ -167,7 +167,7 @@ static const struct dmi_live *live_before(const struct top_run *run)
     return run->before.live ? run->before.live : run->now.live;
 }
 
-static struct view_ring ring_of(const struct view *v, const struct dmi_live_ring *now,
+static struct view_ring ring_of(const struct top_view *v, const struct dmi_live_ring *now,
                                 const struct dmi_live_ring *before)
 {
     uint64_t encode_ns = since(now->encode_ns, before->encode_ns);
@@ -187,7 +187,7 @@ static struct view_ring ring_of(const struct view *v, const struct dmi_live_ring
     };
 }
 
-static void add_rings(struct view *v, const struct top_run *run)
+static void add_rings(struct top_view *v, const struct top_run *run)
 {
     const struct dmi_live *now = run->now.live, *before = live_before(run);
     for (uint32_t i = 0; now && i < DMI_LIVE_RINGS; i++)
@@ -211,7 +211,7 @@ static bool same_request(const struct dmi_live_request *a, const struct dmi_live
     return a->first_step == b->first_step && a->n_id == b->n_id && !memcmp(a->id, b->id, a->n_id);
 }
 
-static void add_request(struct view *v, const struct dmi_live_request *now,
+static void add_request(struct top_view *v, const struct dmi_live_request *now,
                         const struct dmi_live_request *before)
 {
     bool same = before && same_request(now, before);
@@ -232,7 +232,7 @@ static void add_request(struct view *v, const struct dmi_live_request *now,
     };
 }
 
-static void add_requests(struct view *v, const struct top_run *run)
+static void add_requests(struct top_view *v, const struct top_run *run)
 {
     const struct dmi_live *now = run->now.live, *before = run->before.live;
     for (uint32_t i = 0; now && i < DMI_LIVE_REQUESTS; i++)
@@ -291,7 +291,7 @@ static double seconds_of(const struct top_run *run)
     return run->before.counters ? (double)(run->now.mono_ns - run->before.mono_ns) / 1e9 : 0;
 }
 
-static void add_run(struct view *v, const struct top_run *run)
+static void add_run(struct top_view *v, const struct top_run *run)
 {
     const struct snapshot *now = &run->now, *before = &run->before;
     const struct dmi_counters *c = now->counters, *b = before->counters ? before->counters : c;
@@ -313,7 +313,7 @@ static void add_run(struct view *v, const struct top_run *run)
 }
 
 /* Room for @n_runs runs with @n_sites entries together. Return: 0 or -ENOMEM. */
-static int make_room(struct view *v, size_t n_runs, size_t n_sites)
+static int make_room(struct top_view *v, size_t n_runs, size_t n_sites)
 {
     v->total.name = "total";
     v->sites = calloc(n_sites + 1, sizeof *v->sites);
@@ -322,16 +322,16 @@ static int make_room(struct view *v, size_t n_runs, size_t n_sites)
     return v->sites && v->rings && v->requests ? 0 : -ENOMEM;
 }
 
-static void settle(struct view *v)
+static void settle(struct top_view *v)
 {
     settle_sites(v);
     if (v->n_requests)
         qsort(v->requests, v->n_requests, sizeof *v->requests, latest_first);
 }
 
-int view_of(const struct top_run *run, struct view *out)
+int view_of(const struct top_run *run, struct top_view *out)
 {
-    *out = (struct view){ .run = run };
+    *out = (struct top_view){ .run = run };
     if (make_room(out, 1, run->n_sites))
         return -ENOMEM;
     if (!run->now.counters)
@@ -347,10 +347,10 @@ static bool is_part(const struct top_run *run)
     return run->shown && run->now.counters;
 }
 
-int view_sum(const struct top_runs *runs, struct view *out)
+int view_sum(const struct top_runs *runs, struct top_view *out)
 {
     size_t n_sites = 0;
-    *out = (struct view){ 0 };
+    *out = (struct top_view){ 0 };
     for (size_t i = 0; i < runs->n; i++)
         n_sites += is_part(runs->list[i]) ? runs->list[i]->n_sites : 0;
     if (make_room(out, runs->n, n_sites))
@@ -368,11 +368,11 @@ int view_sum(const struct top_runs *runs, struct view *out)
     return 0;
 }
 
-void view_deinit(struct view *v)
+void view_deinit(struct top_view *v)
 {
     free(v->sites);
     free(v->rings);
     free(v->requests);
     free(v->edits);
-    *v = (struct view){ 0 };
+    *v = (struct top_view){ 0 };
 }

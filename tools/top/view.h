@@ -53,7 +53,7 @@ struct view_counts {
     uint64_t edits_in_force, edit_rows_due, edit_rows_written, edit_rows_missed;
 };
 
-struct view {
+struct top_view {
     const struct top_run *run; /* NULL: a sum */
     size_t n_runs, n_running;
     bool has_trace;          /* some of the runs have a trace, and the numbers of `live` */
@@ -73,28 +73,28 @@ struct view {
 };
 
 /* Of one run. Return: 0 or -ENOMEM; view_deinit() in any case. */
-int view_of(const struct top_run *run, struct view *out);
+int view_of(const struct top_run *run, struct top_view *out);
 
 /* Of all runs that are shown. Return: as view_of(). */
-int view_sum(const struct top_runs *runs, struct view *out);
+int view_sum(const struct top_runs *runs, struct top_view *out);
 
 /* Frees what view_of() and view_sum() have made. */
-void view_deinit(struct view *view);
+void view_deinit(struct top_view *view);
 
 /* Of a count of @view: per second. */
-double view_rate(const struct view *view, uint64_t now, uint64_t before);
+double view_rate(const struct top_view *view, uint64_t now, uint64_t before);
 
 /* Of nanoseconds that @view counts: the share of the time, 0 to 1. */
-double view_share(const struct view *view, uint64_t now_ns, uint64_t before_ns);
+double view_share(const struct top_view *view, uint64_t now_ns, uint64_t before_ns);
 
 /* What a step took since the snapshot before, in nanoseconds; below 0: none was done. */
-double view_step_host_ns(const struct view *view);
+double view_step_host_ns(const struct top_view *view);
 
 /* The same on the device; below 0: none was done that has a time there. */
-double view_step_device_ns(const struct view *view);
+double view_step_device_ns(const struct top_view *view);
 
 /* The share of the time in which the device had nothing to do between these steps, 0 to 1; below 0: as view_step_device_ns(). */
-double view_idle(const struct view *view);
+double view_idle(const struct top_view *view);
 
 /* "running", "closed", "killed" */
 const char *view_state_name(enum top_state state);

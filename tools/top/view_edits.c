@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The edit of that name, added where there is none; NULL without memory. */
-static struct view_edit *find(struct view *v, const char *name)
+static struct view_edit *find(struct top_view *v, const char *name)
 {
     for (size_t i = 0; i < v->n_edits; i++)
         if (!strcmp(v->edits[i].name, name))
@@ -53,7 +53,7 @@ static void add_counts(struct view_counts *to, const struct dmi_edit_accounts *a
     }
 }
 
-int view_add_edits(struct view *v, const struct top_run *run)
+int view_add_edits(struct top_view *v, const struct top_run *run)
 {
     const struct dmi_edit_accounts *now = run->now.edits;
     const struct dmi_edit_accounts *before = run->before.edits ? run->before.edits : now;

@@ -6,6 +6,6 @@
 #include "tools/top/view.h"
 
 /* Adds what the file `edits` of the run says, by name; nothing where there is none. Return: 0 or -ENOMEM. */
-int view_add_edits(struct view *view, const struct top_run *run);
+int view_add_edits(struct top_view *view, const struct top_run *run);
 
 #endif

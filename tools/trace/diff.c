@@ -19,7 +19,7 @@
 #define MOST_DEMANGLED (64u << 20) /* bytes of names: one may take 4 MiB */
 
 /* What ran in one of the two. */
-struct side {
+struct trace_side {
     const char *path;
     struct kernels_sums sums;
     uint64_t n_runs;
@@ -33,22 +33,22 @@ enum state { DIFF_CHANGED, DIFF_GONE, DIFF_NEW, DIFF_BOTH, DIFF_STATES };
 static const char *const state_words[DIFF_STATES] = { "changed", "gone", "new", "both" };
 
 /* A name in both, or one whose template arguments changed; or in one of them: the other one is NULL. */
-struct pair {
+struct line_pair {
     const struct kernels_line *of[2];
     char *demangled[2];           /* NULL: the name hides none */
     struct template_name name[2]; /* where it has template arguments; else @function is NULL */
     bool joined;                  /* the other one's pair has it */
 };
 
-struct diff {
-    struct side sides[2];
-    struct pair *all;
+struct trace_diff {
+    struct trace_side sides[2];
+    struct line_pair *all;
     size_t n;
     uint64_t n_of[DIFF_STATES];
     bool failed; /* no memory */
 };
 
-static enum state state_of(const struct pair *p)
+static enum state state_of(const struct line_pair *p)
 {
     const struct kernels_line *any = p->of[0] ? p->of[0] : p->of[1];
     if (any->kind == DMI_RAN_FURTHER) /* kernels without names */
@@ -64,7 +64,7 @@ static enum state state_of(const struct pair *p)
 
 static void take_step(void *ctx, const struct dmi_step_times *at)
 {
-    struct side *side = ctx;
+    struct trace_side *side = ctx;
     if (!runs_step_asked(side->sums.steps, at->number))
         return;
     side->n_steps++;
@@ -74,7 +74,7 @@ static void take_step(void *ctx, const struct dmi_step_times *at)
 
 static int add_run(const struct trace_run *t, void *ctx)
 {
-    struct side *side = ctx;
+    struct trace_side *side = ctx;
     struct err err = { 0 };
     side->n_runs++;
     if (*t->marks.alone)
@@ -86,7 +86,7 @@ static int add_run(const struct trace_run *t, void *ctx)
 }
 
 /* Return: an exit status: what is wrong is said. */
-static int read_side(struct side *side)
+static int read_side(struct trace_side *side)
 {
     int r = runs_each(side->path, add_run, side);
     if (r || side->sums.n || side->sums.failed)
@@ -110,7 +110,7 @@ static int order_of(const struct kernels_sums *a, size_t i, const struct kernels
     return kernels_by_name(&a->all[i], &b->all[j]);
 }
 
-static void pair_names(struct diff *d)
+static void pair_names(struct trace_diff *d)
 {
     struct kernels_sums *a = &d->sides[0].sums, *b = &d->sides[1].sums;
     d->all = calloc(a->n + b->n, sizeof *d->all);
@@ -119,7 +119,7 @@ static void pair_names(struct diff *d)
     SORT(b->all, b->n, kernels_by_name);
     for (size_t i = 0, j = 0; d->all && i + j < a->n + b->n;) {
         int order = order_of(a, i, b, j);
-        struct pair *p = &d->all[d->n++];
+        struct line_pair *p = &d->all[d->n++];
         p->of[0] = order <= 0 ? &a->all[i++] : NULL;
         p->of[1] = order >= 0 ? &b->all[j++] : NULL;
     }
@@ -129,7 +129,7 @@ static void pair_names(struct diff *d)
 
 static void read_name(void *arg)
 {
-    struct pair *p = arg;
+    struct line_pair *p = arg;
     unsigned i = !p->of[0];
     p->demangled[i] = demangle(p->of[i]->name);
     if (p->demangled[i])
@@ -137,10 +137,10 @@ static void read_name(void *arg)
 }
 
 /* Names after the first that would take more memory than this stay as they are. */
-static void read_names(struct diff *d)
+static void read_names(struct trace_diff *d)
 {
     size_t left = MOST_DEMANGLED;
-    for (struct pair *p = d->all; left && p < d->all + d->n; p++) {
+    for (struct line_pair *p = d->all; left && p < d->all + d->n; p++) {
         unsigned i = !p->of[0];
         const char *name = p->of[i]->name;
         if (!demangle_is_for(name))
@@ -152,11 +152,11 @@ static void read_names(struct diff *d)
 }
 
 /* That of the new kernels which has the most template arguments of @gone's, and more time than others that have as many. NULL: none is of its function. */
-static struct pair *find_other(struct diff *d, const struct pair *gone)
+static struct line_pair *find_other(struct trace_diff *d, const struct line_pair *gone)
 {
-    struct pair *best = NULL;
+    struct line_pair *best = NULL;
     size_t most = 0;
-    for (struct pair *p = d->all; p < d->all + d->n; p++) {
+    for (struct line_pair *p = d->all; p < d->all + d->n; p++) {
         if (state_of(p) != DIFF_NEW || p->joined || !p->name[1].function ||
             !template_same(&gone->name[0], &p->name[1]))
             continue;
@@ -171,13 +171,13 @@ static struct pair *find_other(struct diff *d, const struct pair *gone)
 
 static int by_state(const void *pa, const void *pb)
 {
-    const struct pair *a = pa, *b = pb;
+    const struct line_pair *a = pa, *b = pb;
     enum state x = state_of(a), y = state_of(b);
     if (x != y)
         return x < y ? -1 : 1;
     uint64_t ns[2];
     for (int i = 0; i < 2; i++) {
-        const struct pair *p = i ? b : a;
+        const struct line_pair *p = i ? b : a;
         uint64_t first = p->of[0] ? p->of[0]->sum_ns : 0, second = p->of[1] ? p->of[1]->sum_ns : 0;
         ns[i] = first > second ? first : second;
     }
@@ -187,11 +187,11 @@ static int by_state(const void *pa, const void *pb)
 }
 
 /* A kernel that is gone and a new one of its function become one that changed, those with the most time first. */
-static void join_changed(struct diff *d)
+static void join_changed(struct trace_diff *d)
 {
     SORT(d->all, d->n, by_state);
-    for (struct pair *p = d->all; p < d->all + d->n; p++) {
-        struct pair *other =
+    for (struct line_pair *p = d->all; p < d->all + d->n; p++) {
+        struct line_pair *other =
             state_of(p) == DIFF_GONE && p->name[0].function ? find_other(d, p) : NULL;
         if (!other)
             continue;
@@ -202,7 +202,7 @@ static void join_changed(struct diff *d)
         other->joined = true;
     }
     SORT(d->all, d->n, by_state);
-    for (const struct pair *p = d->all; p < d->all + d->n; p++)
+    for (const struct line_pair *p = d->all; p < d->all + d->n; p++)
         if (!p->joined)
             d->n_of[state_of(p)]++;
 }
@@ -307,7 +307,7 @@ static json_t *name_of(const struct kernels_line *l)
     return value_bytes(l->name, l->n_name);
 }
 
-static json_t *row_of(const struct pair *p)
+static json_t *row_of(const struct line_pair *p)
 {
     unsigned i = !p->of[0];
     enum state state = state_of(p);
@@ -327,7 +327,7 @@ static json_t *row_of(const struct pair *p)
     return row;
 }
 
-static void put_side(struct report *report, const struct side *s, const char *key,
+static void put_side(struct report *report, const struct trace_side *s, const char *key,
                      const char *letter)
 {
     double each = s->n_steps ? (double)s->n_steps : 1;
@@ -346,7 +346,7 @@ static void put_side(struct report *report, const struct side *s, const char *ke
                                { "graph_launches", value_u64(s->graphs) }));
 }
 
-static void print(struct report *report, const struct diff *d)
+static void print(struct report *report, const struct trace_diff *d)
 {
     put_side(report, &d->sides[0], "a", "A");
     put_side(report, &d->sides[1], "b", "B");
@@ -368,7 +368,7 @@ static void print(struct report *report, const struct diff *d)
     report->failed |= d->failed;
 }
 
-static void forget(struct diff *d)
+static void forget(struct trace_diff *d)
 {
     for (size_t i = 0; i < d->n; i++) {
         free(d->all[i].demangled[0]);
@@ -381,8 +381,8 @@ static void forget(struct diff *d)
 
 int trace_diff(const char *a, const char *b, bool json, const struct runs_steps *steps)
 {
-    struct diff d = { .sides = { { .path = a, .sums = { .steps = steps } },
-                                 { .path = b, .sums = { .steps = steps } } } };
+    struct trace_diff d = { .sides = { { .path = a, .sums = { .steps = steps } },
+                                       { .path = b, .sums = { .steps = steps } } } };
     struct report report = { .json = json };
     int r = read_side(&d.sides[0]);
     r = r ? r : read_side(&d.sides[1]);

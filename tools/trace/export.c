@@ -13,7 +13,7 @@
 #include "core/sorted.h"
 #include "core/words.h"
 #include "tools/common/leftover.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 #include "tools/common/report.h"
 #include "tools/trace/export_ran.h"
 #include "tools/trace/export_ranges.h"
@@ -28,7 +28,7 @@
 
 #define MOST_DEVICES 64u
 
-struct asked {
+struct trace_export {
     struct perfetto out;
     const struct runs_steps *steps; /* NULL: of each run those that were kept */
     size_t n_runs, n_untraced, n_steps;
@@ -100,7 +100,7 @@ static uint64_t lane_of(struct perfetto *p, struct device *d, uint64_t process, 
     return d->lanes[lane];
 }
 
-static void put_on_device(struct asked *a, struct device *d, uint64_t process,
+static void put_on_device(struct trace_export *a, struct device *d, uint64_t process,
                           const struct dmi_step_times *at, struct export_ranges *ranges)
 {
     uint64_t begin = at->launch_ns;
@@ -116,8 +116,8 @@ static void put_on_device(struct asked *a, struct device *d, uint64_t process,
 }
 
 /* Steps of the engine have one track, those of threads one each. */
-static uint64_t host_track(struct asked *a, uint64_t process, const struct dmi_step_times *at,
-                           uint64_t *track, uint32_t *thread)
+static uint64_t host_track(struct trace_export *a, uint64_t process,
+                           const struct dmi_step_times *at, uint64_t *track, uint32_t *thread)
 {
     char name[64] = "steps";
     uint32_t of = at->source == DMI_STEP_ENGINE ? 0 : at->thread;
@@ -140,7 +140,7 @@ static int by_thread(const void *pa, const void *pb)
 }
 
 /* It leaves them in another order. */
-static void put_steps(struct asked *a, struct runs_times *times, uint64_t process,
+static void put_steps(struct trace_export *a, struct runs_times *times, uint64_t process,
                       struct export_ranges *ranges)
 {
     struct device *devices = calloc(MOST_DEVICES, sizeof *devices);
@@ -167,7 +167,7 @@ static void put_steps(struct asked *a, struct runs_times *times, uint64_t proces
 /* ------------------------------------------------------------------------- marks */
 
 struct marks {
-    struct asked *a;
+    struct trace_export *a;
     uint64_t process, track; /* track: 0, not there yet */
 };
 
@@ -208,7 +208,7 @@ static void take_mark(void *ctx, const struct reader_mark *mark)
                      *text ? 2 : 1);
 }
 
-static int export_marks(struct asked *a, const struct trace_run *t, uint64_t process)
+static int export_marks(struct trace_export *a, const struct trace_run *t, uint64_t process)
 {
     struct err err = { 0 };
     struct marks m = { a, process, 0 };
@@ -221,7 +221,8 @@ static int export_marks(struct asked *a, const struct trace_run *t, uint64_t pro
 /* ------------------------------------------------------------------------- runs */
 
 /* The steps of a run that are asked for, and all that met them. Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int export_steps(struct asked *a, const struct trace_run *t, const struct runs_steps *steps)
+static int export_steps(struct trace_export *a, const struct trace_run *t,
+                        const struct runs_steps *steps)
 {
     char name[320];
     const char *host = t->run->host ? t->run->host : "";
@@ -248,7 +249,7 @@ static int export_steps(struct asked *a, const struct trace_run *t, const struct
 
 static int export_run(const struct trace_run *t, void *ctx)
 {
-    struct asked *a = ctx;
+    struct trace_export *a = ctx;
     struct runs_steps kept = { 0 };
     if (!t->traced) {
         complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
@@ -263,7 +264,7 @@ static int export_run(const struct trace_run *t, void *ctx)
 }
 
 /* Says of a path that is in no part of the file why. */
-static void say_none(const struct asked *a, const char *path)
+static void say_none(const struct trace_export *a, const char *path)
 {
     if (a->steps)
         runs_say_none(path);
@@ -272,23 +273,23 @@ static void say_none(const struct asked *a, const char *path)
 }
 
 /* Checks the file against each run, which it must not lie in. Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int choose(struct place *place, char **paths, const char *file)
+static int choose(struct outfile *place, char **paths, const char *file)
 {
     struct err err = { 0 };
     int r = 0;
     for (size_t i = 0; !r && paths[i]; i++) {
-        place_deinit(place);
-        *place = (struct place){ .option = "--perfetto", .fd = -1 };
-        r = place_choose(&err, place, file, paths[i], "", false);
+        outfile_deinit(place);
+        *place = (struct outfile){ .option = "--perfetto", .fd = -1 };
+        r = outfile_choose(&err, place, file, paths[i], "", false);
     }
-    r = r ? r : place_open(&err, place);
+    r = r ? r : outfile_open(&err, place);
     if (r)
         complain("%s", err.msg);
     return r ? REPORT_IMPOSSIBLE : 0;
 }
 
 /* Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int close_file(struct asked *a, struct place *place, int r)
+static int close_file(struct trace_export *a, struct outfile *place, int r)
 {
     struct err err = { 0 };
     if (fclose(a->out.to) && !a->out.error)
@@ -297,7 +298,7 @@ static int close_file(struct asked *a, struct place *place, int r)
         complain("cannot write %s: %s", place->path, strerror(a->out.error));
     if (r || a->out.error)
         return REPORT_IMPOSSIBLE;
-    if (!place_keep(&err, place))
+    if (!outfile_keep(&err, place))
         return 0;
     complain("%s", err.msg);
     return REPORT_IMPOSSIBLE;
@@ -305,8 +306,8 @@ static int close_file(struct asked *a, struct place *place, int r)
 
 int trace_export(char **paths, const char *file, const struct runs_steps *steps)
 {
-    struct asked a = { .steps = steps };
-    _cleanup_(place_deinit) struct place place = { .fd = -1 };
+    struct trace_export a = { .steps = steps };
+    _cleanup_(outfile_deinit) struct outfile place = { .fd = -1 };
     leftover_install();
     int r = choose(&place, paths, file), fd = r ? -1 : fcntl(place.fd, F_DUPFD_CLOEXEC, 3);
     if (!r && !(a.out.to = fd >= 0 ? fdopen(fd, "w") : NULL)) {

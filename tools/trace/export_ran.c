@@ -2,7 +2,7 @@
 #include "tools/trace/export_ran.h"
 
 #include "core/grow.h"
-#include "core/places.h"
+#include "core/hashed.h"
 #include "read/utf8.h"
 #include "storage/codec/hash.h"
 #include "tools/common/report.h"
@@ -18,14 +18,14 @@
 #define MOST_LANES 16u /* of a stream; beyond, a slice waits for the first one that is free */
 
 /* A track, 0: not there yet; and where its last slice ends. */
-struct lane {
+struct slice_track {
     uint64_t track, end;
 };
 
-struct stream {
+struct stream_tracks {
     uint32_t key[3]; /* device, context, stream */
     unsigned n_lanes;
-    struct lane first, *more; /* @more: MOST_LANES - 1 of them, once slices overlap */
+    struct slice_track first, *more; /* @more: MOST_LANES - 1 of them, once slices overlap */
 };
 
 struct exporting {
@@ -33,10 +33,10 @@ struct exporting {
     const struct reader *reader;
     const struct runs_steps *steps;
     uint64_t process;
-    struct stream *streams;
+    struct stream_tracks *streams;
     size_t n, room;
-    struct places places; /* of streams */
-    struct text name;     /* of the slice, printable */
+    struct hashed by_hash; /* of streams */
+    struct text name;      /* of the slice, printable */
     bool failed;
 };
 
@@ -49,42 +49,42 @@ static bool make_room(struct exporting *e)
 {
     if (GROW(e->streams, e->n, e->room))
         return false;
-    if (places_have_room(&e->places, e->n))
+    if (hashed_has_room(&e->by_hash, e->n))
         return true;
-    if (!places_grow(&e->places))
+    if (!hashed_grow(&e->by_hash))
         return false;
     for (size_t k = 0; k < e->n; k++)
-        *PLACES_FIND(&e->places, hash_of(e->streams[k].key), i, false) = (uint32_t)k + 1;
+        *HASHED_FIND(&e->by_hash, hash_of(e->streams[k].key), i, false) = (uint32_t)k + 1;
     return true;
 }
 
 /* NULL: no memory. */
-static struct stream *stream_of(struct exporting *e, const struct dmi_trace_shape *shape)
+static struct stream_tracks *stream_of(struct exporting *e, const struct dmi_trace_shape *shape)
 {
     const uint32_t key[3] = { shape->device, shape->context, shape->stream };
     if (!make_room(e))
         return NULL;
     uint32_t *place =
-        PLACES_FIND(&e->places, hash_of(key), i, !memcmp(e->streams[i].key, key, sizeof key));
+        HASHED_FIND(&e->by_hash, hash_of(key), i, !memcmp(e->streams[i].key, key, sizeof key));
     if (!*place) {
-        e->streams[e->n] = (struct stream){ .n_lanes = 1 };
+        e->streams[e->n] = (struct stream_tracks){ .n_lanes = 1 };
         memcpy(e->streams[e->n].key, key, sizeof key);
         *place = (uint32_t)++e->n;
     }
     return &e->streams[*place - 1];
 }
 
-static struct lane *lane_at(struct stream *s, unsigned i)
+static struct slice_track *lane_at(struct stream_tracks *s, unsigned i)
 {
     return i ? &s->more[i - 1] : &s->first;
 }
 
 /* The first lane that is free at @begin; else a new one; else the one that is free first. NULL: no memory. */
-static struct lane *lane_for(struct stream *s, uint64_t begin)
+static struct slice_track *lane_for(struct stream_tracks *s, uint64_t begin)
 {
-    struct lane *best = &s->first;
+    struct slice_track *best = &s->first;
     for (unsigned i = 0; i < s->n_lanes; i++) {
-        struct lane *lane = lane_at(s, i);
+        struct slice_track *lane = lane_at(s, i);
         if (lane->end <= begin)
             return lane;
         best = lane->end < best->end ? lane : best;
@@ -96,7 +96,7 @@ static struct lane *lane_for(struct stream *s, uint64_t begin)
     return lane_at(s, s->n_lanes++);
 }
 
-static uint64_t track_of(struct exporting *e, struct stream *s, struct lane *lane)
+static uint64_t track_of(struct exporting *e, struct stream_tracks *s, struct slice_track *lane)
 {
     char name[96];
     if (lane->track)
@@ -160,8 +160,8 @@ static void take_ran(void *ctx, const struct ran *ran)
     struct exporting *e = ctx;
     if (!runs_asked(e->steps, ran->step))
         return;
-    struct stream *s = stream_of(e, &ran->shape);
-    struct lane *lane = s ? lane_for(s, ran->begin_ns) : NULL;
+    struct stream_tracks *s = stream_of(e, &ran->shape);
+    struct slice_track *lane = s ? lane_for(s, ran->begin_ns) : NULL;
     if (!lane) {
         e->failed = true;
         return;
@@ -189,7 +189,7 @@ int export_ran(struct perfetto *out, const struct trace_run *run, uint64_t proce
     for (size_t i = 0; i < e.n; i++)
         free(e.streams[i].more);
     free(e.streams);
-    places_deinit(&e.places);
+    hashed_deinit(&e.by_hash);
     text_deinit(&e.name);
     return r ? REPORT_IMPOSSIBLE : 0;
 }

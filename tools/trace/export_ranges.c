@@ -157,13 +157,13 @@ static int by_range(const void *pa, const void *pb)
 #define MOST_LANES 16u /* tracks of a thread */
 
 /* A track: slices that are open on it lie in one another, as Perfetto nests them. */
-struct lane {
+struct nested_track {
     uint64_t track; /* 0: not there yet */
     uint64_t begins[MOST_OPEN], ends[MOST_OPEN];
     unsigned n;
 };
 
-static void close_until(struct perfetto *p, struct lane *lane, uint64_t ns)
+static void close_until(struct perfetto *p, struct nested_track *lane, uint64_t ns)
 {
     while (lane->n && lane->ends[lane->n - 1] <= ns)
         perfetto_end(p, lane->track, lane->ends[--lane->n]);
@@ -183,12 +183,13 @@ static void begin_slice(struct perfetto *p, uint64_t track, const struct named_r
 }
 
 /* Where the range nests: of such lanes the one whose innermost slice began last. MOST_LANES: in none. */
-static unsigned lane_for(const struct lane lanes[MOST_LANES], const struct dmi_range_entry *at)
+static unsigned lane_for(const struct nested_track lanes[MOST_LANES],
+                         const struct dmi_range_entry *at)
 {
     unsigned best = MOST_LANES;
     uint64_t begin = 0;
     for (unsigned i = 0; i < MOST_LANES; i++) {
-        const struct lane *l = &lanes[i];
+        const struct nested_track *l = &lanes[i];
         bool nests = l->n < MOST_OPEN && (!l->n || l->ends[l->n - 1] >= at->end_ns);
         uint64_t inner = l->n ? l->begins[l->n - 1] : 0;
         if (nests && (best == MOST_LANES || inner > begin)) {
@@ -200,14 +201,14 @@ static unsigned lane_for(const struct lane lanes[MOST_LANES], const struct dmi_r
 }
 
 /* A thread's tracks. */
-struct thread {
+struct thread_tracks {
     uint32_t number;
     int32_t pid;
     uint64_t process;
-    struct lane lanes[MOST_LANES];
+    struct nested_track lanes[MOST_LANES];
 };
 
-static void make_track(struct perfetto *p, struct thread *t, unsigned i)
+static void make_track(struct perfetto *p, struct thread_tracks *t, unsigned i)
 {
     char name[64];
     if (t->lanes[i].track)
@@ -220,13 +221,13 @@ static void make_track(struct perfetto *p, struct thread *t, unsigned i)
 }
 
 /* One that nests in no lane is cut in the first one. */
-static void open_slice(struct perfetto *p, struct thread *t, const struct named_range *r,
+static void open_slice(struct perfetto *p, struct thread_tracks *t, const struct named_range *r,
                        const struct perfetto_flows *flows)
 {
     for (unsigned i = 0; i < MOST_LANES; i++)
         close_until(p, &t->lanes[i], r->at.begin_ns);
     unsigned at = lane_for(t->lanes, &r->at);
-    struct lane *lane = &t->lanes[at < MOST_LANES ? at : 0];
+    struct nested_track *lane = &t->lanes[at < MOST_LANES ? at : 0];
     if (lane->n == MOST_OPEN)
         return;
     uint64_t end = r->at.end_ns > r->at.begin_ns ? r->at.end_ns : r->at.begin_ns;
@@ -249,7 +250,7 @@ static struct perfetto_flows flows_of(const struct export_ranges *r, size_t i, s
     return flows;
 }
 
-static void end_thread(struct perfetto *p, struct thread *t)
+static void end_thread(struct perfetto *p, struct thread_tracks *t)
 {
     for (unsigned i = 0; i < MOST_LANES; i++)
         close_until(p, &t->lanes[i], UINT64_MAX);
@@ -258,7 +259,7 @@ static void end_thread(struct perfetto *p, struct thread *t)
 static void put_threads(struct perfetto *p, const struct export_ranges *r, uint64_t process,
                         int32_t pid)
 {
-    struct thread t = { .process = process, .pid = pid };
+    struct thread_tracks t = { .process = process, .pid = pid };
     size_t next = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct named_range *one = &r->all[i];
@@ -266,7 +267,7 @@ static void put_threads(struct perfetto *p, const struct export_ranges *r, uint6
             continue;
         if (one->at.thread != t.number) {
             end_thread(p, &t);
-            t = (struct thread){ .number = one->at.thread, .process = process, .pid = pid };
+            t = (struct thread_tracks){ .number = one->at.thread, .process = process, .pid = pid };
         }
         struct perfetto_flows flows = flows_of(r, i, &next);
         open_slice(p, &t, one, &flows);

@@ -46,23 +46,23 @@ const char *kernels_site(const struct reader *reader, struct ran_place place)
 }
 
 /* What a line is of. */
-struct key {
+struct line_key {
     uint32_t kind;
     uint64_t site;
     const char *name;
     size_t n; /* bytes of the name */
 };
 
-static bool is_of(const struct kernels_line *line, const struct key *key)
+static bool is_of(const struct kernels_line *line, const struct line_key *key)
 {
     return line->kind == key->kind && line->site == key->site && line->n_name == key->n &&
            !memcmp(line->name, key->name, key->n);
 }
 
-static uint32_t *place_of(struct kernels_sums *a, const struct key *key)
+static uint32_t *place_of(struct kernels_sums *a, const struct line_key *key)
 {
     uint64_t hash = hash_bytes(key->name, key->n) + key->kind + key->site;
-    return PLACES_FIND(&a->places, hash, i, is_of(&a->all[i], key));
+    return HASHED_FIND(&a->by_hash, hash, i, is_of(&a->all[i], key));
 }
 
 /* For one more line. */
@@ -70,13 +70,13 @@ static bool make_room(struct kernels_sums *a)
 {
     if (GROW(a->all, a->n, a->room))
         return false;
-    if (places_have_room(&a->places, a->n))
+    if (hashed_has_room(&a->by_hash, a->n))
         return true;
-    if (!places_grow(&a->places))
+    if (!hashed_grow(&a->by_hash))
         return false;
     for (size_t i = 0; i < a->n; i++) {
         const struct kernels_line *l = &a->all[i];
-        *place_of(a, &(struct key){ l->kind, l->site, l->name, l->n_name }) = (uint32_t)i + 1;
+        *place_of(a, &(struct line_key){ l->kind, l->site, l->name, l->n_name }) = (uint32_t)i + 1;
     }
     return true;
 }
@@ -87,7 +87,7 @@ static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_tra
 {
     bool kernel = shape->kind == DMI_RAN_KERNEL;
     name = kernel ? name : kernels_word(shape);
-    struct key key = { shape->kind, site, name, kernel ? shape->name_bytes : strlen(name) };
+    struct line_key key = { shape->kind, site, name, kernel ? shape->name_bytes : strlen(name) };
     uint32_t *place = make_room(a) ? place_of(a, &key) : NULL;
     if (place && *place)
         return &a->all[*place - 1];
@@ -304,7 +304,7 @@ void kernels_forget(struct kernels_sums *a)
     for (size_t i = 0; i < a->n; i++)
         free(a->all[i].name);
     free(a->all);
-    places_deinit(&a->places);
+    hashed_deinit(&a->by_hash);
 }
 
 static int said(int r, const struct err *err)

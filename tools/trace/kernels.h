@@ -3,7 +3,7 @@
 #ifndef TOOLS_TRACE_KERNELS_H
 #define TOOLS_TRACE_KERNELS_H
 
-#include "core/places.h"
+#include "core/hashed.h"
 #include "storage/ran.h"
 #include "tools/common/report.h"
 #include "tools/trace/runs.h"
@@ -29,7 +29,7 @@ struct kernels_sums {
     const struct reader *sites; /* names them: a line for each site of a name. NULL: one for all */
     struct kernels_line *all;
     size_t n, room;
-    struct places places; /* of lines, before @all is sorted */
+    struct hashed by_hash; /* of lines, before @all is sorted */
     uint64_t n_records, n_unknown, sum_ns;
     struct ran_sum busy; /* of all steps asked for; no records: not said */
     bool failed;         /* no memory */

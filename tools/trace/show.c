@@ -13,12 +13,12 @@
 #include <string.h>
 
 /* A range that meets the step. */
-struct shown {
+struct met_range {
     struct dmi_range_entry at;
     char *name, *facts;
 };
 
-struct asked {
+struct step_page {
     struct report report;
     uint64_t number; /* of the step */
     bool found, failed;
@@ -28,21 +28,21 @@ struct asked {
         before; /* that ended last before the step began; of those of its thread, where threads have steps of their own */
     uint64_t begin_ns;         /* offsets are from here */
     uint64_t since_ns, end_ns; /* ranges that meet this are shown */
-    struct shown *all;
+    struct met_range *all;
     size_t n, room;
     size_t n_found; /* runs that have the step */
 };
 
 static void take_range(void *ctx, const struct reader_range *range)
 {
-    struct asked *a = ctx;
+    struct step_page *a = ctx;
     if (a->failed || range->at.end_ns < a->since_ns || range->at.begin_ns > a->end_ns)
         return;
     if ((a->failed = GROW(a->all, a->n, a->room)))
         return;
-    struct shown *s = &a->all[a->n++];
-    *s = (struct shown){ range->at, strndup(range->name, range->at.name_bytes),
-                         strndup(range->facts, range->at.facts_bytes) };
+    struct met_range *s = &a->all[a->n++];
+    *s = (struct met_range){ range->at, strndup(range->name, range->at.name_bytes),
+                             strndup(range->facts, range->at.facts_bytes) };
     a->failed = !s->name || !s->facts;
 }
 
@@ -51,7 +51,7 @@ static double ms(uint64_t from, uint64_t to)
     return (double)(int64_t)(to - from) / 1e6;
 }
 
-static void show_ranges(struct asked *a)
+static void show_ranges(struct step_page *a)
 {
     uint32_t thread = 0;
     SORT(a->all, a->n, runs_range_order);
@@ -59,7 +59,7 @@ static void show_ranges(struct asked *a)
         report_line(&a->report, "No range meets it, or what lies between it and the step before. "
                                 "dmi_range_begin(), dmi.range() and NVTX make some.");
     for (size_t i = 0; i < a->n; i++) {
-        const struct shown *s = &a->all[i];
+        const struct met_range *s = &a->all[i];
         if (!i || s->at.thread != thread)
             report_line(&a->report, "thread %" PRIu32, s->at.thread);
         thread = s->at.thread;
@@ -69,7 +69,7 @@ static void show_ranges(struct asked *a)
     }
 }
 
-static json_t *range_json(const struct asked *a, const struct shown *s)
+static json_t *range_json(const struct step_page *a, const struct met_range *s)
 {
     json_t *facts = *s->facts ? json_loads(s->facts, 0, NULL) : NULL;
     return VALUE_OBJECT({ "name", value_text(s->name) },
@@ -81,7 +81,7 @@ static json_t *range_json(const struct asked *a, const struct shown *s)
                         { "overlaps", json_boolean(s->at.source == DMI_RANGE_OVERLAPS) });
 }
 
-static void show_step(struct asked *a, const struct dmi_step_times *at)
+static void show_step(struct step_page *a, const struct dmi_step_times *at)
 {
     const char *reason = runs_reason(at);
     char step[48] = "", device[64];
@@ -117,7 +117,7 @@ static void show_step(struct asked *a, const struct dmi_step_times *at)
                 (double)at->stall_ns / 1e6);
 }
 
-static void show_json(struct asked *a, const struct dmi_step_times *at)
+static void show_json(struct step_page *a, const struct dmi_step_times *at)
 {
     report_member(&a->report, "step", trace_step_row(at));
     report_member(&a->report, "since_before_ns",
@@ -130,7 +130,7 @@ static void show_json(struct asked *a, const struct dmi_step_times *at)
     report_table_end(&a->report);
 }
 
-static void forget(struct asked *a)
+static void forget(struct step_page *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         free(a->all[i].name);
@@ -141,7 +141,7 @@ static void forget(struct asked *a)
 
 static void find_step(void *ctx, const struct dmi_step_times *at)
 {
-    struct asked *a = ctx;
+    struct step_page *a = ctx;
     if (at->number == a->number) {
         a->at = *at;
         a->found = true;
@@ -150,7 +150,7 @@ static void find_step(void *ctx, const struct dmi_step_times *at)
 
 static void find_before(void *ctx, const struct dmi_step_times *at)
 {
-    struct asked *a = ctx;
+    struct step_page *a = ctx;
     bool same = at->source == DMI_STEP_ENGINE && a->at.source == DMI_STEP_ENGINE;
     if ((!same && at->thread != a->at.thread) || at->number == a->number ||
         at->end_ns > a->at.begin_ns || (a->has_before && at->end_ns < a->before.end_ns))
@@ -160,7 +160,7 @@ static void find_before(void *ctx, const struct dmi_step_times *at)
 }
 
 /* Ranges that were lost while the step ran, or since the one before ended. */
-static void show_lost(struct asked *a, const struct trace_marks *m)
+static void show_lost(struct step_page *a, const struct trace_marks *m)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < m->n_range_losses; i++) {
@@ -180,7 +180,7 @@ static void show_lost(struct asked *a, const struct trace_marks *m)
 }
 
 /* Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int read_run(struct asked *a, const struct trace_run *t)
+static int read_run(struct step_page *a, const struct trace_run *t)
 {
     struct err err = { 0 };
     a->found = a->has_before = false;
@@ -200,7 +200,7 @@ static int read_run(struct asked *a, const struct trace_run *t)
 
 static int show_run(const struct trace_run *t, void *ctx)
 {
-    struct asked *a = ctx;
+    struct step_page *a = ctx;
     int r = read_run(a, t);
     if (r || !a->found)
         return r;
@@ -223,7 +223,7 @@ static int show_run(const struct trace_run *t, void *ctx)
 
 int trace_show(const char *path, bool json, uint64_t number)
 {
-    struct asked a = { .report.json = json, .number = number };
+    struct step_page a = { .report.json = json, .number = number };
     int r = runs_each(path, show_run, &a);
     if (!r && !a.n_found) {
         complain("%s: no step has the number %" PRIu64 "; dmi-trace steps --each lists them", path,

@@ -48,13 +48,13 @@ static json_t *mean(uint64_t sum, size_t n)
 }
 
 /* Steps of one phase and size. */
-struct group {
+struct phase_steps {
     size_t n;
     uint64_t launches, graphs, own, stall_ns;
     struct quantiles device, host, gap, wait;
 };
 
-static bool group_add(struct group *g, const struct dmi_step_times *at)
+static bool group_add(struct phase_steps *g, const struct dmi_step_times *at)
 {
     g->n++;
     g->launches += at->launches;
@@ -68,7 +68,7 @@ static bool group_add(struct group *g, const struct dmi_step_times *at)
            (!(at->flags & DMI_STEP_HAS_GAP) || quantiles_add(&g->gap, at->gap_ns));
 }
 
-static void group_deinit(struct group *g)
+static void group_deinit(struct phase_steps *g)
 {
     quantiles_deinit(&g->device);
     quantiles_deinit(&g->host);
@@ -128,7 +128,7 @@ static const struct column columns[] = {
     { "OWN", "own", 6, cell_own },
 };
 
-static json_t *group_row(struct group *g, enum phase phase, unsigned bucket)
+static json_t *group_row(struct phase_steps *g, enum phase phase, unsigned bucket)
 {
     return VALUE_OBJECT(
         { "phase", json_string(phase_words[phase]) },
@@ -141,7 +141,7 @@ static json_t *group_row(struct group *g, enum phase phase, unsigned bucket)
         { "own", mean(g->own, g->n) }, { "stall_ns", mean(g->stall_ns, g->n) });
 }
 
-static void groups_table(struct report *report, struct group *groups)
+static void groups_table(struct report *report, struct phase_steps *groups)
 {
     report_table(report, "groups", columns, sizeof columns / sizeof *columns);
     for (unsigned i = 0; groups && i < N_GROUPS; i++)
@@ -271,7 +271,7 @@ static int put_rows(const struct window *w, const size_t *show)
 /* ------------------------------------------------------------------------- all steps of a run */
 
 /* In which chunk how many steps are. */
-struct extent {
+struct chunk_steps {
     uint64_t chunk;
     size_t n;
 };
@@ -283,8 +283,8 @@ struct totals {
     const char *words[16];
     uint64_t counts[16]; /* without a device time, by reason */
     size_t n_reasons;
-    struct group *groups; /* N_GROUPS; NULL: not asked for */
-    struct extent *extents;
+    struct phase_steps *groups; /* N_GROUPS; NULL: not asked for */
+    struct chunk_steps *extents;
     size_t n_extents, extents_room;
     struct dmi_step_times *slowest; /* a heap, the fastest of them first */
     size_t n_slowest, slowest_room, most_slowest;
@@ -377,7 +377,7 @@ static void take_chunk(void *ctx, uint64_t chunk, const struct dmi_step_times *a
         add_step(t, &all[i]);
     if (t->failed || (t->failed = GROW(t->extents, t->n_extents, t->extents_room)))
         return;
-    t->extents[t->n_extents++] = (struct extent){ chunk, n };
+    t->extents[t->n_extents++] = (struct chunk_steps){ chunk, n };
 }
 
 static void totals_deinit(struct totals *t)
@@ -502,14 +502,14 @@ static void reasons(struct report *report, const struct totals *t)
                     t->words[k]);
 }
 
-struct asked {
+struct steps_asked {
     bool json, each;
     size_t slowest; /* 0: not asked for */
     size_t n_runs;
 };
 
 /* JSON is a document a run. */
-static int show_steps(const struct trace_run *t, const struct asked *a, struct totals *totals,
+static int show_steps(const struct trace_run *t, const struct steps_asked *a, struct totals *totals,
                       struct kernels_costs *costs)
 {
     struct report report = { .json = a->json };
@@ -534,7 +534,7 @@ static int show_steps(const struct trace_run *t, const struct asked *a, struct t
 
 static int show_run(const struct trace_run *t, void *ctx)
 {
-    struct asked *a = ctx;
+    struct steps_asked *a = ctx;
     struct err err = { 0 };
     struct kernels_costs costs = { 0 };
     struct totals totals = { .most_slowest = a->slowest };
@@ -558,7 +558,7 @@ static int show_run(const struct trace_run *t, void *ctx)
 
 int trace_steps(char **paths, bool json, bool each, size_t slowest)
 {
-    struct asked a = { .json = json, .each = each, .slowest = slowest };
+    struct steps_asked a = { .json = json, .each = each, .slowest = slowest };
     int r = 0;
     bool none = false;
     for (size_t i = 0; !r && paths[i]; i++) {

@@ -9,11 +9,11 @@
 #define DEEPEST 16 /* levels of arguments within arguments that are compared by themselves */
 
 /* A part of a name. */
-struct part {
+struct name_part {
     const char *at, *end;
 };
 
-static bool is_same(struct part a, struct part b)
+static bool is_same(struct name_part a, struct name_part b)
 {
     return a.end - a.at == b.end - b.at && !memcmp(a.at, b.at, (size_t)(a.end - a.at));
 }
@@ -21,7 +21,7 @@ static bool is_same(struct part a, struct part b)
 /* ------------------------------------------------------------------------- brackets */
 
 /* The end of what is in round, square or curly brackets at the begin of @p. */
-static const char *skip_brackets(struct part p)
+static const char *skip_brackets(struct name_part p)
 {
     const char open = *p.at, close = open == '(' ? ')' : (char)(open + 2); /* by ASCII */
     size_t depth = 0;
@@ -39,7 +39,7 @@ static bool opens(char c)
 }
 
 /* The end of the template arguments at the begin of @p, a '<'. Within other brackets that would mean: less. */
-static const char *skip_arguments(struct part p)
+static const char *skip_arguments(struct name_part p)
 {
     size_t depth = 0;
     while (p.at < p.end) {
@@ -55,7 +55,7 @@ static const char *skip_arguments(struct part p)
 }
 
 /* The end of what begins @p: of all in brackets, or of one character. */
-static const char *skip(struct part p)
+static const char *skip(struct name_part p)
 {
     if (*p.at == '<')
         return skip_arguments(p);
@@ -66,7 +66,7 @@ static const char *skip(struct part p)
 
 bool template_read(const char *name, struct template_name *out)
 {
-    struct part p = { name, name + strlen(name) };
+    struct name_part p = { name, name + strlen(name) };
     const char *begin = name; /* after the type that it returns */
     while (p.at < p.end) {
         const char *end = skip(p);
@@ -82,14 +82,14 @@ bool template_read(const char *name, struct template_name *out)
     return false;
 }
 
-static struct part function_of(const struct template_name *t)
+static struct name_part function_of(const struct template_name *t)
 {
-    return (struct part){ t->function, t->function + t->n_function };
+    return (struct name_part){ t->function, t->function + t->n_function };
 }
 
-static struct part arguments_of(const struct template_name *t)
+static struct name_part arguments_of(const struct template_name *t)
 {
-    return (struct part){ t->arguments, t->arguments + t->n_arguments };
+    return (struct name_part){ t->arguments, t->arguments + t->n_arguments };
 }
 
 bool template_same(const struct template_name *a, const struct template_name *b)
@@ -100,7 +100,7 @@ bool template_same(const struct template_name *a, const struct template_name *b)
 /* ------------------------------------------------------------------------- arguments */
 
 /* Takes the next argument from the front of @list. Return: false: there is none. */
-static bool next(struct part *list, struct part *argument)
+static bool next(struct name_part *list, struct name_part *argument)
 {
     while (list->at < list->end && *list->at == ' ')
         list->at++;
@@ -116,9 +116,9 @@ static bool next(struct part *list, struct part *argument)
     return true;
 }
 
-static size_t count(struct part list)
+static size_t count(struct name_part list)
 {
-    struct part argument;
+    struct name_part argument;
     size_t n = 0;
     while (next(&list, &argument))
         n++;
@@ -127,7 +127,7 @@ static size_t count(struct part list)
 
 size_t template_alike(const struct template_name *a, const struct template_name *b)
 {
-    struct part lists[2] = { arguments_of(a), arguments_of(b) }, x, y;
+    struct name_part lists[2] = { arguments_of(a), arguments_of(b) }, x, y;
     size_t n = 0;
     while (next(&lists[0], &x) && next(&lists[1], &y))
         n += is_same(x, y);
@@ -135,30 +135,31 @@ size_t template_alike(const struct template_name *a, const struct template_name 
 }
 
 /* The arguments of an argument that has any, and what stands before and after them. */
-static bool split(struct part argument, struct part *before, struct part *list, struct part *after)
+static bool split(struct name_part argument, struct name_part *before, struct name_part *list,
+                  struct name_part *after)
 {
-    struct part p = argument;
+    struct name_part p = argument;
     while (p.at < p.end && *p.at != '<')
         p.at = skip(p);
     if (p.at >= p.end)
         return false;
     const char *end = skip_arguments(p);
-    *before = (struct part){ argument.at, p.at };
-    *list = (struct part){ p.at + 1, end > p.at + 1 ? end - 1 : end };
-    *after = (struct part){ end, p.end };
+    *before = (struct name_part){ argument.at, p.at };
+    *list = (struct name_part){ p.at + 1, end > p.at + 1 ? end - 1 : end };
+    *after = (struct name_part){ end, p.end };
     return true;
 }
 
 /* Differ these two in the arguments that they have themselves alone, as many in both? Then these are @lists. */
-static bool differ_within(struct part a, struct part b, struct part lists[2])
+static bool differ_within(struct name_part a, struct name_part b, struct name_part lists[2])
 {
-    struct part before[2], after[2];
+    struct name_part before[2], after[2];
     return split(a, &before[0], &lists[0], &after[0]) &&
            split(b, &before[1], &lists[1], &after[1]) && is_same(before[0], before[1]) &&
            is_same(after[0], after[1]) && count(lists[0]) == count(lists[1]);
 }
 
-static int add_change(json_t *to, const char *place, struct part a, struct part b)
+static int add_change(json_t *to, const char *place, struct name_part a, struct name_part b)
 {
     return json_array_append_new(to, json_pack("{s:s, s:o, s:o}", "place", place, "a",
                                                value_bytes(a.at, (size_t)(a.end - a.at)), "b",
@@ -166,9 +167,10 @@ static int add_change(json_t *to, const char *place, struct part a, struct part 
 }
 
 /* @place: where the lists are, "1.3."; as many arguments in both. */
-static int compare(json_t *to, const char *place, unsigned depth, struct part a, struct part b)
+static int compare(json_t *to, const char *place, unsigned depth, struct name_part a,
+                   struct name_part b)
 {
-    struct part x, y, lists[2];
+    struct name_part x, y, lists[2];
     int r = 0;
     for (unsigned i = 1; !r && next(&a, &x) && next(&b, &y); i++) {
         char here[DEEPEST * 12 + 16], within[sizeof here + 1];
@@ -187,7 +189,7 @@ static int compare(json_t *to, const char *place, unsigned depth, struct part a,
 
 json_t *template_changes(const struct template_name *a, const struct template_name *b)
 {
-    struct part x = arguments_of(a), y = arguments_of(b);
+    struct name_part x = arguments_of(a), y = arguments_of(b);
     json_t *to = json_array();
     int r = count(x) == count(y) ? compare(to, "", 0, x, y) : add_change(to, "", x, y);
     if (!r)

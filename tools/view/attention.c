@@ -39,7 +39,7 @@ struct sharing {
 };
 
 /* Attention of one request. */
-struct answer {
+struct request_attention {
     int64_t request;         /* its number, -1: none */
     struct dmi_read_name id; /* NULL: none */
     struct dmi_analyze_options options;
@@ -56,7 +56,7 @@ struct answer {
     struct patterns patterns;
 };
 
-static void answer_deinit(struct answer *a)
+static void answer_deinit(struct request_attention *a)
 {
     for (size_t i = 0; i < a->n && a->maps; i++)
         weight_map_deinit(&a->maps[i]);
@@ -73,7 +73,8 @@ static void answer_deinit(struct answer *a)
 /* ------------------------------------------------------------------------- opening */
 
 /* What is selected of a run, of one request; rows of cached tokens, too, but those of @positions alone. */
-static int select_request(struct view_report *report, const struct answer *a, const char *positions)
+static int select_request(struct view_report *report, const struct request_attention *a,
+                          const char *positions)
 {
     struct dmi_read_selection s = report->selection;
     s.requests = &a->id;
@@ -84,7 +85,7 @@ static int select_request(struct view_report *report, const struct answer *a, co
     return dmi_read_select(report->run, &s);
 }
 
-static int open_answer(struct err *err, struct view_report *report, struct answer *a)
+static int open_answer(struct err *err, struct view_report *report, struct request_attention *a)
 {
     char why[512] = "";
     dmi_analyze_close(a->answer);
@@ -97,7 +98,7 @@ static int open_answer(struct err *err, struct view_report *report, struct answe
 }
 
 /* Words for tokens mean positions by what the run says of the request. */
-static int choose_queries(struct err *err, struct view_report *report, struct answer *a)
+static int choose_queries(struct err *err, struct view_report *report, struct request_attention *a)
 {
     const struct dmi_analyze_shape *s = &a->shape;
     _cleanup_(freep) bool *wanted = calloc((size_t)s->n_keys + 1, sizeof *wanted);
@@ -120,7 +121,7 @@ static int choose_queries(struct err *err, struct view_report *report, struct an
     return open_answer(err, report, a);
 }
 
-static int begin(struct err *err, struct view_report *report, struct answer *a)
+static int begin(struct err *err, struct view_report *report, struct request_attention *a)
 {
     a->shape.size = sizeof a->shape;
     a->proof.size = sizeof a->proof;
@@ -140,7 +141,7 @@ static int begin(struct err *err, struct view_report *report, struct answer *a)
 /* ------------------------------------------------------------------------- what fits */
 
 /* Bytes in the document of all but thumbnails and patterns. */
-static uint64_t cost_of_numbers(const struct answer *a)
+static uint64_t cost_of_numbers(const struct request_attention *a)
 {
     const struct dmi_analyze_shape *s = &a->shape;
     uint64_t n = (uint64_t)s->n_layers * s->n_heads;
@@ -148,7 +149,7 @@ static uint64_t cost_of_numbers(const struct answer *a)
            6 * document_cost(4 * MOST_PAIRS * n) + document_cost(4 * s->n_queries);
 }
 
-static uint64_t cost_of_thumbnails(const struct answer *a, size_t side)
+static uint64_t cost_of_thumbnails(const struct request_attention *a, size_t side)
 {
     const struct dmi_analyze_shape *s = &a->shape;
     return document_cost((uint64_t)s->n_layers * s->n_heads * weight_map_side(s->n_queries, side) *
@@ -156,7 +157,7 @@ static uint64_t cost_of_thumbnails(const struct answer *a, size_t side)
 }
 
 /* The most cells of a side for which there is room. Return: whether there is any. */
-static bool choose_side(struct sharing *all, struct answer *a)
+static bool choose_side(struct sharing *all, struct request_attention *a)
 {
     uint64_t numbers = cost_of_numbers(a), share = all->thumbnail_room / all->n_left;
     a->side = WEIGHT_MAP_CELLS;
@@ -187,7 +188,7 @@ static void cut_patterns(struct sharing *all, struct patterns *p)
 
 /* ------------------------------------------------------------------------- computing */
 
-static int take_memory(struct answer *a)
+static int take_memory(struct request_attention *a)
 {
     a->n = (size_t)a->shape.n_layers * a->shape.n_heads;
     a->scores = calloc(a->n + 1, sizeof *a->scores);
@@ -203,7 +204,7 @@ static int take_memory(struct answer *a)
 }
 
 /* The number of a head among those of all layers, which come in order. */
-static size_t number_of(struct answer *a, const struct dmi_analyze_rows *rows)
+static size_t number_of(struct request_attention *a, const struct dmi_analyze_rows *rows)
 {
     if (dmi_analyze_layer(a->answer, a->at) != rows->layer)
         for (a->at = 0; dmi_analyze_layer(a->answer, a->at) != rows->layer;)
@@ -213,7 +214,7 @@ static size_t number_of(struct answer *a, const struct dmi_analyze_rows *rows)
 
 static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
 {
-    struct answer *a = arg;
+    struct request_attention *a = arg;
     size_t i = number_of(a, rows);
     weight_map_add(&a->maps[i], rows, false);
     pairs_add(&a->pairs[2 * i], rows, false);
@@ -222,7 +223,7 @@ static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
 }
 
 /* What may be given. */
-static int compute(struct err *err, struct answer *a, struct dmi_read *run)
+static int compute(struct err *err, struct request_attention *a, struct dmi_read *run)
 {
     const struct dmi_analyze_heads_options o = { .size = sizeof o, .take = take_rows, .arg = a };
     char why[1024];
@@ -245,7 +246,7 @@ static int compute(struct err *err, struct answer *a, struct dmi_read *run)
 /* ------------------------------------------------------------------------- the document */
 
 /* Return: 0 or -ENOMEM, as the others. */
-static int add_scores(struct document *d, struct answer *a)
+static int add_scores(struct document *d, struct request_attention *a)
 {
     _cleanup_(freep) double *values = calloc(a->n + 1, sizeof *values);
     if (!values)
@@ -266,7 +267,7 @@ static int add_scores(struct document *d, struct answer *a)
     return 0;
 }
 
-static int add_thumbnails(struct document *d, const struct answer *a)
+static int add_thumbnails(struct document *d, const struct request_attention *a)
 {
     size_t n = a->maps[0].n_rows * a->maps[0].n_columns;
     _cleanup_(freep) uint8_t *cells = calloc(a->n * n + 1, 1);
@@ -285,7 +286,8 @@ static int add_thumbnails(struct document *d, const struct answer *a)
 }
 
 /* The strongest pairs of each head; queries and keys are -1 where a head has fewer. @which: 0: of all keys; 1: of all but key 0. */
-static int add_pairs(struct document *d, const char *key, const struct answer *a, size_t which)
+static int add_pairs(struct document *d, const char *key, const struct request_attention *a,
+                     size_t which)
 {
     size_t n = a->n * MOST_PAIRS;
     _cleanup_(freep) int32_t *queries = calloc(n + 1, sizeof *queries);
@@ -308,7 +310,7 @@ static int add_pairs(struct document *d, const char *key, const struct answer *a
     return 0;
 }
 
-static int add_positions(struct document *d, const struct answer *a)
+static int add_positions(struct document *d, const struct request_attention *a)
 {
     uint64_t n = a->shape.n_queries;
     _cleanup_(freep) int32_t *positions = calloc(n + 1, sizeof *positions);
@@ -320,7 +322,7 @@ static int add_positions(struct document *d, const struct answer *a)
     return 0;
 }
 
-static json_t *layers_of(const struct answer *a)
+static json_t *layers_of(const struct request_attention *a)
 {
     json_t *layers = json_array();
     for (uint32_t i = 0; i < a->shape.n_layers; i++)
@@ -328,7 +330,7 @@ static json_t *layers_of(const struct answer *a)
     return layers;
 }
 
-static void add_facts(struct document *d, const struct answer *a)
+static void add_facts(struct document *d, const struct request_attention *a)
 {
     const struct dmi_analyze_shape *s = &a->shape;
     document_add(d, "layers", layers_of(a));
@@ -342,7 +344,7 @@ static void add_facts(struct document *d, const struct answer *a)
     document_add(d, "proof", proof_value(&a->proof));
 }
 
-static void begin_entry(struct document *d, const struct answer *a)
+static void begin_entry(struct document *d, const struct request_attention *a)
 {
     document_begin(d, NULL, '{');
     document_add(d, "request", json_integer(a->request));
@@ -350,7 +352,7 @@ static void begin_entry(struct document *d, const struct answer *a)
 }
 
 /* Scores lose their order once patterns are chosen, so these come last. */
-static int add_answer(struct err *err, struct sharing *all, struct answer *a)
+static int add_answer(struct err *err, struct sharing *all, struct request_attention *a)
 {
     struct view_report *report = all->report;
     struct document *d = &report->document;
@@ -377,7 +379,7 @@ static int add_answer(struct err *err, struct sharing *all, struct answer *a)
     return r;
 }
 
-static void add_refusal(struct sharing *all, const struct answer *a, const char *why)
+static void add_refusal(struct sharing *all, const struct request_attention *a, const char *why)
 {
     struct document *d = &all->report->document;
     if (!all->n_refused++)
@@ -390,7 +392,8 @@ static void add_refusal(struct sharing *all, const struct answer *a, const char 
 /* ------------------------------------------------------------------------- the requests */
 
 /* A head that is named and that the model has not. Return: 0 or -EINVAL with a sentence in @err. */
-static int check_named(struct err *err, const struct view_report *report, const struct answer *a)
+static int check_named(struct err *err, const struct view_report *report,
+                       const struct request_attention *a)
 {
     for (size_t i = 0; i < report->n_heads; i++) {
         const struct dmi_analyze_head *h = &report->heads[i];
@@ -406,7 +409,7 @@ static int check_named(struct err *err, const struct view_report *report, const 
 }
 
 /* Return: 0, also where it is refused, or -errno with a sentence in @err. */
-static int add_request(struct err *err, struct sharing *all, struct answer *a)
+static int add_request(struct err *err, struct sharing *all, struct request_attention *a)
 {
     struct err why = { 0 };
     int r = begin(&why, all->report, a);
@@ -468,7 +471,7 @@ static int add_all(struct err *err, struct sharing *all)
     int r = 0;
     int64_t i = 0;
     for (; !r && !dmi_read_request(all->report->run, (uint64_t)i, &q); i++) {
-        struct answer a = { .request = i, .id = { q.id, q.id_bytes } };
+        struct request_attention a = { .request = i, .id = { q.id, q.id_bytes } };
         if (!view_is_chosen(all->report, &q))
             continue;
         r = add_request(err, all, &a);
@@ -477,7 +480,7 @@ static int add_all(struct err *err, struct sharing *all)
     }
     if (i)
         return r;
-    struct answer a = { .request = -1 };
+    struct request_attention a = { .request = -1 };
     r = add_request(err, all, &a);
     answer_deinit(&a);
     return r;

@@ -26,7 +26,7 @@ struct diff_map {
 };
 
 /* The largest of its rows. */
-struct cell {
+struct diff_cell {
     float error, greatest;
     uint8_t state; /* enum cell_state */
 };
@@ -37,7 +37,7 @@ struct diff {
     struct selection select; /* its names but the requests are borrowed */
     struct diff_map *maps;
     size_t n_maps;
-    struct pool cells; /* struct cell, of all maps */
+    struct pool cells; /* struct diff_cell, of all maps */
     size_t *of_tensor; /* which map */
     bool has_tensors;  /* there is room for the numbers of each tensor */
 };
@@ -131,7 +131,7 @@ static int make_cells(struct diff *d)
         d->maps[i].first_cell = n;
         n += cells_all(&d->maps[i].cells);
     }
-    return pool_init(&d->cells, n, sizeof(struct cell));
+    return pool_init(&d->cells, n, sizeof(struct diff_cell));
 }
 
 static int choose_cells(struct diff *d)
@@ -165,7 +165,7 @@ static size_t layer_of(const struct diff *d, size_t tensor)
 }
 
 /* The cell of a row, borrowed until the next call; NULL: it is in none. */
-static struct cell *cell_of(struct diff *d, size_t tensor, uint64_t index, int64_t position)
+static struct diff_cell *cell_of(struct diff *d, size_t tensor, uint64_t index, int64_t position)
 {
     const struct diff_map *m = &d->maps[d->of_tensor[tensor]];
     size_t at =
@@ -174,7 +174,7 @@ static struct cell *cell_of(struct diff *d, size_t tensor, uint64_t index, int64
 }
 
 /* @cell: NULL: there is nothing to mark */
-static void mark(struct cell *cell, enum cell_state state)
+static void mark(struct diff_cell *cell, enum cell_state state)
 {
     if (cell && cell->state < state)
         cell->state = (uint8_t)state;
@@ -186,7 +186,7 @@ static int take_row(void *arg, const struct differed_row *row)
                                               [DIFFERED_LACKING] = CELL_LACKING,
                                               [DIFFERED_DAMAGED] = CELL_DAMAGED };
     struct diff *d = arg;
-    struct cell *cell = cell_of(d, row->tensor, row->index, row->position);
+    struct diff_cell *cell = cell_of(d, row->tensor, row->index, row->position);
     mark(cell, states[row->state]);
     if (!cell || !row->sums)
         return d->cells.failure;
@@ -283,7 +283,7 @@ static void add_tensors(struct document *d, const struct diff *x, const struct d
 }
 
 /* An array of a map: of each cell a number. */
-struct plane {
+struct diff_array {
     struct diff *diff;
     const struct diff_map *map;
     bool greatest; /* else the error */
@@ -291,10 +291,11 @@ struct plane {
 
 static int fill_floats(void *arg, size_t first, size_t n, void *out)
 {
-    const struct plane *p = arg;
+    const struct diff_array *p = arg;
     float *to = out;
     for (size_t i = 0, some; i < n;) {
-        const struct cell *c = pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
+        const struct diff_cell *c =
+            pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
         for (; i < n && some; some--, c++)
             to[i++] = p->greatest ? c->greatest : c->error;
     }
@@ -303,10 +304,11 @@ static int fill_floats(void *arg, size_t first, size_t n, void *out)
 
 static int fill_states(void *arg, size_t first, size_t n, void *out)
 {
-    const struct plane *p = arg;
+    const struct diff_array *p = arg;
     uint8_t *to = out;
     for (size_t i = 0, some; i < n;) {
-        const struct cell *c = pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
+        const struct diff_cell *c =
+            pool_read(&p->diff->cells, p->map->first_cell + first + i, &some);
         for (; i < n && some; some--)
             to[i++] = (c++)->state;
     }
@@ -315,7 +317,7 @@ static int fill_states(void *arg, size_t first, size_t n, void *out)
 
 static void add_map(struct document *d, struct diff *x, const struct diff_map *m)
 {
-    struct plane error = { x, m, false }, greatest = { x, m, true };
+    struct diff_array error = { x, m, false }, greatest = { x, m, true };
     size_t n = cells_all(&m->cells);
     const struct tensor *t = &x->differ.run.tensors.all[m->tensor];
     json_t *layers = json_array();

@@ -130,7 +130,7 @@ static void add_base64(struct text *to, const uint8_t *data, size_t n)
 }
 
 /* What elements of an array are. */
-struct kind {
+struct element_kind {
     size_t size;
     void (*put)(struct text *to, const void *element); /* as text */
 };
@@ -161,12 +161,13 @@ static void put_octet(struct text *to, const void *element)
     text_printf(to, "%u", *(const uint8_t *)element);
 }
 
-static const struct kind floats = { sizeof(float), put_float },
-                         doubles = { sizeof(double), put_double },
-                         integers = { sizeof(int32_t), put_integer }, octets = { 1, put_octet };
+static const struct element_kind floats = { sizeof(float), put_float },
+                                 doubles = { sizeof(double), put_double },
+                                 integers = { sizeof(int32_t), put_integer },
+                                 octets = { 1, put_octet };
 
-static void put_numbers(struct text *to, const struct kind *kind, const uint8_t *data, size_t n,
-                        bool is_first)
+static void put_numbers(struct text *to, const struct element_kind *kind, const uint8_t *data,
+                        size_t n, bool is_first)
 {
     for (size_t i = 0; i < n; i++) {
         text_add(to, ",", i || !is_first ? 1 : 0);
@@ -175,7 +176,7 @@ static void put_numbers(struct text *to, const struct kind *kind, const uint8_t 
 }
 
 /* Numbers as text, but for a page: base64 of the elements. */
-static void add_array(struct document *d, const char *key, const struct kind *kind,
+static void add_array(struct document *d, const char *key, const struct element_kind *kind,
                       document_fill *fill, void *arg, size_t n)
 {
     _Alignas(double) uint8_t block[BLOCK_BYTES];
@@ -208,7 +209,7 @@ static int copy(void *arg, size_t first, size_t n, void *out)
     return 0;
 }
 
-static void add_held(struct document *d, const char *key, const struct kind *kind,
+static void add_held(struct document *d, const char *key, const struct element_kind *kind,
                      const void *values, size_t n)
 {
     struct held held = { values, kind->size };

@@ -7,7 +7,7 @@
 #include "policy/number.h"
 #include "tools/common/leftover.h"
 #include "tools/common/options.h"
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 #include "tools/common/say.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
@@ -26,7 +26,7 @@ enum { VIEW_OK = 0, VIEW_DAMAGE = 1, VIEW_USAGE = 2 };
 #define LEAST_BYTES (1u << 18)
 
 /* Words that an option has said so far. */
-struct names {
+struct option_words {
     struct dmi_read_name *all;
     size_t n, room;
 };
@@ -41,9 +41,9 @@ struct options {
     const char *run, *other, *output, *config, *tokenizer;
     bool force, json;
     uint64_t max_bytes;
-    struct names requests, sites, values, answers;
+    struct option_words requests, sites, values, answers;
     struct heads heads;
-    struct names pairs;         /* requests, and what the other run calls them */
+    struct option_words pairs;  /* requests, and what the other run calls them */
     struct text layers, tokens; /* with commas */
 };
 
@@ -67,7 +67,7 @@ static const char after[] =
 
 /* ------------------------------------------------------------------------- options */
 
-static bool add_name(struct names *names, const char *text)
+static bool add_name(struct option_words *names, const char *text)
 {
     if (GROW(names->all, names->n, names->room))
         return false;
@@ -229,7 +229,7 @@ json_t *view_id_of(const struct dmi_read_tensor *tensor)
 /* ------------------------------------------------------------------------- the report */
 
 /* The first requests, where none is named. Return: 0 or -ENOMEM. */
-static int choose_requests(struct view_report *report, struct names *names)
+static int choose_requests(struct view_report *report, struct option_words *names)
 {
     struct dmi_read_run run = { .size = sizeof run };
     struct dmi_read_request r = { .size = sizeof r };
@@ -340,19 +340,19 @@ static uint64_t bytes_of(const char *begin, const char *end)
 
 static int write_document(void *arg, const void *data, size_t n, uint64_t at)
 {
-    const struct place *place = arg;
+    const struct outfile *place = arg;
     return whole_write(place->fd, data, n, bytes_of(view_page_before, view_page_before_end) + at);
 }
 
 /* The page's own pieces lie around the document, which is written as it is built. */
 static int keep(struct err *err, struct view_report *report, const struct options *o,
-                struct place *place)
+                struct outfile *place)
 {
     struct document *d = &report->document;
     uint64_t n_before = bytes_of(view_page_before, view_page_before_end),
              n_after = bytes_of(view_page_after, view_page_after_end);
     char size[24];
-    int r = place_open(err, place);
+    int r = outfile_open(err, place);
     if (r)
         return r;
     d->write = write_document;
@@ -365,7 +365,7 @@ static int keep(struct err *err, struct view_report *report, const struct option
     if (e)
         return err_set_errno(err, -e, "cannot write the report");
     ticker_stop();
-    r = place_keep(err, place);
+    r = outfile_keep(err, place);
     if (!r)
         printf("report   %s, %s\n", place->path,
                bytes_text((double)(report->n_around + document_bytes_so_far(d)), size));
@@ -405,11 +405,11 @@ static bool say_damage(const struct view_report *report)
 
 static int report_of(struct err *err, struct view_report *report, struct options *o)
 {
-    _cleanup_(place_deinit) struct place place = { .force = o->force, .fd = -1 };
+    _cleanup_(outfile_deinit) struct outfile place = { .force = o->force, .fd = -1 };
     struct dmi_read_run run = { .size = sizeof run };
     int r = dmi_read_run(report->run, &run);
     if (!r && !o->json)
-        r = place_choose(err, &place, o->output, run.path, ".html", false);
+        r = outfile_choose(err, &place, o->output, run.path, ".html", false);
     if (!r && (choose_requests(report, &o->requests) || pair_requests(o)))
         r = err_set_errno(err, ENOMEM, "cannot choose requests");
     report->requests = o->requests.all;

@@ -20,7 +20,7 @@
 #define N_FLOATS 4    /* arrays of a map */
 
 /* A site of a request. */
-struct map {
+struct value_map {
     uint64_t tensor; /* the first of its tensors, one a layer */
     struct cells cells;
     size_t first; /* of its cells in the pool: [tensor][cell] */
@@ -35,7 +35,7 @@ struct cell {
 
 struct maps {
     struct dmi_read *run;
-    struct map *all;
+    struct value_map *all;
     size_t n;
     uint32_t *of_tensor; /* which map */
     uint64_t n_tensors;
@@ -70,7 +70,7 @@ static bool same_map(const struct dmi_read_tensor *a, const struct dmi_read_tens
 }
 
 /* The positions of a tensor's rows. Return: 0 or -errno. */
-static int add_extent(struct maps *maps, struct map *m, uint64_t tensor, uint64_t n_rows)
+static int add_extent(struct maps *maps, struct value_map *m, uint64_t tensor, uint64_t n_rows)
 {
     struct dmi_read_row *rows = maps->rows;
     for (uint64_t first = 0; first < n_rows; first += ROWS) {
@@ -97,9 +97,9 @@ static int find_maps(struct maps *maps)
             if (i)
                 cells_settle(&maps->all[maps->n - 1].cells, most_rows);
             most_rows = 0;
-            maps->all[maps->n++] = (struct map){ .tensor = i, .cells = CELLS_NONE };
+            maps->all[maps->n++] = (struct value_map){ .tensor = i, .cells = CELLS_NONE };
         }
-        struct map *m = &maps->all[maps->n - 1];
+        struct value_map *m = &maps->all[maps->n - 1];
         maps->of_tensor[i] = (uint32_t)(maps->n - 1);
         m->cells.n_layers++;
         most_rows = t.n_rows > most_rows ? t.n_rows : most_rows;
@@ -166,7 +166,7 @@ static bool is_damaged(const struct dmi_stats_row *row, uint64_t width)
 static int take_some(struct maps *maps, uint64_t tensor, uint64_t first,
                      const struct dmi_stats_row *rows, uint64_t n)
 {
-    struct map *m = &maps->all[maps->of_tensor[tensor]];
+    struct value_map *m = &maps->all[maps->of_tensor[tensor]];
     struct dmi_read_tensor t = { .size = sizeof t };
     int r = dmi_read_tensor(maps->run, tensor, &t);
     if (!r)
@@ -208,9 +208,9 @@ void view_cells(struct document *d, const struct cells *c)
 }
 
 /* An array of a map: of each cell a number. */
-struct plane {
+struct map_array {
     struct maps *maps;
-    const struct map *map;
+    const struct value_map *map;
     float (*number)(const struct cell *cell);
 };
 
@@ -241,7 +241,7 @@ static float bad_of(const struct cell *c)
 
 static int fill_floats(void *arg, size_t first, size_t n, void *out)
 {
-    const struct plane *p = arg;
+    const struct map_array *p = arg;
     float *to = out;
     for (size_t i = 0, some; i < n;) {
         const struct cell *c = pool_read(&p->maps->cells, p->map->first + first + i, &some);
@@ -253,7 +253,7 @@ static int fill_floats(void *arg, size_t first, size_t n, void *out)
 
 static int fill_states(void *arg, size_t first, size_t n, void *out)
 {
-    const struct plane *p = arg;
+    const struct map_array *p = arg;
     uint8_t *to = out;
     for (size_t i = 0, some; i < n;) {
         const struct cell *c = pool_read(&p->maps->cells, p->map->first + first + i, &some);
@@ -263,7 +263,7 @@ static int fill_states(void *arg, size_t first, size_t n, void *out)
     return p->maps->cells.failure;
 }
 
-static void add_planes(struct document *d, struct maps *maps, const struct map *m)
+static void add_planes(struct document *d, struct maps *maps, const struct value_map *m)
 {
     static const struct {
         const char *name;
@@ -271,7 +271,7 @@ static void add_planes(struct document *d, struct maps *maps, const struct map *
     } all[N_FLOATS] = {
         { "norm", norm_of }, { "mean", mean_of }, { "max", peak_of }, { "bad", bad_of }
     };
-    struct plane plane = { .maps = maps, .map = m };
+    struct map_array plane = { .maps = maps, .map = m };
     for (size_t i = 0; i < N_FLOATS; i++) {
         plane.number = all[i].number;
         document_floats_by(d, all[i].name, fill_floats, &plane, cells_all(&m->cells));
@@ -279,7 +279,7 @@ static void add_planes(struct document *d, struct maps *maps, const struct map *
     document_octets_by(d, "state", fill_states, &plane, cells_all(&m->cells));
 }
 
-static int map_add(struct document *d, struct maps *maps, const struct map *m)
+static int map_add(struct document *d, struct maps *maps, const struct value_map *m)
 {
     struct dmi_read_tensor t = { .size = sizeof t };
     int r = dmi_read_tensor(maps->run, m->tensor, &t);

@@ -40,7 +40,7 @@ static void choose(struct patterns *p, struct dmi_analyze_head head)
     for (size_t i = 0; i < p->n; i++)
         if (is_same(&p->all[i].head, &head))
             return;
-    p->all[p->n++] = (struct pattern){ .head = head };
+    p->all[p->n++] = (struct head_pattern){ .head = head };
 }
 
 /* The best of each kind, best first; of a kind that is not defined none. Return: how many lists there are. */
@@ -96,7 +96,7 @@ static int take_rows(void *arg, const struct dmi_analyze_rows *rows)
         at++;
     if (at == p->n)
         return 0;
-    struct pattern *one = &p->all[at];
+    struct head_pattern *one = &p->all[at];
     for (uint32_t i = 0; i < rows->n; i++) {
         size_t n = (size_t)(rows->queries[i] - p->first_key) + 1;
         memcpy(one->weights + one->n, rows->weights + i * rows->stride + p->first_key,

@@ -11,14 +11,14 @@
 #define PATTERNS_TOKENS    512 /* keys, at most */
 #define PATTERNS_OF_A_KIND 4   /* heads of each kind of score, beside those that are named */
 
-struct pattern {
+struct head_pattern {
     struct dmi_analyze_head head;
     float *weights; /* row by row: of a query the keys first_key to itself */
     size_t n;       /* that are there so far */
 };
 
 struct patterns {
-    struct pattern *all;
+    struct head_pattern *all;
     size_t n;
     int64_t first_key;
     uint64_t first_query, n_queries; /* indices among the answer's queries */

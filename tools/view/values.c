@@ -39,22 +39,22 @@ static bool is_named(const struct view_report *report, const struct dmi_read_ten
 
 /* ------------------------------------------------------------------------- a row */
 
-struct shown {
+struct drawn_row {
     struct dmi_read_row row;
     uint64_t index, width, n; /* elements, and those that are shown */
     uint8_t *data;            /* owned */
     double scale;
 };
 
-static void shown_deinit(struct shown *s)
+static void shown_deinit(struct drawn_row *s)
 {
     free(s->data);
 }
 
-static int read_row(struct dmi_read *run, uint64_t tensor, uint64_t index, struct shown *s)
+static int read_row(struct dmi_read *run, uint64_t tensor, uint64_t index, struct drawn_row *s)
 {
     struct dmi_read_site site = { .size = sizeof site };
-    *s = (struct shown){ .index = index, .width = 1 };
+    *s = (struct drawn_row){ .index = index, .width = 1 };
     int r = dmi_read_rows(run, tensor, index, 1, NULL, 0, &s->row, sizeof s->row);
     if (r || (r = dmi_read_site(run, s->row.site, &site)))
         return r;
@@ -70,7 +70,7 @@ static int read_row(struct dmi_read *run, uint64_t tensor, uint64_t index, struc
 }
 
 /* Elements as they are stored, and as true values: for --json. */
-static void add_numbers(struct document *d, const struct shown *s)
+static void add_numbers(struct document *d, const struct drawn_row *s)
 {
     struct text *out = &d->out;
     uint32_t size = dmi_dtype_bytes(s->row.dtype);
@@ -92,7 +92,7 @@ static void add_numbers(struct document *d, const struct shown *s)
     document_end(d, ']');
 }
 
-static void row_add(struct document *d, const struct shown *s)
+static void row_add(struct document *d, const struct drawn_row *s)
 {
     bool damaged = s->row.flags & DMI_READ_ROW_DAMAGED;
     const struct dmi_dtype_info *type = dmi_dtype_info(s->row.dtype);
@@ -121,7 +121,7 @@ static void row_add(struct document *d, const struct shown *s)
 /* Return: 0, also where there is no room for it, or -errno. */
 static int add_row(struct values *v, uint64_t tensor, uint64_t index, bool whole)
 {
-    _cleanup_(shown_deinit) struct shown s = { 0 };
+    _cleanup_(shown_deinit) struct drawn_row s = { 0 };
     int r = read_row(v->report->run, tensor, index, &s);
     if (r)
         return r;

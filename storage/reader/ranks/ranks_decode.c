@@ -10,14 +10,14 @@
 #include <string.h>
 
 /* How a joined record lies: @outer times what all parts have one after the other of the divided dimension. */
-struct layout {
+struct joined_layout {
     uint64_t outer, inner; /* inner: bytes of one index of that dimension */
     uint32_t dim;
 };
 
-static struct layout layout_of(const struct reader_record *rec, uint32_t dim)
+static struct joined_layout layout_of(const struct reader_record *rec, uint32_t dim)
 {
-    struct layout l = { 1, dmi_dtype_bytes(rec->at.dtype), dim };
+    struct joined_layout l = { 1, dmi_dtype_bytes(rec->at.dtype), dim };
     for (uint32_t d = 0; d < rec->at.n_dims; d++) {
         l.outer *= d < dim ? rec->at.dims[d] : 1;
         l.inner *= d > dim ? rec->at.dims[d] : 1;
@@ -26,7 +26,7 @@ static struct layout layout_of(const struct reader_record *rec, uint32_t dim)
 }
 
 /* Puts a part's bytes where they belong; @before: of the divided dimension, what lies before it. */
-static void place(const struct layout *l, const struct reader_record *rec,
+static void place(const struct joined_layout *l, const struct reader_record *rec,
                   const struct reader_record *part, const uint8_t *from, uint64_t before,
                   uint8_t *out)
 {
@@ -46,7 +46,7 @@ int reader_decode_parts(struct err *err, struct reader *r, const struct reader_r
                                  &k->runs[parts->run]->selection.records[parts->index], out);
     bool sums = site->shard == DMI_SHARD_SUM;
     uint64_t n_elements = rec->at.n_bytes / dmi_dtype_bytes(rec->at.dtype), before = 0;
-    struct layout l = layout_of(rec, site->shard_dim);
+    struct joined_layout l = layout_of(rec, site->shard_dim);
     _cleanup_(freep) uint8_t *part = malloc(rec->at.n_bytes + 1);
     _cleanup_(freep) union elements_sum *sum = sums ? calloc(n_elements + 1, sizeof *sum) : NULL;
     if (!part || (sums && !sum))

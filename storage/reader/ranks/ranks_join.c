@@ -225,7 +225,7 @@ static int join_outcomes(struct reader *r)
 /* ------------------------------------------------------------------------- records */
 
 /* A record of one run. */
-struct entry {
+struct run_record_of {
     uint64_t step;  /* ours, or the forward where it has none */
     uint64_t site;  /* key */
     int32_t dp, pp; /* -1: alike on all */
@@ -238,7 +238,7 @@ struct entry {
     size_t index;
 };
 
-static int same_tensor(const struct entry *a, const struct entry *b)
+static int same_tensor(const struct run_record_of *a, const struct run_record_of *b)
 {
     ORDER(a, b, has_step);
     ORDER(a, b, step);
@@ -252,7 +252,7 @@ static int same_tensor(const struct entry *a, const struct entry *b)
 
 static int nth_order(const void *pa, const void *pb)
 {
-    const struct entry *a = pa, *b = pb;
+    const struct run_record_of *a = pa, *b = pb;
     int c = same_tensor(a, b);
     if (c)
         return c;
@@ -263,7 +263,7 @@ static int nth_order(const void *pa, const void *pb)
 
 static int entry_order(const void *pa, const void *pb)
 {
-    const struct entry *a = pa, *b = pb;
+    const struct run_record_of *a = pa, *b = pb;
     int c = same_tensor(a, b);
     if (c)
         return c;
@@ -274,13 +274,14 @@ static int entry_order(const void *pa, const void *pb)
     return 0;
 }
 
-static const struct reader_record *record_of(const struct reader_ranks *k, const struct entry *e)
+static const struct reader_record *record_of(const struct reader_ranks *k,
+                                             const struct run_record_of *e)
 {
     return &k->runs[e->run]->selection.records[e->index];
 }
 
 /* Ranks and sizes of a record's rank. */
-static const int32_t *ranks_of(const struct reader_ranks *k, const struct entry *e)
+static const int32_t *ranks_of(const struct reader_ranks *k, const struct run_record_of *e)
 {
     const struct reader_record *rec = record_of(k, e);
     return rec->step ? rec->step->entry->ranks : k->about[e->run].ranks;
@@ -293,26 +294,26 @@ static uint32_t axis_of(const struct reader_ranks *k, const struct dmi_site *sit
     return joined ? site->shard_axis : DMI_AXIS_COUNT;
 }
 
-static struct entry *list_entries(const struct reader *r, size_t *n_out)
+static struct run_record_of *list_entries(const struct reader *r, size_t *n_out)
 {
     const struct reader_ranks *k = r->ranks;
     size_t n = 0;
     for (size_t i = 0; i < k->n; i++)
         n += k->runs[i]->selection.n_records;
-    struct entry *all = calloc(n + 1, sizeof *all);
+    struct run_record_of *all = calloc(n + 1, sizeof *all);
     n = 0;
     for (uint32_t i = 0; all && i < k->n; i++)
         for (size_t x = 0; x < k->runs[i]->selection.n_records; x++) {
             const struct reader_record *rec = &k->runs[i]->selection.records[x];
             uint32_t site = k->site_of[i][rec->at.site], axis = axis_of(k, &r->said.sites[site]);
-            struct entry *e = &all[n++];
-            *e = (struct entry){ .site = k->site_key[site],
-                                 .layer = rec->at.layer,
-                                 .occurrence = rec->at.occurrence,
-                                 .has_step = rec->step != NULL,
-                                 .step = rec->at.forward,
-                                 .run = i,
-                                 .index = x };
+            struct run_record_of *e = &all[n++];
+            *e = (struct run_record_of){ .site = k->site_key[site],
+                                         .layer = rec->at.layer,
+                                         .occurrence = rec->at.occurrence,
+                                         .has_step = rec->step != NULL,
+                                         .step = rec->at.forward,
+                                         .run = i,
+                                         .index = x };
             if (rec->step)
                 e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps.all];
             const int32_t *ranks = ranks_of(k, e);
@@ -341,7 +342,7 @@ struct joining {
 };
 
 /* Ranks that have all of a tensor have the same bits. */
-static void compare(struct joining *j, const struct entry *a, const struct entry *b,
+static void compare(struct joining *j, const struct run_record_of *a, const struct run_record_of *b,
                     const struct dmi_site *site)
 {
     const struct reader_ranks *k = j->r->ranks;
@@ -356,11 +357,11 @@ static void compare(struct joining *j, const struct entry *a, const struct entry
 }
 
 /* Notes that two entries are no parts of one tensor. @size: the ranks say different sizes of the axis, or more ranks. */
-static void say_unlike(struct joining *j, const struct entry *a, const struct entry *b,
-                       const struct dmi_site *site, bool size)
+static void say_unlike(struct joining *j, const struct run_record_of *a,
+                       const struct run_record_of *b, const struct dmi_site *site, bool size)
 {
     const struct reader_ranks *k = j->r->ranks;
-    const struct entry *both[] = { b, a };
+    const struct run_record_of *both[] = { b, a };
     struct trouble *t = &j->troubles[site->id];
     uint32_t axis = axis_of(k, site);
     const struct reader_record *rec = record_of(k, a);
@@ -384,7 +385,7 @@ static void say_unlike(struct joining *j, const struct entry *a, const struct en
 }
 
 /* Whether entries of one tensor, @n of them, are of one shape and number of ranks; else says so. */
-static bool are_alike(struct joining *j, const struct entry *all, size_t n,
+static bool are_alike(struct joining *j, const struct run_record_of *all, size_t n,
                       const struct dmi_site *site)
 {
     const struct reader_ranks *k = j->r->ranks;
@@ -405,7 +406,7 @@ static bool are_alike(struct joining *j, const struct entry *all, size_t n,
     return false;
 }
 
-static int add_part(struct reader_ranks *k, const struct entry *e)
+static int add_part(struct reader_ranks *k, const struct run_record_of *e)
 {
     if (GROW(k->parts, k->n_parts, k->parts_room))
         return -ENOMEM;
@@ -437,7 +438,7 @@ static bool merge_shape(const struct reader_ranks *k, const struct dmi_site *sit
 }
 
 /* The records of one tensor, @n of them, as one record; or why not. */
-static int join_tensor(struct joining *j, const struct entry *all, size_t n)
+static int join_tensor(struct joining *j, const struct run_record_of *all, size_t n)
 {
     struct reader *r = j->r;
     struct reader_ranks *k = r->ranks;
@@ -548,7 +549,7 @@ static int record_order(const void *pa, const void *pb, void *arg)
 static int join_records(struct reader *r)
 {
     size_t n;
-    _cleanup_(freep) struct entry *all = list_entries(r, &n);
+    _cleanup_(freep) struct run_record_of *all = list_entries(r, &n);
     _cleanup_(freep) struct trouble *troubles = calloc(r->said.n_sites + 1, sizeof *troubles);
     struct joining j = { r, troubles };
     if (!all || !troubles || reader_find_contradictions(r))

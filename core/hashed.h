@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the items of an array are, by hash: a table in open addressing, never more than half full. It is one thread's. */
-#ifndef CORE_PLACES_H
-#define CORE_PLACES_H
+#ifndef CORE_HASHED_H
+#define CORE_HASHED_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,47 +10,47 @@
 #include <string.h>
 
 /* Accepts being zeroed. */
-struct places {
+struct hashed {
     uint32_t *all; /* one more than an item's index, 0: free */
     size_t n;      /* 0, or a power of two */
 };
 
-/* The table has room for item @n. If not: places_grow(), then every item is to be placed again. */
-static inline bool places_have_room(const struct places *p, size_t n)
+/* The table has room for item @n. If not: hashed_grow(), then every item is to be placed again. */
+static inline bool hashed_has_room(const struct hashed *p, size_t n)
 {
     return 2 * (n + 1) <= p->n;
 }
 
 /* Twice as many places, all of them free. Return: false without memory: they are as they were. */
-static inline bool places_grow(struct places *p)
+static inline bool hashed_grow(struct hashed *p)
 {
     size_t n = p->n ? 2 * p->n : 128;
     uint32_t *all = calloc(n, sizeof *all);
     if (!all)
         return false;
     free(p->all);
-    *p = (struct places){ all, n };
+    *p = (struct hashed){ all, n };
     return true;
 }
 
 /* All places are free. */
-static inline void places_clear(struct places *p)
+static inline void hashed_clear(struct hashed *p)
 {
     if (p->n)
         memset(p->all, 0, p->n * sizeof *p->all);
 }
 
 /* Frees the table. */
-static inline void places_deinit(struct places *p)
+static inline void hashed_deinit(struct hashed *p)
 {
     free(p->all);
-    *p = (struct places){ 0 };
+    *p = (struct hashed){ 0 };
 }
 
 /* The place of an item with this hash: its own, or a free one. @is_it: an expression in @i, which it declares: is item @i the one? */
-#define PLACES_FIND(table, hash, i, is_it)                                                         \
+#define HASHED_FIND(table, hash, i, is_it)                                                         \
     ({                                                                                             \
-        const struct places *_p = (table);                                                         \
+        const struct hashed *_p = (table);                                                         \
         size_t _at = (size_t)(hash) & (_p->n - 1);                                                 \
         for (; _p->all[_at]; _at = (_at + 1) & (_p->n - 1)) {                                      \
             size_t i = _p->all[_at] - 1;                                                           \

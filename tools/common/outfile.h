@@ -3,8 +3,8 @@
  * Where a tool writes what it was asked for: under a name of its own beside the place that was asked for, and renamed once all is
  * there, so that neither a failure nor a kill leaves half of it. A program of one thread.
  */
-#ifndef TOOLS_COMMON_PLACE_H
-#define TOOLS_COMMON_PLACE_H
+#ifndef TOOLS_COMMON_OUTFILE_H
+#define TOOLS_COMMON_OUTFILE_H
 
 #include "core/err.h"
 #include <stdbool.h>
@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 /* The file of a dataset that says which samples it has: it gets its place before them. */
-#define PLACE_INDEX "index.json"
+#define OUTFILE_INDEX "index.json"
 
-struct place {
+struct outfile {
     char *path;         /* as it will be called */
     char *temporary;    /* as it is called now; NULL: a device, written as it is */
     const char *option; /* that names it, where that is not --output; then nothing is replaced */
@@ -26,26 +26,26 @@ struct place {
 };
 
 /**
- * place_choose() - check a place before anything is written
- * @place: option, or NULL; force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
+ * outfile_choose() - check a place before anything is written
+ * @file: option, or NULL; force: a file may be replaced, and a folder that holds nothing but what an export writes; append: a folder may hold
  * anything; the rest is set
  * @path: NULL: the run's name and @suffix in the current folder; @run: its folder, or a lone segment
  * Refuses a run's folder, whatever is given; and without force and append what is there already, but for an empty folder. Return: 0 or -errno with a
  * sentence in @err.
  */
-int place_choose(struct err *err, struct place *place, const char *path, const char *run,
-                 const char *suffix, bool is_folder);
+int outfile_choose(struct err *err, struct outfile *file, const char *path, const char *run,
+                   const char *suffix, bool is_folder);
 
 /* Opens a new file or folder under a temporary name. Return: as above. */
-int place_open(struct err *err, struct place *place);
+int outfile_open(struct err *err, struct outfile *file);
 
 /* Gives what was written its name; what goes on is moved into the folder, the index before the files. Return: as above. */
-int place_keep(struct err *err, struct place *place);
+int outfile_keep(struct err *err, struct outfile *file);
 
 /* Removes what was written; of a folder all that it holds. */
-void place_discard(struct place *place);
+void outfile_discard(struct outfile *file);
 
 /* Discards what was not kept. Accepts a zeroed struct with fd -1. */
-void place_deinit(struct place *place);
+void outfile_deinit(struct outfile *file);
 
 #endif

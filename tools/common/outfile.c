@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/common/place.h"
+#include "tools/common/outfile.h"
 
 #include "core/cleanup.h"
 #include "tools/common/leftover.h"
@@ -101,7 +101,7 @@ static bool is_run_folder(const char *folder)
 static bool is_exported(const char *name)
 {
     static const char *const ends[] = { ".npy", ".safetensors" };
-    static const char *const names[] = { PLACE_INDEX, "index.jsonl", "qk.json" };
+    static const char *const names[] = { OUTFILE_INDEX, "index.jsonl", "qk.json" };
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
@@ -155,7 +155,7 @@ static char *stranger_in(int fd, bool force, int depth)
     return found;
 }
 
-static int check_folder(struct err *err, struct place *p)
+static int check_folder(struct err *err, struct outfile *p)
 {
     _cleanup_(closep) int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
@@ -179,12 +179,12 @@ static int check_folder(struct err *err, struct place *p)
     return 0;
 }
 
-static const char *option_of(const struct place *p)
+static const char *option_of(const struct outfile *p)
 {
     return p->option ? p->option : "--output";
 }
 
-static int check_free(struct err *err, struct place *p)
+static int check_free(struct err *err, struct outfile *p)
 {
     struct stat st;
     if (lstat(p->path, &st))
@@ -202,14 +202,14 @@ static int check_free(struct err *err, struct place *p)
     return 0;
 }
 
-int place_choose(struct err *err, struct place *p, const char *path, const char *run,
-                 const char *suffix, bool is_folder)
+int outfile_choose(struct err *err, struct outfile *p, const char *path, const char *run,
+                   const char *suffix, bool is_folder)
 {
-    *p = (struct place){ .option = p->option,
-                         .is_folder = is_folder,
-                         .force = p->force,
-                         .append = p->append,
-                         .fd = -1 };
+    *p = (struct outfile){ .option = p->option,
+                           .is_folder = is_folder,
+                           .force = p->force,
+                           .append = p->append,
+                           .fd = -1 };
     p->path = path ? strdup(path) : automatic_path(run, suffix);
     if (!p->path)
         return err_set_errno(err, ENOMEM, "cannot export");
@@ -232,7 +232,7 @@ int place_choose(struct err *err, struct place *p, const char *path, const char 
     return check_free(err, p);
 }
 
-static int open_temporary(struct place *p)
+static int open_temporary(struct outfile *p)
 {
     if (asprintf(&p->temporary, "%s.partial-XXXXXX", p->path) < 0) {
         p->temporary = NULL;
@@ -254,7 +254,7 @@ static int open_temporary(struct place *p)
     return -saved;
 }
 
-int place_open(struct err *err, struct place *p)
+int outfile_open(struct err *err, struct outfile *p)
 {
     struct stat st;
     int r = 0;
@@ -285,7 +285,7 @@ static void empty_folder(int fd)
 }
 
 /* An empty folder gives way to a rename; one that may be replaced changes places with the new one, and goes. */
-static int keep_folder(struct place *p)
+static int keep_folder(struct outfile *p)
 {
     if (!rename(p->temporary, p->path))
         return 0;
@@ -314,7 +314,7 @@ static int move(int from, const char *name, int to, const char *new_name)
     return linkat(from, name, to, new_name, 0) || unlinkat(from, name, 0) ? -errno : 0;
 }
 
-static int keep_file(struct place *p)
+static int keep_file(struct outfile *p)
 {
     if (p->force)
         return rename(p->temporary, p->path) ? -errno : 0;
@@ -351,16 +351,16 @@ static int move_into(int from, int to)
 }
 
 /* The index first: what it names and is not there is known to be missing, what it does not name is nobody's. */
-static int merge_folder(struct place *p)
+static int merge_folder(struct outfile *p)
 {
     _cleanup_(closep) int to = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (to < 0 || renameat(p->fd, PLACE_INDEX, to, PLACE_INDEX))
+    if (to < 0 || renameat(p->fd, OUTFILE_INDEX, to, OUTFILE_INDEX))
         return -errno;
     int r = move_into(p->fd, to);
     return r ? r : rmdir(p->temporary) ? -errno : 0;
 }
 
-int place_keep(struct err *err, struct place *p)
+int outfile_keep(struct err *err, struct outfile *p)
 {
     leftover_hold();
     int r = !p->temporary  ? 0
@@ -378,7 +378,7 @@ int place_keep(struct err *err, struct place *p)
     return 0;
 }
 
-void place_discard(struct place *p)
+void outfile_discard(struct outfile *p)
 {
     if (p->temporary && p->is_folder && p->fd >= 0)
         empty_folder(p->fd);
@@ -390,9 +390,9 @@ void place_discard(struct place *p)
     free(steal_ptr(p->temporary));
 }
 
-void place_deinit(struct place *p)
+void outfile_deinit(struct outfile *p)
 {
-    place_discard(p);
+    outfile_discard(p);
     free(p->path);
     p->path = NULL;
 }
