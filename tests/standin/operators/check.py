@@ -321,6 +321,62 @@ def scatter_number():
     return (lambda x, i: x.clone().scatter_(1, i, 5)), [view([3, n], dtype), indices([3, 4], n)]
 
 
+def sorts(name, function, most):
+    def make():
+        sizes, dtype = shape(0, 2) + [rng.choice((1, 5, 17, 40, most))], rng.choice(HALVES + INTS)
+        dim = rng.randrange(len(sizes))
+        return (lambda x: function(x, dim)), [view(sizes, dtype)]
+    CASES[name] = make
+
+
+sorts("sort", lambda x, dim: torch.sort(x, dim=dim, stable=True), 200)
+sorts("sort down", lambda x, dim: torch.sort(x, dim=dim, stable=True, descending=True), 200)
+
+
+@case("topk")
+def topk():
+    """Of equal elements, which may be any, the values alone."""
+    n, dtype, largest = rng.choice((5, 64, 300)), rng.choice(HALVES + (I64,)), rng.random() < 0.7
+    k = rng.choice((1, 4, 5))
+    return (lambda x: torch.topk(x, k, largest=largest)[0]), [view(shape(0, 2) + [n], dtype)]
+
+
+def gradients(function, *given):
+    """The result of @function, and the gradients of its squares with respect to all floats of @given."""
+    leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in given]
+    result = function(*leaves)
+    result.square().sum().backward()
+    return (result.detach(), *(x.grad for x in leaves if x.requires_grad))
+
+
+@case("gradient of softmax")
+def softmax_gradient():
+    function = rng.choice((F.softmax, F.log_softmax))
+    return (lambda x: gradients(lambda x: function(x, dim=-1), x)), [dense(shape(0, 2) + [rng.choice((1, 3, 17, 100, 1000))], rng.choice(HALVES))]
+
+
+@case("gradient of the loss")
+def loss_gradient():
+    n, classes = rng.choice((1, 5, 17)), rng.choice((3, 64))
+    reduction = rng.choice(("mean", "sum"))
+    targets = indices([n], classes)
+    if n > 1:
+        targets.host[0] = targets.device[0] = -100  # is ignored
+    return (lambda x, t: gradients(lambda x, t: F.cross_entropy(x, t, reduction=reduction), x, t)), [dense([n, classes], F32), targets]
+
+
+@case("gradient of embedding")
+def embedding_gradient():
+    n, width = rng.choice((3, 17)), rng.choice((4, 16, 5))
+    return (lambda i, x: gradients(lambda i, x: F.embedding(i, x, padding_idx=1), i, x)), [indices(shape(1, 2), n), dense([n, width], F32)]
+
+
+for own, function in (("silu", F.silu), ("square", lambda x: x ** 2), ("rsqrt", torch.rsqrt), ("mean", lambda x: x.mean(-1, keepdim=True))):
+    def gradient(function=function):
+        return (lambda x: gradients(function, x)), [view(shape(1), F32, 0.2, 4.0)]
+    CASES["gradient of " + own] = gradient
+
+
 MATRICES = (F32, BF16, F64, F16)
 
 

@@ -101,6 +101,36 @@ for to_, from_ in (*((type_, type_) for type_ in ("f32", "bf16", "f16", "i64", "
     kernel(f"foreach_copy_{to_}_{from_}", f"void {LISTS}multi_tensor_apply_kernel<{kinds_} >({kinds_})")
 
 
+# ---- backward.cu ----
+for in_, out_ in (("f32", "f32"), ("bf16", "bf16"), ("f32", "bf16")):
+    for own_, log_ in (("softmax_gradient", "false"), ("log_softmax_gradient", "true")):
+        kernel(f"{own_}_{in_}_{out_}", *(
+            f"void (anonymous namespace)::softmax_warp_backward<{named(in_)}, {named(out_)}, float, {power_}, {log_}, false>({named(out_)}*, {named(in_)} const*, "
+            f"{named(in_)} const*, int, int, int, bool const*)" for power_ in range(11)))
+LOSS = "void at::native::(anonymous namespace)::"
+kernel("loss_f32", f"{LOSS}nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*, float*, float const*, long const*, float const*, bool, long, long, long, long)")
+kernel("loss_gradient_f32", f"{LOSS}nll_loss_backward_reduce_cuda_kernel_2d<float, long>(float*, float const*, long const*, float const*, float const*, bool, int, int, long, long)")
+for type_ in ("f32", "bf16"):
+    kernel(f"embedding_gradient_{type_}",
+           f"{LOSS}embedding_backward_feature_kernel<{named(type_)}, float, long>(long const*, {named(type_)} const*, {named(type_)}*, int, long, int)")
+
+# ---- sort.cu ----
+for type_ in ("f32", "bf16", "i64", "i32"):
+    t_ = named(type_)
+    info_, const_, places_ = (f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (t_, t_ + " const", "long"))
+    for dims_ in (2, -1, -2):
+        for shape_ in ("128, 32", "16, 2", "32, 32", "32, 4", "64, 32"):
+            kernel(f"sort_{type_}", f"void at::native::radixSortKVInPlace<{dims_}, -1, {shape_}, {t_}, long, unsigned int>({info_}, unsigned int, unsigned int, "
+                   f"unsigned int, {places_}, unsigned int, bool)")
+        for own_, order_ in (("down", "GT"), ("up", "LT")):
+            before_ = f"at::native::{order_}Op<{t_}, true>"
+            kernel(f"sort_{own_}_{type_}", f"void at::native::bitonicSortKVInPlace<{dims_}, -1, 16, 16, {t_}, long, {before_}, unsigned int>({info_}, unsigned int, "
+                   f"unsigned int, unsigned int, {places_}, unsigned int, {before_})")
+    for dims_ in (1, 2, 3, -1):
+        kernel(f"top_{type_}", f"void at::native::sbtopk::gatherTopK<{t_}, unsigned int, {dims_}, false>({const_}, unsigned int, unsigned int, bool, unsigned int, "
+               f"unsigned int, {info_}, unsigned int, {places_}, unsigned int, {t_}*)")
+
+
 def names():
     """{PyTorch's whole name: own kernel's}"""
     found = {}

@@ -90,10 +90,11 @@ unary("copy", "direct_copy_kernel_cuda(TIB&)", paths("3/7", "3/12", "3/6", f16="
 FUNCTORS.append(Functor("copy_to_bf16", lam("bfloat16_copy_kernel_cuda(TIB&)", "", ["f32"]), "bf16", ["f32"], "a", casts=False))
 FUNCTORS.append(Functor("copy_to_f16", lam("float16_copy_kernel_cuda(TIB&)", "", ["f32"]), "f16", ["f32"], "a", casts=False))
 
+for type_ in TYPES:
+    FUNCTORS.append(Functor(f"fill_{type_}", f"at::native::FillFunctor<{named(type_)}>", type_, [], "value", f"{type_} value;", casts=False))
 for type_ in NUMBERS + ["bool"]:
     whole_ = named(type_)
     FUNCTORS.append(Functor(f"abs_{type_}", f"at::native::AbsFunctor<{whole_}>", type_, [type_], "a < M(0) ? -a : a == M(0) ? M(0) : a"))
-    FUNCTORS.append(Functor(f"fill_{type_}", f"at::native::FillFunctor<{whole_}>", type_, [], "value", f"{type_} value;", casts=False))
     scaled = f"{math(type_)} scale;"
     FUNCTORS.append(Functor(f"add_{type_}", f"at::native::CUDAFunctor_add<{whole_}>", type_, [type_] * 2, "a + scale * b", scaled))
     FUNCTORS.append(Functor(f"add_other_{type_}", f"at::native::CUDAFunctorOnSelf_add<{whole_}>", type_, [type_], "a + scale * other",
@@ -146,6 +147,7 @@ def lambda_of(function, paths_):
 
 
 INTEGERS = ["i64", "i32"]
+binary_lambda("silu_gradient", "ANON::silu_backward_kernel(TIB&)", ONE, "a / (M(1) + exp(-b)) * (M(1) + b * (M(1) - M(1) / (M(1) + exp(-b))))")
 binary("mul", templated("binary_internal::MulFunctor", True), NUMBERS + ["bool"], "a * b", rounded=False, right=False)
 binary("div", templated("binary_internal::DivFunctor"), FLOATS, "a / b")
 for type_, path_ in paths("2/2", "2/4", "2/1").items(): # the divisor is a number, and its reciprocal is there, too

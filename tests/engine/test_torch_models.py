@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of Hugging Face's in unmodified PyTorch, on the stand-in driver: with the library absent, idle, capturing, tracing, editing.
+
+torch_models_client.py has the programs: eager, in graphs by hand, compiled, in threads, on side streams, on a second device. What they compute is compared bit by
+bit with what they compute without the library; what is captured, with what forward hooks see; what an edit makes, with hooks that do the same. The short form has
+three programs without the library, and once with all of it at once. Real PyTorch, on the stand-in: order of sums, timing and machine code are not a GPU's.
+"""
+import functools
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import harness
+import torch_cuda_env
+from harness import DMI_RUN, PRELOAD, ROOT
+from test_attach import check_all
+from test_cpu import captured, tensors
+
+pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13")
+HERE = ROOT / "tests" / "engine"
+WORK = harness.BUILD / "tests" / "engine" / "torch_models"
+SHORT = ("eager", "graph", "compiled")
+LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints")
+COMPILED = ("compiled", "compiled_default")
+# What compiled code may be off, in parts of a tensor's largest value: it adds in another order.
+ROUNDING = 2e-6
+EDITS = """editspec: 1
+vectors: {{v: {{file: vector.safetensors}}}}
+edits:
+  - {{name: steer, site: resid_post, layers: '0', do: [{{add: v, times: 2.5}}], requests: '{requests}'}}
+"""
+# {column: options of dmi-run}, without WORK's files; None: without the library.
+OFF, ON = ("--write", "resid_post", "--edits", "off.yaml", "--lenient"), ("--write", "resid_post", "--edits", "on.yaml")
+COLUMNS = {"hooks": None, "written": None, "idle": (), "captured": ("--attach", "all"), "off": OFF, "traced": ("--trace=full",),
+           "edited": ON, "everything": ("--attach", "all", *OFF, "--trace=full")}
+
+
+def command_of(column, folder):
+    """dmi-run with the column's options, or nothing."""
+    options = COLUMNS[column]
+    if not options:
+        return []
+    return [DMI_RUN, *(folder / word if word.endswith(".yaml") else word for word in options), "--out", folder / "RUN", "--"]
+
+
+@functools.cache
+def ran(column, programs):
+    """(folder, what was said) of the programs in the column."""
+    python, env = torch_cuda_env.python_with_cuda()
+    folder = WORK / f"{column}-{len(programs)}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    save_file({"v": np.linspace(-1, 1, 32, dtype=np.float32)}, folder / "vector.safetensors")
+    for name, requests in (("off", "never"), ("on", "*-b")):
+        (folder / f"{name}.yaml").write_text(EDITS.format(requests=requests))
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_STANDIN_DEVICES="2", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
+    if column == "idle":
+        env |= {"LD_PRELOAD": str(PRELOAD), "DMI_OUT": str(folder / "RUN")}
+    kind = column if column in ("hooks", "written") else "plain"
+    return folder, harness.run([*command_of(column, folder), python, HERE / "torch_models_client.py", folder, kind, *programs], env=env, timeout=3600, check=False)
+
+
+def check_outputs(check, column, folder, programs):
+    """Each program computes the bits that it computes without the library."""
+    plain, _ = ran("hooks", programs)
+    for name in programs:
+        wanted, found = (tensors(where / f"{name}.safetensors") for where in (plain, folder))
+        differs = sorted(key for key in wanted if found.get(key) != wanted[key])
+        check(len(wanted) > 1 and found.keys() == wanted.keys() and not differs, f"{column}: {name} computes the same bits", differs)
+
+
+def off_by(found, wanted):
+    """How far values are apart, in parts of the largest one."""
+    if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return float("inf")
+    return float(np.abs(found.astype(np.float64) - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
+
+
+def check_captured(check, column, folder, programs):
+    """Each tap of each forward has the bits that hooks see: within rounding where the forward is compiled."""
+    plain, _ = ran("hooks", programs)
+    found = captured(check, folder)
+    for name in programs:
+        if not (plain / f"{name}.sites.safetensors").exists():
+            continue
+        wanted = tensors(plain / f"{name}.sites.safetensors")
+        check(len(wanted) > 100, f"{name}: there is something to compare", len(wanted))
+        if name in COMPILED:
+            arrays = {key: np.frombuffer(x[2], np.float32).reshape(x[1]) if x and x[0] == "F32" else x and np.array(x[2]) for key in wanted for x in [found.get(key)]}
+            far = {key: off_by(arrays[key], value) for key, value in load_file(plain / f"{name}.sites.safetensors").items() if value.dtype == np.float32}
+            worst = max(far, key=far.get)
+            check(far[worst] < ROUNDING, f"{column}: {name}: each tap has the values that hooks see eagerly", (worst, far[worst]))
+        else:
+            differs = sorted(key for key, value in wanted.items() if found.get(key) != value)
+            check(not differs, f"{column}: {name}: each tap has the bits that hooks see", differs[:5])
+
+
+def check_traced(check, column, folder, programs):
+    """Each process leaves a whole trace: each step has a time on the device, and launches."""
+    runs = harness.runs_of(folder / "RUN")
+    check(len(runs) == len(programs), f"{column}: each process has a run", len(runs))
+    for run in runs:
+        told = json.loads(harness.run([harness.BUILD / "tools" / "dmi-trace", "steps", "--json", run]).stdout)
+        check(told["n_steps"] >= 2 and told["timed"] == told["n_steps"] and not told["lost"], f"{column}: each step has a time on the device", told)
+        check(all(group["launches"] + group["graph_launches"] > 0 for group in told["groups"]), f"{column}: each step has launches", told["groups"])
+
+
+def check_edited(check, programs):
+    """Requests that the edit wants are as hooks make them, others as they are without it, in bits."""
+    (plain, _), (written, _), (edited, done) = (ran(column, programs) for column in ("hooks", "written", "edited"))
+    for name in programs:
+        before, wanted, found = (load_file(folder / f"{name}.safetensors") for folder in (plain, written, edited))
+        for key in (key for key in before if "logits" in key):
+            check(np.array_equal(found[key][0], before[key][0]), f"edited: {name}: {key} of the other request keeps its bits")
+            check(off_by(wanted[key][1], before[key][1]) > 1e-3, f"edited: {name}: {key}: the hook does something")
+            far = off_by(found[key][1], wanted[key][1])
+            check(far < ROUNDING if name in COMPILED else far == 0, f"edited: {name}: {key} is as the hook makes it", far)
+    return done
+
+
+def judge(check, column, programs):
+    folder, done = ran(column, programs)
+    check_all(check, done)
+    check(not done.returncode, f"{column}: it ends well", (done.returncode, done.stderr[-2000:]))
+    if column not in ("written", "edited"):
+        check_outputs(check, column, folder, programs)
+    if column in ("captured", "everything"):
+        check_captured(check, column, folder, programs)
+    if column in ("traced", "everything"):
+        check_traced(check, column, folder, programs)
+    if column == "edited":
+        check_edited(check, programs)
+
+
+@pytest.mark.parametrize("column", ["hooks", "everything", *(pytest.param(column, marks=pytest.mark.long) for column in COLUMNS if column not in ("hooks", "everything"))])
+def test_three_ways(check, column):
+    judge(check, column, SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("column", COLUMNS)
+def test_other_ways(check, column):
+    judge(check, column, LONG)
