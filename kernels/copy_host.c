@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/copy_host.h"
 
+#include "kernels/gather.h"
 #include "kernels/ring.h"
 
 #include <string.h>
@@ -8,15 +9,6 @@
 static const char *at(dmi_u64 address)
 {
     return (const char *)(uintptr_t)address;
-}
-
-/* As row_at() of gather.cuh. */
-static dmi_i64 row_at(const struct dmi_gather *g, dmi_u32 row)
-{
-    if (!g->rows_inner)
-        return (dmi_i64)row * g->stride[0];
-    return (dmi_i64)(row / g->rows_inner) * g->stride_outer +
-           (dmi_i64)(row % g->rows_inner) * g->stride[0];
 }
 
 /* Do the rows lie one after the other, without gaps? */
@@ -61,7 +53,7 @@ static void gather(const struct dmi_copy *copy, char *to)
         return;
     }
     for (dmi_u32 i = 0; i < copy->record.n_rows; i++)
-        to = append_row(to, g, at(g->src) + row_at(g, list ? list[i] : i));
+        to = append_row(to, g, at(g->src) + gather_row(g, list ? list[i] : i));
 }
 
 void copy_host(const struct dmi_copy *copy)

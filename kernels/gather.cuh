@@ -3,7 +3,7 @@
 #ifndef KERNELS_GATHER_CUH
 #define KERNELS_GATHER_CUH
 
-#include <dmi/ring.h>
+#include "kernels/gather.h"
 
 /* In a counter of blocks that are done: one of them met a slot that there is not. */
 #define WILD_SLOT 0x80000000u
@@ -54,10 +54,7 @@ static __device__ __forceinline__ dmi_i64 row_at(const struct dmi_gather *g, con
     dmi_u32 row = row_of(c, i);
     if (g->slot_bytes && !slot_of(g, &row, retired))
         return NOWHERE;
-    if (!g->rows_inner)
-        return (dmi_i64)row * g->stride[0];
-    dmi_u32 outer = row / g->rows_inner;
-    return (dmi_i64)outer * g->stride_outer + (dmi_i64)(row - outer * g->rows_inner) * g->stride[0];
+    return gather_row(g, row);
 }
 
 /* One packed run: what is read lies as it is stored. */

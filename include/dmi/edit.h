@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What host and device share of edits: tables, which say what each edit does at each place, and the parameter of the kernel.
- * Plain structs as in <dmi/ring.h>. Tables lie in one region of device memory and hold offsets alone: a table is the same at
+ * Plain structs as in <dmi/ring.h>. Tables lie in one region of memory and hold offsets alone: a table is the same at
  * any address. Offsets count units of 16 bytes. What the operations compute: docs/edits.md.
  */
 #ifndef DMI_EDIT_H
@@ -9,13 +9,8 @@
 
 #include <dmi/ring.h>
 
-#define DMI_EDIT_ALIGN 16
-
-#ifdef __CUDACC__
-#define DMI_EDIT_SHARED static __device__ __forceinline__
-#else
-#define DMI_EDIT_SHARED static inline
-#endif
+#define DMI_EDIT_ALIGN   16
+#define DMI_EDIT_THREADS 256u /* of a block that does edits; the order of sums depends on it */
 
 /* What is true of an operation. */
 #define DMI_EDIT_TIMES     1u /* it has a coefficient, which a user may change while it is in force */
@@ -32,7 +27,7 @@
 
 /*
  * The operations: what an operation does to x, a row or a head of it; c is its coefficient, v its vector, u that vector at length 1. This is
- * the one list of them. A row needs its case in kernels/edit_ops.cuh (what it computes) and in policy/edit_ops.c (how it is written), which do
+ * the one list of them. A row needs its case in kernels/edit_ops.h (what it computes) and in policy/edit_ops.c (how it is written), which do
  * not compile without, a row of the table of docs/edits.md, and its line in tests/preload/edits_reference.py.
  */
 #define DMI_EDIT_OPS(OP)                                                                           \
@@ -58,7 +53,7 @@ enum dmi_edit_kind { DMI_EDIT_OPS(DMI_EDIT_OP) DMI_EDIT_KINDS };
 #undef DMI_EDIT_OP
 
 /* Of a kind that is none: nothing. Pure. */
-DMI_EDIT_SHARED dmi_u32 dmi_edit_traits(dmi_u32 kind)
+DMI_SHARED dmi_u32 dmi_edit_traits(dmi_u32 kind)
 {
     switch (kind) {
 #define DMI_EDIT_OP(NAME, word, traits)                                                            \
@@ -163,7 +158,7 @@ struct dmi_edit_fit {
 };
 
 /* How many entries of an ascending list are below @end. */
-DMI_EDIT_SHARED dmi_u32 dmi_edit_below(const dmi_u32 *list, dmi_u32 n, dmi_u32 end)
+DMI_SHARED dmi_u32 dmi_edit_below(const dmi_u32 *list, dmi_u32 n, dmi_u32 end)
 {
     dmi_u32 low = 0;
     while (low < n) {
@@ -177,8 +172,8 @@ DMI_EDIT_SHARED dmi_u32 dmi_edit_below(const dmi_u32 *list, dmi_u32 n, dmi_u32 e
 }
 
 /* @list: the part's columns or heads, by their numbers in the whole row. The host counts by it what the kernel does by it. Pure. */
-DMI_EDIT_SHARED struct dmi_edit_fit dmi_edit_fit(const struct dmi_edit_part *p, const dmi_u32 *list,
-                                                 struct dmi_edit_shape row, struct dmi_edit_cut cut)
+DMI_SHARED struct dmi_edit_fit dmi_edit_fit(const struct dmi_edit_part *p, const dmi_u32 *list,
+                                            struct dmi_edit_shape row, struct dmi_edit_cut cut)
 {
     struct dmi_edit_fit f = { DMI_EDIT_FITS_NOT, row.n, 0, 0, 0, p->n_columns };
     dmi_u32 divided = cut.own != cut.all;

@@ -14,9 +14,11 @@
 typedef unsigned long long dmi_u64;
 typedef long long dmi_i64;
 typedef unsigned int dmi_u32;
+#define DMI_SHARED static __device__ __forceinline__ /* a function that both sides compile */
 #else
 #include <assert.h>
 #include <stdint.h>
+#define DMI_SHARED static inline
 typedef uint64_t dmi_u64;
 typedef int64_t dmi_i64;
 typedef uint32_t dmi_u32;

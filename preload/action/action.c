@@ -47,11 +47,6 @@ void action_eager(const struct action_launch *launch, struct action_kernel *out)
     out->function = function_of(launch->context, action, ACTION_EAGER);
 }
 
-bool action_is_on_host(uint32_t site)
-{
-    return action_table[session_site(site)->action]->host;
-}
-
 void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out)
 {

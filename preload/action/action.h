@@ -46,8 +46,7 @@ enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_FORMS };
 
 struct action {
     const char *kernels[ACTION_FORMS]; /* as kernels/ exports them */
-    void (*host)(
-        const void *param); /* what the eager kernel does, in host memory; NULL: nothing does */
+    void (*host)(const void *param);   /* what the eager kernel does, in host memory */
     /* these fill all but the functions, of which the kernel's is that in the launch's context; as an eager launch, */
     void (*eager)(const struct action_launch *launch, struct action_kernel *out);
     /* as a node; also of an operand without bytes, whose place a later update may fill */
@@ -71,9 +70,6 @@ const char *const *action_kernels(uint32_t *n);
 void action_eager(const struct action_launch *launch, struct action_kernel *out);
 void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out);
-
-/* Can the action of @site be done in host memory? */
-bool action_is_on_host(uint32_t site);
 
 /* The word of the site's action, for messages. */
 static inline const char *action_word(uint32_t site)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/action/edit.h"
 
+#include "kernels/edit_host.h"
+
 #include <dmi/dtype.h>
 #include <dmi/edit.h>
 #include <dmi/edit_account.h>
@@ -9,13 +11,12 @@
 
 static_assert(sizeof(struct dmi_edit) <= ACTION_PARAM_BYTES, "it is a parameter");
 
-#define EDIT_THREADS    256u /* kernels/edit_ops.cuh counts on it */
 #define EDIT_MAX_BLOCKS 1024u
 
 /* A block a row. */
 static void size_grid(uint32_t n_rows, struct action_kernel *out)
 {
-    out->threads = EDIT_THREADS;
+    out->threads = DMI_EDIT_THREADS;
     out->blocks = n_rows > EDIT_MAX_BLOCKS ? EDIT_MAX_BLOCKS : n_rows ? n_rows : 1;
 }
 
@@ -67,13 +68,25 @@ static void edit_node(const struct action_place *place, const struct operand *op
     size_grid(operand->view.dims[0], out);
 }
 
+static void edit_here(const void *param)
+{
+    edit_host(param);
+}
+
+static void save_here(const void *param)
+{
+    edit_host_save(param);
+}
+
 const struct action action_edit = {
+    .host = edit_here,
     .kernels = { [ACTION_EAGER] = "dmi_edit_eager", [ACTION_NODE] = "dmi_edit_graph" },
     .eager = edit_eager,
     .node = edit_node,
 };
 
 const struct action action_save = {
+    .host = save_here,
     .kernels = { [ACTION_EAGER] = "dmi_save_eager", [ACTION_NODE] = "dmi_save_graph" },
     .eager = edit_eager,
     .node = edit_node,

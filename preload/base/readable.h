@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether memory of the process can be read, found out without a fault. Thread: any; changes errno. */
+/* Whether memory of the process can be read or written, found out without a fault. Thread: any; changes errno. */
 #ifndef PRELOAD_BASE_READABLE_H
 #define PRELOAD_BASE_READABLE_H
 
@@ -11,5 +11,8 @@
  * Return: 0; -EFAULT: not all of them; another -errno: the system does not say.
  */
 int readable_check(uint64_t address, uint64_t n_bytes);
+
+/* The same of writing. Nothing is written. */
+int writable_check(uint64_t address, uint64_t n_bytes);
 
 #endif

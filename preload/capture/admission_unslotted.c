@@ -95,6 +95,7 @@ void admission_settle(struct admission_launch *l, struct stream stream)
         return;
     for (uint32_t i = 0; i < l->n; i++)
         ran = ran || (l->items[i].state == ADMISSION_LAUNCHED && !l->items[i].has_record);
+    ran = ran && !context_is_host(l->context); /* there it is over */
     unslotted_launched(&l->context->unslotted, &l->context->lock, l->unslotted, stream, ran);
     l->unslotted = UNSLOTTED_NONE;
 }

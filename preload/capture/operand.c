@@ -278,17 +278,20 @@ int operand_check_host(const struct operand *operand, uint32_t occurrence)
     const struct tensor_view *g = &operand->view;
     if (operand->drop != DROP_NONE || !g->n_bytes)
         return operand->drop;
-    int r = readable_check(g->first, g->n_touched);
+    bool writes = session_site(operand->site)->action == SPEC_EDIT;
+    const char *what = writes ? "written" : "read";
+    int r = (writes ? writable_check : readable_check)(g->first, g->n_touched);
     if (!r)
         return DROP_NONE;
     if (r == -EFAULT) {
         session_problem(operand->site, PROBLEM_BAD_POINTER,
-                        "occurrence %u: the tensor lies in memory that cannot be read", occurrence);
+                        "occurrence %u: the tensor lies in memory that cannot be %s", occurrence,
+                        what);
         return DMI_DROP_BAD_POINTER;
     }
     session_problem(operand->site, PROBLEM_COPY_FAILED,
-                    "occurrence %u: the system does not say whether memory can be read: %s",
-                    occurrence, strerror(-r));
+                    "occurrence %u: the system does not say whether memory can be %s: %s",
+                    occurrence, what, strerror(-r));
     return DMI_DROP_COPY_FAILED;
 }
 

@@ -51,7 +51,7 @@ void operand_limit(struct operand *operand, int device, struct memory_ranges *ra
 int operand_check_memory(const struct operand *operand, uint32_t occurrence, int device,
                          struct memory_ranges *ranges);
 
-/* The same of a tensor in host memory, which the calling thread reads. Makes system calls. Return: as there, but for DMI_DROP_UNSUPPORTED. */
+/* The same of a tensor in host memory, which the calling thread reads, or writes by an edit. Makes system calls. Return: as there, but for DMI_DROP_UNSUPPORTED. */
 int operand_check_host(const struct operand *operand, uint32_t occurrence);
 
 /* Is there anything to record: a tensor with rows, or a reason why not? */

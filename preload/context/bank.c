@@ -2,8 +2,8 @@
 #include "preload/context/bank.h"
 
 #include "core/grow.h"
-#include "preload/base/driver.h"
 #include "preload/context/context.h"
+#include "preload/context/side_ops.h"
 #include "preload/session/session.h"
 
 #include <dmi/edit.h>
@@ -11,13 +11,24 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define DROP_THREADS 256u
-#define DROP_BLOCKS  64u
-
-/* Return: 0, or -EIO with the call's name in @err. */
-static int check(struct err *err, CUresult r, const char *call)
+/* Return: 0, or -EIO with @what failed in @err. */
+static int check(struct err *err, CUresult r, const char *what)
 {
-    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s gave error %d", call, (int)r);
+    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s: error %d", what, (int)r);
+}
+
+static uint64_t bytes_of(const struct context_bank *bank)
+{
+    return bank->n_cells * (uint64_t)(sizeof(struct dmi_bank_entry) + DMI_BANK_CELL_BYTES);
+}
+
+/* Rows of donors from the first to the last number. */
+static CUresult drop(struct context *c, uint32_t first, uint32_t last)
+{
+    struct dmi_bank_drop drop = {
+        .bank = c->bank.at, .n_cells = c->bank.n_cells, .first = first, .last = last
+    };
+    return c->side->drop(c, &drop);
 }
 
 int bank_init(struct err *err, struct context *c)
@@ -27,22 +38,19 @@ int bank_init(struct err *err, struct context *c)
     n -= n % DMI_BANK_BUCKET;
     if (!n)
         return 0;
-    uint64_t n_entries = n * sizeof(struct dmi_bank_entry);
-    int r = check(err, driver_table.cuMemAlloc_v2(&bank->at, n_entries + n * DMI_BANK_CELL_BYTES),
-                  "cuMemAlloc_v2");
-    if (!r)
-        r = check(err, driver_table.cuMemsetD8Async(bank->at, 0, n_entries, c->stream),
-                  "cuMemsetD8Async");
-    if (!r)
-        r = check(err, driver_table.cuStreamSynchronize(c->stream), "cuStreamSynchronize");
     bank->n_cells = (uint32_t)n;
+    int r = check(err, c->side->alloc(&bank->at, bytes_of(bank)), "memory for the bank");
+    if (!r) /* what lies there is no row */
+        r = check(err, drop(c, 0, UINT32_MAX), "an empty bank");
+    if (!r)
+        r = check(err, c->side->finish(c), "an empty bank");
     return r;
 }
 
 void bank_give_back(struct context *c)
 {
     if (c->bank.at)
-        driver_table.cuMemFree_v2(c->bank.at);
+        c->side->free(c->bank.at, bytes_of(&c->bank));
     c->bank.at = 0;
 }
 
@@ -73,18 +81,13 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* One launch for donors whose numbers follow one another. Return: how many that was. */
-static size_t launch_drop(struct context *c, const uint32_t *donors, size_t n)
+/* At once, of donors whose numbers follow one another. Return: how many that was. */
+static size_t drop_some(struct context *c, const uint32_t *donors, size_t n)
 {
     size_t k = 1;
     while (k < n && donors[k] == donors[0] + k)
         k++;
-    struct dmi_bank_drop drop = {
-        .bank = c->bank.at, .n_cells = c->bank.n_cells, .first = donors[0], .last = donors[k - 1]
-    };
-    void *params[] = { &drop };
-    driver_table.cuLaunchKernel(c->bank.drop, DROP_BLOCKS, 1, 1, DROP_THREADS, 1, 1, 0, c->stream,
-                                params, NULL);
+    drop(c, donors[0], donors[k - 1]);
     return k;
 }
 
@@ -100,6 +103,6 @@ void bank_follow(struct context *c)
     if (n)
         qsort(donors, n, sizeof *donors, by_number);
     for (size_t i = 0; i < n;)
-        i += launch_drop(c, &donors[i], n - i);
+        i += drop_some(c, &donors[i], n - i);
     free(donors);
 }

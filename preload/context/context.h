@@ -172,7 +172,7 @@ struct context {
     struct context_site *sites;     /* per site of the spec */
 
     /* fixed once created */
-    const struct context_side *side; /* side.h; NULL: nothing was created */
+    const struct context_side *side; /* side_ops.h; NULL: nothing was created */
     CUmodule module;
     struct context_kernels kernels;
     CUdeviceptr payload;

@@ -7,7 +7,7 @@
 #include "preload/context/assembly.h"
 #include "preload/context/edit_region.h"
 #include "preload/context/gauge.h"
-#include "preload/context/side.h"
+#include "preload/context/side_ops.h"
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
 

@@ -3,9 +3,9 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/base/driver.h"
 #include "preload/context/bank.h"
 #include "preload/context/context.h"
+#include "preload/context/side_ops.h"
 
 #include <dmi/edit.h>
 #include <dmi/edit_account.h>
@@ -25,7 +25,8 @@
 
 /* A table in all regions; in the order of their places. */
 struct table {
-    uint64_t at, n; /* bytes */
+    uint64_t at, n;  /* bytes */
+    uint64_t number; /* among those that were placed, from 1 */
     void *bytes;
     bool over; /* no kernel reads it any more; a drain may still upload it */
 };
@@ -82,17 +83,17 @@ int edit_region_place(struct err *err, void *bytes, size_t n, uint32_t *at)
     if (gap) {
         for (size_t i = region.n_tables++; i > before; i--)
             tables[i] = tables[i - 1];
-        tables[before] = (struct table){ gap, n, bytes, false };
-        atomic_add_acq_rel(&region.placed, 1); /* acquired by edit_region_follow() */
+        uint64_t number = region.placed + 1;
+        tables[before] = (struct table){ gap, n, number, bytes, false };
+        atomic_store_release(&region.placed, number); /* to edit_region_follow() */
     }
     pthread_mutex_unlock(&lock);
     *at = (uint32_t)(gap / DMI_EDIT_ALIGN);
     return gap ? 0
-               : err_set(
-                     err, -ENOSPC,
-                     "edits need %zu bytes of device memory, and \"edits: {bytes: ...}\" of the "
-                     "HookSpec leaves less",
-                     n);
+               : err_set(err, -ENOSPC,
+                         "edits need %zu bytes of memory, and \"edits: {bytes: ...}\" of the "
+                         "HookSpec leaves less",
+                         n);
 }
 
 /* Tables that are over go when nobody uploads. Under the lock. */
@@ -118,10 +119,10 @@ void edit_region_free(uint32_t at)
     pthread_mutex_unlock(&lock);
 }
 
-/* Return: 0, or -EIO with the call's name in @err. */
-static int check(struct err *err, CUresult r, const char *call)
+/* Return: 0, or -EIO with @what failed in @err. */
+static int check(struct err *err, CUresult r, const char *what)
 {
-    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s gave error %d", call, (int)r);
+    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s: error %d", what, (int)r);
 }
 
 static void count_uploads(int by)
@@ -143,17 +144,19 @@ static bool table_at(size_t i, struct table *out)
     return found;
 }
 
-/* All tables that there are, whether or not the context has them. */
-static CUresult upload(struct context *c)
+/* Tables that the context lacks, up to number @placed. Those that it has may be read now. */
+static CUresult upload(struct context *c, uint64_t placed)
 {
     struct table t;
     CUresult r = CUDA_SUCCESS;
     count_uploads(1);
     for (size_t i = 0; r == CUDA_SUCCESS && table_at(i, &t); i++)
-        if (!t.over)
-            r = driver_table.cuMemcpyHtoDAsync_v2(c->edits.region + t.at, t.bytes, t.n, c->stream);
+        if (!t.over && t.number > c->edits.placed && t.number <= placed)
+            r = c->side->put(c, c->edits.region + t.at, t.bytes, t.n);
     if (r == CUDA_SUCCESS)
-        r = driver_table.cuStreamSynchronize(c->stream);
+        r = c->side->finish(c);
+    if (r == CUDA_SUCCESS)
+        atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
     count_uploads(-1);
     return r;
 }
@@ -166,20 +169,16 @@ int edit_region_init(struct err *err, struct context *c)
     if (!c->edits.seen)
         return err_set(err, -ENOMEM, "no host memory");
     uint64_t placed = atomic_load_acquire(&region.placed);
-    int r =
-        check(err, driver_table.cuMemAlloc_v2(&c->edits.region, region.n_bytes), "cuMemAlloc_v2");
+    int r = check(err, c->side->alloc(&c->edits.region, region.n_bytes), "memory for tables");
     if (!r)
-        r = check(err, upload(c), "cuMemcpyHtoDAsync_v2");
-    if (!r)
-        r = bank_init(err, c);
-    atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
-    return r;
+        r = check(err, upload(c, placed), "the upload of tables");
+    return r ? r : bank_init(err, c);
 }
 
 void edit_region_give_back(struct context *c)
 {
     if (c->edits.region)
-        driver_table.cuMemFree_v2(c->edits.region);
+        c->side->free(c->edits.region, region.n_bytes);
     c->edits.region = 0;
     bank_give_back(c);
 }
@@ -200,8 +199,8 @@ void edit_region_follow(struct context *c, uint64_t now)
     if (!c->edits.region)
         return;
     uint64_t placed = atomic_load_acquire(&region.placed);
-    if (placed != c->edits.placed && upload(c) == CUDA_SUCCESS)
-        atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
+    if (placed != c->edits.placed)
+        upload(c, placed);
     if (now - c->edits.followed_ns < FOLLOW_NS)
         return;
     c->edits.followed_ns = now;

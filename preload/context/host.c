@@ -26,7 +26,10 @@ int host_init(struct err *err, struct context *c)
                        (unsigned long long)n_bytes);
     c->desc_device = (CUdeviceptr)(uintptr_t)c->desc_map;
     c->payload = c->desc_device + n_before;
-    return memory_init(err, c, n_slots, n_bytes);
+    int r = memory_init(err, c, n_slots, n_bytes);
+    if (!r)
+        memory_init_edits(c);
+    return r;
 }
 
 void host_forget(struct context *c)

@@ -64,7 +64,7 @@ struct staging {
  */
 struct staging *staging_new(uint64_t ring_bytes, uint32_t n_encoders);
 
-/* What a context's side pinned (side.h) no longer is. In the context that pinned it, while that lives. */
+/* What a context's side pinned (side_ops.h) no longer is. In the context that pinned it, while that lives. */
 void staging_unpin(struct staging *staging);
 
 /* All threads have ended. Accepts NULL. */

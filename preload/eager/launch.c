@@ -71,18 +71,6 @@ static int check_device(const struct eager_job *job, const struct admission *ite
     return drop;
 }
 
-/* The same of a tap of host memory, where not every action can be done. */
-static int check_host(struct operand *operand, uint32_t occurrence)
-{
-    if (operand->drop == DROP_NONE && !action_is_on_host(operand->site)) {
-        session_problem(operand->site, PROBLEM_UNSUPPORTED,
-                        "tapped in layer %d: edits write nothing into host memory yet",
-                        (int)operand->layer);
-        operand->drop = (int)DMI_DROP_UNSUPPORTED;
-    }
-    return operand_check_host(operand, occurrence);
-}
-
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
 static void find_operands(const struct eager_launch *l, struct eager_job *job,
                           struct eager_ranges *ranges)
@@ -107,7 +95,7 @@ static void find_operands(const struct eager_launch *l, struct eager_job *job,
             operand_of_tap(item->site, l->tap, operand);
         else
             operand_of_site(item->site, &env, operand);
-        int drop = l->on_host ? check_host(operand, item->occurrence)
+        int drop = l->on_host ? operand_check_host(operand, item->occurrence)
                               : check_device(job, item, operand, ranges, i);
         if (operand_has_records(operand)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, operand, drop);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Edits in graphs of PyTorch's compiler: compiled_client.py module|llama BACKEND FOLDER
+"""Edits in graphs of PyTorch's compiler: compiled_client.py module|llama BACKEND FOLDER [cpu]
 
 module: a small one that calls dmi.torch.edit(); llama: one of Hugging Face's, attached at all its places before it is compiled, once. What an edit makes
 of the edited request is what the same arithmetic in eager hooks makes; other requests keep the bits that the same graph gives without edits.
@@ -112,4 +112,4 @@ def llama(backend, device, folder):
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    globals()[sys.argv[1]](sys.argv[2], edits.Writing(), pathlib.Path(sys.argv[3]))
+    globals()[sys.argv[1]](sys.argv[2], edits.sink(), pathlib.Path(sys.argv[3]))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Edits of a small Llama that generates, against forward hooks that do the same arithmetic in PyTorch: edits_client.py FOLDER
+"""Edits of a small Llama that generates, against forward hooks that do the same arithmetic in PyTorch: edits_client.py FOLDER [cpu]
 
-What the taps see is copied to the device, written there by the library, and copied back (generate_client.py). Three requests of one batch; the
-edits are of one. Prints a line of JSON for each thing that must hold, as attach_client.py does.
+What the taps see is copied to the device, written there by the library, and copied back (generate_client.py); cpu: the library writes where it lies, in a process
+without a driver. Three requests of one batch; the edits are of one. Prints a line of JSON for each thing that must hold, as attach_client.py does.
 """
 import contextlib
 import ctypes
@@ -52,6 +52,19 @@ class Writing(Device):
         self.cuda.cuMemFree_v2(at)
         if there.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(there)
+
+
+class Here:
+    """The same for tensors that stay on the CPU."""
+    on = False
+
+    def __call__(self, *tapped, writable=False):
+        if self.on:
+            taps.to_library(*tapped, writable=writable)
+
+
+def sink():
+    return Here() if "cpu" in sys.argv else Writing()
 
 
 def small(dtype):
@@ -309,7 +322,7 @@ def saved(folder, model):
 def main():
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    folder, device = pathlib.Path(sys.argv[1]), Writing()
+    folder, device = pathlib.Path(sys.argv[1]), sink()
     device.on = False
     for kind in ("float32", "bfloat16"):
         model = small(getattr(torch, kind))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models on the CPU, captured in processes that have no driver: every family has what forward hooks see, in bits."""
+"""Models on the CPU, captured and edited in processes that have no driver: every family has what forward hooks see, in bits; edits leave what the same arithmetic
+in hooks leaves."""
+import json
+
 import numpy as np
 import pytest
 
@@ -7,17 +10,18 @@ import harness
 import torch_env
 from adapter_runs import HERE, MARKS
 from harness import DMI_DUMP, DMI_RUN, ROOT
-from test_attach import FAMILIES
+from test_attach import FAMILIES, check_all
+from test_torch_edits import PLACES
 
 pytestmark = MARKS
 HEAD = 8  # elements, in attach_models.py
 SAID = "dmi: the model's tensors are on the CPU: taps read them there (kernels and graphs are what a GPU adds)"
 
 
-def environment():
+def environment(*paths):
     """Without a driver, and without one in the library path."""
     python, env = torch_env.python_with_torch()
-    return python, dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}")
+    return python, dict(env, PYTHONPATH=":".join(map(str, [ROOT / "python", HERE, *paths])))
 
 
 def tensors(path):
@@ -68,3 +72,52 @@ def test_as_forward_hooks(check, tmp_path, families):
     check(len(wanted) >= 100 * len(families), "there is something to compare", len(wanted))
     differs = sorted(key for key, value in wanted.items() if not is_same(found.get(key.replace(".None", "")), value))
     check(not differs, "each tap has the bits that hooks see", differs[:8])
+
+
+def said(done):
+    """What DMI says, but that it is armed and that an edit has come or gone."""
+    return [line for line in done.stderr.splitlines() if line.startswith("dmi") and not line.startswith(("dmi: armed: ", "dmi: changed: "))]
+
+
+def edited(check, folder, client, *words, write=PLACES):
+    """A client of the tests of edits, whose tensors stay where they are."""
+    python, env = environment()
+    command = [DMI_RUN, "--tap", "none", "--write", write, "--out", folder / "RUN", "--", python, HERE / client, *words]
+    done = harness.run(command, env=dict(env, TORCHINDUCTOR_CACHE_DIR=str(ROOT / "build/cache/inductor"), TORCHINDUCTOR_FX_GRAPH_CACHE="0"), timeout=900)
+    check_all(check, done)
+    return done
+
+
+@pytest.mark.long
+def test_edits(check, tmp_path):
+    """dmi.edit() leaves what hooks leave, in bits; other requests, and all without edits, keep theirs. Then one command, for a program that knows nothing of places."""
+    done = edited(check, tmp_path, "edits_client.py", tmp_path, "cpu")
+    check(done.stdout.count("true") > 100, "it compared", done.stdout.count("true"))
+    (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
+    python, env = environment(tmp_path)
+    told, vector = json.loads((tmp_path / "said.json").read_text()), tmp_path / "vector-32.npy"
+    command = [DMI_RUN, "--steer", vector, "--times", "2", "--layers", "1", "--out", tmp_path / "RUN", "--", python, ROOT / "examples/edits/hugging_face.py", tmp_path / "model",
+               vector, told["prompt"], "--times", "3", "--layers", "1-2", "--tokens", "12"]
+    ended = harness.run(command, env=env, timeout=600)
+    check(ended.stdout == f"without: {told['said'][1]}\nwith: {told['said'][2]}\n", "it says what the same arithmetic in hooks says", (ended.stdout, told))
+    check(said(ended) == [SAID, "dmi.edit: vector-32 at resid_post: 36 rows written of 36 due", 'dmi: edit "steer-0" at resid_post: 36 rows written of 36 due'],
+          "the block, and the library at the end, say what was written", ended.stderr)
+
+
+@pytest.mark.parametrize("what, backend", [("module", "aot_eager"), *(pytest.param(*case, marks=pytest.mark.long) for case in (("module", "inductor"), ("llama", "aot_eager"), ("llama", "inductor")))])
+def test_compiled_edits(check, tmp_path, what, backend):
+    """edit(), and places of attach(), in code that the compiler builds for the CPU."""
+    done = edited(check, tmp_path, "compiled_client.py", what, backend, tmp_path, "cpu", write=PLACES if what == "llama" else "resid_post")
+    check(done.stdout.count("true") > 8, "it compared", done.stdout)
+
+
+def test_steer(check, tmp_path):
+    """One command, for a program that knows nothing of DMI: each row is written, in each model that it names."""
+    np.save(tmp_path / "v.npy", np.ones(32, np.float32))
+    python, env = environment()
+    command = [DMI_RUN, "--steer", tmp_path / "v.npy", "--layers", "1", "--model", "main", "--model", "judge", "--out", tmp_path / "RUN", "--", python, HERE / "several_models.py", tmp_path]
+    done = harness.run(command, env=env)
+    rows = json.loads(done.stdout)
+    n = rows["main"] + rows["judge"]
+    last = f'dmi: edit "steer-0" at resid_post: {n} rows written of {n} due, in LlamaForCausalLM main, LlamaForCausalLM judge'
+    check(said(done)[-2:] == [SAID, last] and n > 2, "the lines", done.stderr)

@@ -66,7 +66,7 @@ class Accounts:
         for at in range(64, len(data), 552):
             uid, state, n, due, written, *missed = struct.unpack_from("<QII2Q16Q", data, at)
             if state:
-                self.all.append((data[at + 160:at + 296].rstrip(b"\0").decode(), data[at + 296:at + 296 + n].decode(), due, written,
+                self.all.append((data[at + 160:at + 288].split(b"\0")[0].decode(), data[at + 296:at + 296 + n].decode(), due, written,
                                  {MISSES[i]: k for i, k in enumerate(missed) if k}))
 
     def of(self, edit):
