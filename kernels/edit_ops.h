@@ -65,7 +65,7 @@ DMI_SHARED float stored(dmi_u32 dtype, float v)
 /* ------------------------------------------------------------------------- elements of a row */
 
 /* One row, or a head of it, under one edit. */
-struct edited {
+struct edited_row {
     const struct dmi_edit *e;
     const struct dmi_edit_part *part;
     const struct dmi_edit_op *ops;
@@ -83,13 +83,13 @@ struct edited {
 };
 
 /* Which element of the row or head the @i-th is that the edit takes. */
-DMI_SHARED dmi_u32 column_of(const struct edited *s, dmi_u32 i)
+DMI_SHARED dmi_u32 column_of(const struct edited_row *s, dmi_u32 i)
 {
     return s->columns ? s->columns[i] - s->fit.offset : i;
 }
 
 /* Where it lies, in bytes from the tensor's first. */
-DMI_SHARED dmi_i64 place_of(const struct edited *s, dmi_u32 column)
+DMI_SHARED dmi_i64 place_of(const struct edited_row *s, dmi_u32 column)
 {
     const struct dmi_gather *g = &s->e->gather;
     dmi_u32 size = s->e->dtype == DMI_EDIT_F32 ? 4 : 2;
@@ -106,7 +106,7 @@ DMI_SHARED dmi_i64 place_of(const struct edited *s, dmi_u32 column)
 }
 
 /* The value that edits work on. With a second tensor it is the sum, which no memory holds. */
-DMI_SHARED float value_at(const struct edited *s, dmi_i64 at)
+DMI_SHARED float value_at(const struct edited_row *s, dmi_i64 at)
 {
     const struct dmi_edit *e = s->e;
     float x = load(e->dtype, (const char *)e->gather.src + at);
@@ -116,7 +116,7 @@ DMI_SHARED float value_at(const struct edited *s, dmi_i64 at)
 }
 
 /* A result as the tensor can hold it; sums with a second tensor are rounded once, at the end. */
-DMI_SHARED float rounded(const struct edited *s, float v)
+DMI_SHARED float rounded(const struct edited_row *s, float v)
 {
     const struct dmi_edit *e = s->e;
     if (e->plus || e->dtype == DMI_EDIT_F32)
@@ -127,7 +127,7 @@ DMI_SHARED float rounded(const struct edited *s, float v)
 }
 
 /* Stores a result: the true value, of a second tensor's sum. */
-DMI_SHARED void put(const struct edited *s, dmi_i64 at, float v)
+DMI_SHARED void put(const struct edited_row *s, dmi_i64 at, float v)
 {
     const struct dmi_edit *e = s->e;
     if (e->plus)
@@ -148,7 +148,7 @@ DMI_SHARED float *numbers_of(const struct dmi_edit *e, dmi_u32 cell)
  * The number of a vector for the @i-th element that the edit takes: vectors are as long as the row on all ranks, or as what the edit takes of it
  * or of a head. Rows of the bank are as long as what is here.
  */
-DMI_SHARED float number_at(const struct edited *s, const struct dmi_edit_op *op, dmi_u32 vector,
+DMI_SHARED float number_at(const struct edited_row *s, const struct dmi_edit_op *op, dmi_u32 vector,
                            dmi_u32 i)
 {
     const float *v = (const float *)(s->region + (dmi_u64)vector * DMI_EDIT_ALIGN);
@@ -166,7 +166,7 @@ DMI_SHARED float number_at(const struct edited *s, const struct dmi_edit_op *op,
 }
 
 /* The number of the operation's own vector. */
-DMI_SHARED float number_of(const struct edited *s, const struct dmi_edit_op *op, dmi_u32 i)
+DMI_SHARED float number_of(const struct edited_row *s, const struct dmi_edit_op *op, dmi_u32 i)
 {
     return number_at(s, op, op->vector, i);
 }
@@ -190,7 +190,8 @@ DMI_SHARED float clamped(float x, float low, float high)
 
 /* An operation on the @i-th element. @step: of one with a sum, what that says. */
 #define ON_ELEMENT                                                                                 \
-    const struct edited *s, const struct dmi_edit_op *op, float c, float step, dmi_u32 i, float x
+    const struct edited_row *s, const struct dmi_edit_op *op, float c, float step, dmi_u32 i,      \
+        float x
 
 /* x + c v */
 DMI_SHARED float do_add(ON_ELEMENT)
@@ -269,8 +270,8 @@ DMI_SHARED float do_save(ON_ELEMENT)
 }
 
 /* An operation of any kind. */
-DMI_SHARED float applied(const struct edited *s, const struct dmi_edit_op *op, float c, float step,
-                         dmi_u32 i, float x)
+DMI_SHARED float applied(const struct edited_row *s, const struct dmi_edit_op *op, float c,
+                         float step, dmi_u32 i, float x)
 {
     switch (op->kind) {
 #define OP(NAME, word, traits)                                                                     \
@@ -282,7 +283,8 @@ DMI_SHARED float applied(const struct edited *s, const struct dmi_edit_op *op, f
 }
 
 /* What the element's value is multiplied with in an operation's sum. */
-DMI_SHARED float factor_of(const struct edited *s, const struct dmi_edit_op *op, dmi_u32 i, float x)
+DMI_SHARED float factor_of(const struct edited_row *s, const struct dmi_edit_op *op, dmi_u32 i,
+                           float x)
 {
     switch (op->kind) {
     case DMI_EDIT_KEEP_NORM: return x;
@@ -308,7 +310,7 @@ DMI_SHARED float step_of(const struct dmi_edit_op *op, float c, float sum, float
 }
 
 /* Is operation number @k one of several that see the same row, and not the last of them? */
-DMI_SHARED bool is_followed(const struct edited *s, dmi_u32 k)
+DMI_SHARED bool is_followed(const struct edited_row *s, dmi_u32 k)
 {
     const struct dmi_edit_op *op = &s->ops[k];
     return dmi_edit_traits(op->kind) & DMI_EDIT_TOGETHER && k + 1 < s->part->n_ops &&
@@ -316,7 +318,8 @@ DMI_SHARED bool is_followed(const struct edited *s, dmi_u32 k)
 }
 
 /* The first @n operations on the @i-th element. @steps: of those with sums. */
-DMI_SHARED float after(const struct edited *s, dmi_u32 n, const float *steps, dmi_u32 i, float x)
+DMI_SHARED float after(const struct edited_row *s, dmi_u32 n, const float *steps, dmi_u32 i,
+                       float x)
 {
     bool loose = false; /* operations that follow one another are rounded together */
     for (dmi_u32 k = 0; k < n; k++) {

@@ -24,7 +24,7 @@ BLOCK_FUNCTION float sum_of_all(float *partial)
 }
 
 /* What every DMI_EDIT_THREADS-th element from number @t on adds to the sum of operation @k, and to that of squares before the edit. */
-DMI_SHARED void add_share(const struct edited *s, dmi_u32 k, const float *steps, dmi_u32 t,
+DMI_SHARED void add_share(const struct edited_row *s, dmi_u32 k, const float *steps, dmi_u32 t,
                           float *share, float *squares)
 {
     dmi_u32 n_before =
@@ -41,7 +41,7 @@ DMI_SHARED void add_share(const struct edited *s, dmi_u32 k, const float *steps,
 }
 
 /* What operation number @k needs to know of the whole row or head. */
-BLOCK_FUNCTION float find_step(const struct edited *s, dmi_u32 k, const float *steps)
+BLOCK_FUNCTION float find_step(const struct edited_row *s, dmi_u32 k, const float *steps)
 {
     BLOCK_MEMORY float shares[DMI_EDIT_THREADS], squares[DMI_EDIT_THREADS];
     const struct dmi_edit_op *op = &s->ops[k];
@@ -54,7 +54,7 @@ BLOCK_FUNCTION float find_step(const struct edited *s, dmi_u32 k, const float *s
 }
 
 /* Return: has this thread stored something that is not finite? */
-BLOCK_FUNCTION bool edit_stretch(struct edited *s)
+BLOCK_FUNCTION bool edit_stretch(struct edited_row *s)
 {
     float steps[DMI_EDIT_MAX_OPS];
     dmi_u32 n = 0; /* elements to write: none where all operations are idle */
@@ -79,7 +79,7 @@ BLOCK_FUNCTION bool edit_stretch(struct edited *s)
 /* ------------------------------------------------------------------------- the edits of a row */
 
 /* The part on a whole row, or on the heads that it takes. Return: as edit_stretch(). */
-BLOCK_FUNCTION bool edit_row(struct edited *s)
+BLOCK_FUNCTION bool edit_row(struct edited_row *s)
 {
     const struct dmi_edit *e = s->e;
     const struct dmi_edit_part *p = s->part;
@@ -97,13 +97,13 @@ BLOCK_FUNCTION bool edit_row(struct edited *s)
 }
 
 /* What the bank notes of the row's first chunk. */
-DMI_SHARED dmi_u32 about_of(const struct edited *s)
+DMI_SHARED dmi_u32 about_of(const struct edited_row *s)
 {
     return DMI_BANK_ABOUT(s->e->row.n, s->fit.whole != s->e->row.n, 0);
 }
 
 /* The row as it is goes into the bank. Return: is there room? */
-BLOCK_FUNCTION bool save_row(struct edited *s, dmi_u64 key, dmi_u32 *cells)
+BLOCK_FUNCTION bool save_row(struct edited_row *s, dmi_u64 key, dmi_u32 *cells)
 {
     const struct dmi_edit *e = s->e;
     if (!claim_row(e, key, about_of(s), cells))
@@ -118,7 +118,7 @@ BLOCK_FUNCTION bool save_row(struct edited *s, dmi_u64 key, dmi_u32 *cells)
 }
 
 /* Is the row of the bank there that the part takes, if it takes one? */
-BLOCK_FUNCTION bool find_source(struct edited *s, dmi_u64 key, dmi_u32 *cells)
+BLOCK_FUNCTION bool find_source(struct edited_row *s, dmi_u64 key, dmi_u32 *cells)
 {
     bool takes = false, good = true;
     for (dmi_u32 k = 0; k < s->part->n_ops; k++)
@@ -135,7 +135,7 @@ BLOCK_FUNCTION bool find_source(struct edited *s, dmi_u64 key, dmi_u32 *cells)
 }
 
 /* One part on the row. Counts what became of it: @counter. The whole block calls it. */
-BLOCK_FUNCTION void do_part(struct edited *s, bool saves, dmi_u32 counter, dmi_u64 key)
+BLOCK_FUNCTION void do_part(struct edited_row *s, bool saves, dmi_u32 counter, dmi_u64 key)
 {
     BLOCK_MEMORY dmi_u32 cells[DMI_BANK_WIDEST / DMI_BANK_CELL];
     const struct dmi_edit *e = s->e;
@@ -185,7 +185,7 @@ BLOCK_FUNCTION const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 at, bool
             p++;
         if (p < end && p->edit == (entry[0] & 0xffffu) && DMI_EDIT_IN_PASS(p, at) &&
             saves == !!(dmi_edit_traits(ops[p->first_op].kind) & DMI_EDIT_SAVES)) {
-            struct edited s = { 0 };
+            struct edited_row s = { 0 };
             s.e = e;
             s.part = p;
             s.ops = ops + p->first_op;
