@@ -4,6 +4,7 @@
 
 #include "analyze/answer.h"
 #include "analyze/attention.h"
+#include "analyze/plan_rows.h"
 #include "core/abi.h"
 
 #include <errno.h>
@@ -50,6 +51,8 @@ int dmi_analyze_open(struct dmi_read *run, const struct dmi_analyze_options *opt
         r = take_model(&err, run, &a->own, &model);
     if (!r)
         r = plan_make(&err, run, model, &ours, &a->plan);
+    if (!r)
+        r = plan_rows(&err, &a->plan, ours.queries, ours.n_queries);
     *out = r ? NULL : a;
     if (r && why && n_why)
         snprintf(why, n_why, "%s", err.msg);

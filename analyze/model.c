@@ -15,12 +15,6 @@
 #define MOST_HEADS      65536
 #define CONFIG_MOST_MIB 16
 
-double model_number(const json_t *o, const char *key, double otherwise)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
 /* The same as a count: 0 where it is below, and no more than 2^30. */
 static uint32_t count(const json_t *o, const char *key, uint32_t otherwise)
 {

@@ -14,6 +14,12 @@ enum {
     SINKS = 16,        /* a score of no key's, which is a weight */
 };
 
+double model_number(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
 /* How transformers 5.19 computes the attention of these types: what their configs do not say. */
 static const struct {
     const char *type;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/plan.h"
 
-#include "analyze/plan_rows.h"
 #include "core/cleanup.h"
+#include "storage/text.h"
 
 #include <dmi/dtype.h>
 
@@ -11,11 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-int64_t plan_first_key(const struct plan_layer *l, int64_t query)
-{
-    return l->about.window && query >= l->about.window ? query - l->about.window + 1 : 0;
-}
 
 /* ------------------------------------------------------------------------- tensors */
 
@@ -440,7 +435,7 @@ int plan_make(struct err *err, struct dmi_read *run, const struct model *model,
         r = fill_layer(err, p, &p->layers[i], !o->heads);
     if (!r)
         r = want_heads(err, p, o);
-    return r ? r : plan_rows(err, p, o->queries, o->n_queries);
+    return r;
 }
 
 void plan_deinit(struct plan *p)

@@ -50,7 +50,7 @@ struct plan {
     uint64_t n_memory; /* 0: not said */
 };
 
-/* As dmi_analyze_open(). @out: zeroed; to be given to plan_deinit() in any case. */
+/* As dmi_analyze_open(), without rows: plan_rows() comes next. @out: zeroed; to be given to plan_deinit() in any case. */
 int plan_make(struct err *err, struct dmi_read *run, const struct model *model,
               const struct dmi_analyze_options *options, struct plan *out);
 void plan_deinit(struct plan *plan);
@@ -60,5 +60,13 @@ int64_t plan_first_key(const struct plan_layer *layer, int64_t query);
 
 /* Does what is selected of a run have q and k, by the sites' usual names? */
 bool plan_is_captured(struct dmi_read *run);
+
+/**
+ * plan_lacks() - say that rows of a site are not there, and which sites hold rows that cannot be used
+ * @offset: of the sources in struct plan_layer; @name: of what lacks; @positions: goes after it
+ * Return: -ENODATA.
+ */
+int plan_lacks(struct err *err, const struct plan *plan, const struct plan_layer *layer,
+               size_t offset, const char *name, const char *positions);
 
 #endif

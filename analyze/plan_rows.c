@@ -9,6 +9,11 @@
 
 #define ALL_POSITIONS (1 << 30)
 
+int64_t plan_first_key(const struct plan_layer *l, int64_t query)
+{
+    return l->about.window && query >= l->about.window ? query - l->about.window + 1 : 0;
+}
+
 /* ------------------------------------------------------------------------- queries */
 
 /* Positions of a layer's q, those of all its sources. Return: how many; @to gets them unless it is NULL. */

@@ -85,25 +85,6 @@ int sketch_add(struct sketch *s, const double *values, size_t n)
     return 0;
 }
 
-/* Only where there is something, so that the rest stays untouched. */
-int sketch_merge(struct sketch *to, const struct sketch *from)
-{
-    if (!from->n)
-        return 0;
-    if (make_room(to, from->n_recent) ||
-        (from->earlier && reserve((void **)&to->earlier, sizeof *to->earlier)))
-        return -ENOMEM;
-    for (uint32_t key = 0; key < SKETCH_BUCKETS; key++) {
-        if (from->recent[key])
-            to->recent[key] += from->recent[key];
-        if (from->earlier && from->earlier[key])
-            to->earlier[key] += from->earlier[key];
-    }
-    to->n_recent += from->n_recent;
-    to->n += from->n;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------- asking */
 
 static double float_of(uint32_t bits)

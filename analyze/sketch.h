@@ -2,7 +2,7 @@
 /*
  * Quantiles of a stream of values: counts in buckets of a known relative width, as DDSketch has them. A bucket is the
  * sign, the exponent and the upper seven bits of the mantissa of a float, so it needs no logarithm. Counts are
- * integers: merged sketches are equal to the bit whatever was added where, and in which order. A sketch takes 256 KiB of
+ * integers: sketches are equal to the bit whatever the order in which values were added. A sketch takes 256 KiB of
  * address space, and 4 KiB of memory for eight powers of two of one sign that occur. One thread at a time.
  * Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
  * VLDB 2019; with buckets that divide a power of two into equal parts.
@@ -38,9 +38,6 @@ int sketch_add(struct sketch *sketch, const double *values, size_t n);
  * Return: 0 or -ENOMEM: none is counted.
  */
 int sketch_add_keys(struct sketch *sketch, const void *keys, size_t step, size_t n);
-
-/* Adds what @from counts. Return: 0 or -ENOMEM: nothing is added. */
-int sketch_merge(struct sketch *to, const struct sketch *from);
 
 /* Return: the value of rank floor(q * (n - 1)), within SKETCH_ERROR of it; @q from 0 to 1. NaN where nothing was added. */
 double sketch_quantile(const struct sketch *sketch, double q);

@@ -104,7 +104,7 @@ struct edits {
     uint32_t n_tensors;
     float *numbers; /* as the files have them: a table has those of length 1 */
     uint64_t n_numbers;
-    uint64_t hash; /* of text and numbers, by edits_seal() */
+    uint64_t hash; /* of text and numbers */
 };
 
 /**
@@ -139,9 +139,6 @@ int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const
 
 /* Of a vector, as a direction is brought to length 1. */
 double edits_length(const float *numbers, uint64_t n);
-
-/* All numbers are there. */
-void edits_seal(struct edits *edits);
 
 /* The numbers of a vector in a layer, NULL: it has none there. */
 const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vector, int32_t layer);

@@ -95,7 +95,8 @@ const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vec
     return NULL;
 }
 
-void edits_seal(struct edits *edits)
+/* All numbers are there. */
+static void edits_seal(struct edits *edits)
 {
     uint64_t hash = XXH3_64bits(edits->text, edits->n_text);
     if (edits->n_numbers)

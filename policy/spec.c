@@ -29,30 +29,6 @@ static void free_pairs(struct spec_pair *pairs, size_t n)
     free(pairs);
 }
 
-bool spec_uses_occurrence(const struct spec_site *site)
-{
-    unsigned uses = site->offset ? expr_uses(site->offset) : 0;
-    for (uint32_t i = 0; i < site->n_dims; i++) {
-        const struct spec_dim *d = &site->dims[i];
-        const struct expr *all[] = { d->count, d->stride, d->slots.block, d->slots.block_stride };
-        for (size_t e = 0; e < sizeof all / sizeof *all; e++)
-            uses |= all[e] ? expr_uses(all[e]) : 0;
-    }
-    return uses & EXPR_USES_OCC;
-}
-
-bool spec_counts_layers(const struct spec_site *site)
-{
-    return spec_uses_occurrence(site) || (site->layer && expr_uses(site->layer) & EXPR_USES_OCC);
-}
-
-bool spec_needs_occurrence(const struct spec_site *site, bool layer)
-{
-    return site->first_occurrence || site->last_occurrence != UINT32_MAX ||
-           site->every_occurrence != 1 ||
-           (layer ? spec_counts_layers(site) : spec_uses_occurrence(site));
-}
-
 static void free_sites(struct spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_sites; i++) {

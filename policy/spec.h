@@ -406,9 +406,6 @@ struct spec_range_match {
 /* Does the spec name any NVTX range? */
 bool spec_has_nvtx(const struct spec *spec);
 
-/* Has the spec sites that any kernel may be, if it is launched in the right range? */
-bool spec_has_any_kernel(const struct spec *spec);
-
 /**
  * spec_match_range() - what is to be done in ranges of this name
  * @name: as range_name_parse() gives it

@@ -14,6 +14,30 @@ static bool same_text(const char *a, const char *b)
     return a && b && !strcmp(a, b);
 }
 
+bool spec_uses_occurrence(const struct spec_site *site)
+{
+    unsigned uses = site->offset ? expr_uses(site->offset) : 0;
+    for (uint32_t i = 0; i < site->n_dims; i++) {
+        const struct spec_dim *d = &site->dims[i];
+        const struct expr *all[] = { d->count, d->stride, d->slots.block, d->slots.block_stride };
+        for (size_t e = 0; e < sizeof all / sizeof *all; e++)
+            uses |= all[e] ? expr_uses(all[e]) : 0;
+    }
+    return uses & EXPR_USES_OCC;
+}
+
+bool spec_counts_layers(const struct spec_site *site)
+{
+    return spec_uses_occurrence(site) || (site->layer && expr_uses(site->layer) & EXPR_USES_OCC);
+}
+
+bool spec_needs_occurrence(const struct spec_site *site, bool layer)
+{
+    return site->first_occurrence || site->last_occurrence != UINT32_MAX ||
+           site->every_occurrence != 1 ||
+           (layer ? spec_counts_layers(site) : spec_uses_occurrence(site));
+}
+
 /* Do they take the same kernels of the same ranges, or have nothing to do with ranges? */
 static bool same_range(const struct spec_nvtx *a, const struct spec_nvtx *b)
 {

@@ -247,14 +247,6 @@ bool spec_has_nvtx(const struct spec *spec)
     return ((const struct regexes *)spec->regexes)->n_ranges != 0;
 }
 
-bool spec_has_any_kernel(const struct spec *spec)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < spec->n_sites && !any; i++)
-        any = spec->sites[i].nvtx.pattern && !spec->sites[i].about.kernel;
-    return any;
-}
-
 bool spec_match_range(const struct spec *spec, const char *name, struct spec_range_match *match)
 {
     const struct regexes *all = spec->regexes;

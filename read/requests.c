@@ -217,7 +217,8 @@ int requests_take(struct requests *out, const struct reader_steps *steps)
     return r;
 }
 
-void requests_end(struct requests *out)
+/* Once all were taken. */
+static void requests_end(struct requests *out)
 {
     for (size_t i = 0; i < out->n; i++)
         if (out->all[i].ended)

@@ -68,9 +68,6 @@ struct requests {
  * @first_span and @of_span are those of these steps. Return: 0 or -ENOMEM.
  */
 int requests_take(struct requests *out, const struct reader_steps *steps);
-/* Once all were taken. */
-void requests_end(struct requests *out);
-
 /* Padding spans are passed over. Return: 0 or -ENOMEM. */
 int requests_build(const struct reader *reader, struct requests *out);
 void requests_deinit(struct requests *requests);

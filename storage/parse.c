@@ -21,7 +21,8 @@ bool parse_is_zero(const void *data, size_t n)
 
 /* ------------------------------------------------------------------------- records */
 
-uint32_t parse_planes(const struct records_view *v, uint32_t g)
+/* Planes of group @g: from its first_plane on. */
+static uint32_t parse_planes(const struct records_view *v, uint32_t g)
 {
     uint32_t end = g + 1 < v->n_groups ? v->groups[g + 1].first_plane : v->n_planes;
     return end - v->groups[g].first_plane;

@@ -30,9 +30,6 @@ struct records_view {
 int parse_records(const uint8_t *meta, uint64_t n_meta, uint64_t n_payload, size_t n_sites,
                   struct records_view *out, const char **wrong);
 
-/* Planes of group @g: from its first_plane on. */
-uint32_t parse_planes(const struct records_view *view, uint32_t g);
-
 /**
  * parse_step() - the entry of a STEPS chunk at @meta
  * *@n_bytes is where the next entry begins, 0 where that cannot be said.

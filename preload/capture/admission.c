@@ -270,7 +270,8 @@ void admission_refuse(uint32_t site, enum dmi_drop reason)
     session_drop(site, reason, 0, 0);
 }
 
-void admission_cancel_item(struct context *c, struct admission *item)
+/* The copy of a RESERVED item is never launched: it is EXPECTED again, or GIVEN_UP. */
+static void admission_cancel_item(struct context *c, struct admission *item)
 {
     bool ours = !item->has_record || ring_cancel(&c->ring, item->slot);
     item->state = ours ? ADMISSION_EXPECTED : ADMISSION_GIVEN_UP;
@@ -363,4 +364,34 @@ void admission_take_back(struct admission_launch *l)
         case ADMISSION_GIVEN_UP: break;
         }
     }
+}
+
+const struct row_lists *admission_lists(const struct context *c, const struct admission *item)
+{
+    return item->has_record ? &c->row_lists : &c->unslotted.lists;
+}
+
+/* A ticket says for several actions at once which rows they take. */
+int admission_choose(struct admission_launch *l, struct admission *item)
+{
+    const struct select_pick *p = &item->pick;
+    struct dmi_rows rows = { p->rows
+                                 ? row_list_at(admission_lists(l->context, item), item->rows_list)
+                                 : DMI_ROWS_FIRST,
+                             p->n };
+    item->choice = DMI_ROWS_ALL;
+    if (p->all)
+        return DROP_NONE;
+    for (item->choice = 0; item->choice < l->n_choices; item->choice++)
+        if (l->choices[item->choice].at == rows.at && l->choices[item->choice].n_rows == p->n)
+            return DROP_NONE;
+    if (l->n_choices == DMI_TICKET_ROWS) {
+        session_problem(
+            item->site, PROBLEM_UNSUPPORTED,
+            "more than %d different choices of rows in one launch of a graph: not captured",
+            DMI_TICKET_ROWS);
+        return DMI_DROP_UNSUPPORTED;
+    }
+    l->choices[l->n_choices++] = rows;
+    return DROP_NONE;
 }

@@ -5,14 +5,15 @@
 
 #include "preload/capture/admission.h"
 
-/* The copy of a RESERVED item is never launched: it is EXPECTED again, or GIVEN_UP. */
-void admission_cancel_item(struct context *context, struct admission *item);
-
 /* The launch's step has fewer requests now: the rows of an EXPECTED item are chosen anew, and what is left out is counted. */
 void admission_pick_again(const struct admission_launch *launch, struct admission *item);
 
 /* The same of all that have a record, and of the slot that ends the launch. */
 void admission_cancel_records(struct admission_launch *launch);
+
+/* Where its list of rows stands. */
+const struct row_lists *admission_lists(const struct context *context,
+                                        const struct admission *item);
 
 /* Under the lock. Return: DROP_NONE, or why the launch of a graph cannot tell the item's rows beside those of the others. */
 int admission_choose(struct admission_launch *launch, struct admission *item);

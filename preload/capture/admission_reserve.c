@@ -50,36 +50,6 @@ static int place_list(struct admission_launch *l, const uint32_t *rows, uint32_t
                 : DROP_NONE;
 }
 
-/* Where its list of rows stands. */
-static const struct row_lists *lists_of(const struct context *c, const struct admission *item)
-{
-    return item->has_record ? &c->row_lists : &c->unslotted.lists;
-}
-
-/* A ticket says for several actions at once which rows they take. */
-int admission_choose(struct admission_launch *l, struct admission *item)
-{
-    const struct select_pick *p = &item->pick;
-    struct dmi_rows rows = { p->rows ? row_list_at(lists_of(l->context, item), item->rows_list)
-                                     : DMI_ROWS_FIRST,
-                             p->n };
-    item->choice = DMI_ROWS_ALL;
-    if (p->all)
-        return DROP_NONE;
-    for (item->choice = 0; item->choice < l->n_choices; item->choice++)
-        if (l->choices[item->choice].at == rows.at && l->choices[item->choice].n_rows == p->n)
-            return DROP_NONE;
-    if (l->n_choices == DMI_TICKET_ROWS) {
-        session_problem(
-            item->site, PROBLEM_UNSUPPORTED,
-            "more than %d different choices of rows in one launch of a graph: not captured",
-            DMI_TICKET_ROWS);
-        return DMI_DROP_UNSUPPORTED;
-    }
-    l->choices[l->n_choices++] = rows;
-    return DROP_NONE;
-}
-
 int admission_place_lists(struct admission_launch *l, struct admission *item)
 {
     int reason = place_list(l, item->pick.rows, item->pick.n_list, &item->rows_list);
@@ -90,9 +60,10 @@ int admission_place_lists(struct admission_launch *l, struct admission *item)
 
 CUdeviceptr admission_rows_address(const struct context *c, const struct admission *item)
 {
-    return item->pick.rows ? c->lists_device +
-                                 row_list_at(lists_of(c, item), item->rows_list) * sizeof(uint32_t)
-                           : 0;
+    return item->pick.rows
+               ? c->lists_device +
+                     row_list_at(admission_lists(c, item), item->rows_list) * sizeof(uint32_t)
+               : 0;
 }
 
 /* The item has a slot: its lists stay until that is released. Under the lock. */

@@ -79,7 +79,8 @@ static void add(CUgraph graph, struct order_item item)
     }
 }
 
-void order_note(CUgraph graph, CUgraphNode node, bool is_child)
+/* A kernel of the spec became a node of @graph. Once per node. */
+static void order_note(CUgraph graph, CUgraphNode node, bool is_child)
 {
     struct order_item item = { .node = node, .is_child = is_child };
     driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */

@@ -30,9 +30,6 @@ struct order_item {
         *func; /* of a kernel, with what ranges said of the node; NULL: nothing was said */
 };
 
-/* A kernel of the spec became a node of @graph. Once per node. */
-void order_note(CUgraph graph, CUgraphNode node, bool is_child);
-
 /* The same of a kernel, with what ranges say of it: a variant of its function, or that itself. */
 void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func);
 

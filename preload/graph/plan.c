@@ -16,7 +16,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+/* What the spec says of the kernel of a node, NULL: nothing. */
+static const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     const struct func *func =
         k->func ? functions_lookup(k->func, FUNC_FUNCTION) : functions_lookup(k->kern, FUNC_KERNEL);
@@ -31,7 +32,8 @@ const struct func *graph_plan_func_as(const CUDA_KERNEL_NODE_PARAMS_v2 *k, const
     return func_concerns(func) ? func : NULL;
 }
 
-const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *k)
+/* As graph_plan_func() of a node of any type. @params is filled in where it is a kernel. */
+static const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     CUgraphNodeType type;
     if (driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||

@@ -124,14 +124,9 @@ bool graph_plan_limit(const struct graph_plan *plan, struct graph_action *action
 /* Memory may have changed since pointers were checked: an action of what is gone would fault in the application's graph. */
 void graph_plan_check_memory(const struct graph_plan *plan, struct graph_action *action);
 
-/* What the spec says of the kernel of a node, NULL: nothing. */
-const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 /* The same within the ranges that it was added in: @was is what was noted of the node, or what its kernel was before. */
 const struct func *graph_plan_func_as(const CUDA_KERNEL_NODE_PARAMS_v2 *params,
                                       const struct func *was);
-/* As graph_plan_func() of a node of any type. @params is filled in where it is a kernel. */
-const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params);
-
 /* Is the kernel node @node, of the clone or of what drivers derive from it, one of ours? */
 bool graph_plan_is_ours(const struct graph_plan *plan, CUgraphNode node);
 

@@ -378,9 +378,6 @@ struct reader_query {
         by_window; /* no records and no steps: reader_window() and reader_next_steps() read some at a time, of all steps */
 };
 
-/* Return: index of the first matching record at or after @from, or reader_n_records(). */
-size_t reader_find(const struct reader *reader, const struct reader_query *query, size_t from);
-
 /**
  * reader_decode() - a record's raw bytes
  * @out: record->at.n_bytes bytes

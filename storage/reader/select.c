@@ -411,30 +411,3 @@ const struct reader_record *reader_record(const struct reader *r, size_t i)
 {
     return i < r->selection.n_records ? &r->selection.records[i] : NULL;
 }
-
-static bool has_tokens(const struct reader_record *rec, const struct reader_query *q)
-{
-    for (uint32_t i = 0; rec->step && i < rec->step->entry->n_spans; i++) {
-        const struct dmi_span_entry *span = &rec->step->spans[i];
-        size_t n;
-        const char *id = reader_span_id(rec->step, i, &n);
-        if (id_is(q, id, n) && positions_meet(q, span->first_position, span->n_tokens))
-            return true;
-    }
-    return false;
-}
-
-size_t reader_find(const struct reader *r, const struct reader_query *q, size_t from)
-{
-    for (; from < r->selection.n_records; from++) {
-        const struct reader_record *rec = &r->selection.records[from];
-        if (q->site && strcmp(q->site, r->said.sites[rec->at.site].name))
-            continue;
-        if (q->by_layer && rec->at.layer != q->layer)
-            continue;
-        if (q->request && !has_tokens(rec, q))
-            continue;
-        return from;
-    }
-    return r->selection.n_records;
-}

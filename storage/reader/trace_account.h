@@ -112,7 +112,4 @@ int trace_note_findings(struct err *err, struct reader *reader);
 /* Records that are in sums alone. A trace that did not end says no number: then sums are of those that are stored, too. */
 uint64_t trace_summed_alone(const struct trace_account *account);
 
-/* "A:B" of @n bytes; A and B are there, and A is at most B. */
-bool trace_window_read(const char *text, size_t n, struct trace_window *out);
-
 #endif

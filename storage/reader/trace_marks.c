@@ -27,7 +27,8 @@ static bool read_number(const char **at, const char *end, uint64_t *out)
     return *at > begin;
 }
 
-bool trace_window_read(const char *text, size_t n, struct trace_window *out)
+/* "A:B" of @n bytes; A and B are there, and A is at most B. */
+static bool trace_window_read(const char *text, size_t n, struct trace_window *out)
 {
     const char *at = text, *end = text + n;
     *out = (struct trace_window){ 0 };

@@ -4,7 +4,9 @@
  *
  *     run.c         opening and closing, what the engine says
  *     run_append.c  encoding and appending
- *     run_keep.c    what time asks for: closing segments, releasing them, the disk
+ *     run_keep.c    what time asks for: closing segments, the disk
+ *     run_release.c deleting segments
+ *     run_manifest.c the manifest, and what is in it
  */
 #ifndef STORAGE_WRITER_RUN_PRIVATE_H
 #define STORAGE_WRITER_RUN_PRIVATE_H
@@ -93,7 +95,7 @@ int run_rotate(struct run *run);
 /* Whether the segment has something in it, and is open for as long as one may be. */
 bool run_is_old(const struct run *run);
 
-/* run_keep.c: deletes closed segments beyond what is to be kept, the oldest first. */
+/* run_release.c: deletes closed segments beyond what is to be kept, the oldest first. */
 void run_release(struct run *run);
 
 /* ---- run_keep.c, without the lock: one round of the keeper. */

@@ -163,7 +163,8 @@ static void read_all(const char *path)
     struct reader_query query = {
         .request = "b", .n_request = 1, .first_position = INT64_MIN, .end_position = INT64_MAX
     };
-    reader_find(reader, &query, 0);
+    reader_select(&err, reader, &query);
+    reader_select(&err, reader, NULL);
     uint32_t n, seen = 0;
     for (size_t i = 0; i < reader_n_steps(reader); i++)
         for (uint32_t k = 0; k < reader_step(reader, i)->entry->n_spans; k++)

@@ -243,25 +243,6 @@ START_TEST(quantiles_are_within_the_error_that_is_said)
 }
 END_TEST
 
-START_TEST(merged_sketches_are_the_sketch_of_all)
-{
-    enum { N = 3000 };
-    _cleanup_(sketch_deinit) struct sketch all = { 0 }, parts = { 0 }, none = { 0 };
-    _cleanup_(freep) double *v = values_of((enum kind)_i, N, 13);
-    ck_assert_int_eq(sketch_add(&all, v, N), 0);
-    for (size_t at = N, part; at; at -= part) { /* the last ones first */
-        struct sketch s = { 0 };
-        part = at < 701 ? at : 701;
-        ck_assert_int_eq(sketch_add(&s, v + at - part, part), 0);
-        ck_assert_int_eq(sketch_merge(&parts, &s), 0);
-        sketch_deinit(&s);
-    }
-    ck_assert_int_eq(sketch_merge(&parts, &none), 0);
-    ck_assert_uint_eq(all.n, parts.n);
-    ck_assert_mem_eq(all.recent, parts.recent, SKETCH_BUCKETS * sizeof *all.recent);
-}
-END_TEST
-
 /* Elements as a run has them, from an odd address on. */
 START_TEST(keys_count_as_their_values_do)
 {
@@ -287,7 +268,7 @@ END_TEST
 START_TEST(counts_go_on_beyond_32_bits)
 {
     const double many[] = { 2 }, more[] = { -1, 2, 3, 3 };
-    _cleanup_(sketch_deinit) struct sketch s = { 0 }, other = { 0 };
+    _cleanup_(sketch_deinit) struct sketch s = { 0 };
     ck_assert_int_eq(sketch_add(&s, many, 1), 0);
     uint32_t *count = s.recent;
     while (!*count)
@@ -301,12 +282,6 @@ START_TEST(counts_go_on_beyond_32_bits)
     expect_within(sketch_quantile(&s, 0.5), 2);
     expect_within(sketch_quantile(&s, 1), 3);
     expect_within(sketch_magnitude(&s, 0.5), 2);
-    ck_assert_int_eq(sketch_merge(&other, &s), 0);
-    ck_assert_int_eq(sketch_merge(&other, &s), 0);
-    ck_assert_uint_eq(other.n, 2 * s.n);
-    expect_within(sketch_quantile(&other, 0), -1);
-    expect_within(sketch_quantile(&other, 0.5), 2);
-    expect_within(sketch_quantile(&other, 1), 3);
 }
 END_TEST
 
@@ -445,7 +420,6 @@ int main(void)
     tcase_add_loop_test(tc, moments_have_the_bits_of_the_portable_form, 0, N_KINDS);
     tcase_add_test(tc, moments_of_nothing_are_not_numbers);
     tcase_add_loop_test(tc, quantiles_are_within_the_error_that_is_said, 0, N_KINDS);
-    tcase_add_loop_test(tc, merged_sketches_are_the_sketch_of_all, 0, N_KINDS);
     tcase_add_loop_test(tc, keys_count_as_their_values_do, 0, N_KINDS);
     tcase_add_test(tc, counts_go_on_beyond_32_bits);
     tcase_add_test(tc, doubles_that_no_float_holds_are_the_largest);

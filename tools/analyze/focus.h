@@ -20,6 +20,9 @@ struct focus {
     double score;
 };
 
+/* Says what is wrong with the command. Return: an exit status. */
+int focus_usage(const char *what);
+
 /* Opens run, spans and heads. What is wrong is said. Return: an exit status; focus_close() in any case. */
 int focus_open(const struct analyze_options *options, struct focus *out);
 void focus_close(struct focus *focus);

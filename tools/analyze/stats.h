@@ -19,14 +19,6 @@ struct stats_answer {
     int64_t skip_first;
 };
 
-/* Quantiles that are printed: their names, and which. */
-struct stats_quantile {
-    const char *name;
-    double q;
-};
-#define STATS_QUANTILES 5
-extern const struct stats_quantile stats_quantiles[STATS_QUANTILES];
-
 /* Return: an exit status. */
 int analyze_stats(const struct analyze_options *options);
 

@@ -22,13 +22,13 @@ bool choice_name(const char *text, struct selection_names *names)
     return is_good(&err, r ? err_set_errno(&err, -r, "'%s'", text) : 0);
 }
 
-bool choice_layers(const char *text, struct selection *select)
+static bool choice_layers(const char *text, struct selection *select)
 {
     struct err err = { 0 };
     return is_good(&err, selection_add_layers(&err, "--layers", text, select));
 }
 
-bool choice_tokens(const char *text, struct selection *select)
+static bool choice_tokens(const char *text, struct selection *select)
 {
     struct err err = { 0 };
     return is_good(&err, selection_add_tokens(&err, "--tokens", text, select));

@@ -32,7 +32,8 @@ void names_deinit(struct names *l)
     free(l->all);
 }
 
-json_t *names_value(const struct names *l)
+/* {"name": tensors, ...} as a new reference. */
+static json_t *names_value(const struct names *l)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < l->n; i++)

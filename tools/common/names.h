@@ -22,9 +22,6 @@ struct names {
 int names_add(struct names *names, const char *name, size_t n_name);
 void names_deinit(struct names *names);
 
-/* {"name": tensors, ...} as a new reference. */
-json_t *names_value(const struct names *names);
-
 /* A line that begins with @title, or an object under @key; nothing where there are no names, or (JSON) an empty one. */
 void names_print(struct report *report, const char *title, const char *key,
                  const struct names *names);

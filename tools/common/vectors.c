@@ -464,8 +464,16 @@ static char *path_of(const struct edits *edits, const char *file)
                                                                                          : path;
 }
 
-int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
-                 struct spec_errors *errors, struct spec_errors *notes)
+/**
+ * vectors_read() - the numbers of all vectors of @edits
+ * Files are named from the folder in which the edits' own file lies. What a file says of its vectors is compared with @spec.
+ * @command: whose Python reads files of others (python_of()); NULL: python3 of PATH
+ * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; @notes: for each file of which something could not be
+ * compared; free both with spec_errors_deinit()
+ * Return: 0, SPEC_E_INVALID, -ENOMEM.
+ */
+static int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
+                        struct spec_errors *errors, struct spec_errors *notes)
 {
     struct text_report report = { .path = edits->path },
                        noted = { .path = edits->path, .what = "notes" };

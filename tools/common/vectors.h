@@ -9,19 +9,8 @@
 #include "policy/edit.h"
 
 /**
- * vectors_read() - the numbers of all vectors of @edits
- * Files are named from the folder in which the edits' own file lies. What a file says of its vectors is compared with @spec.
- * @command: whose Python reads files of others (python_of()); NULL: python3 of PATH
- * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; @notes: for each file of which something could not be
- * compared; free both with spec_errors_deinit()
- * Return: 0, SPEC_E_INVALID, -ENOMEM.
- */
-int vectors_read(struct edits *edits, const struct spec *spec, char *const *command,
-                 struct spec_errors *errors, struct spec_errors *notes);
-
-/**
  * vectors_edits() - the edits of a file, with the numbers of their vectors
- * @spec: whose places they are for; @command: as of vectors_read()
+ * @spec: whose places they are for; @command: whose Python reads files of others (python_of()); NULL: python3 of PATH
  * What is wrong stands on stderr. Return: NULL then; else edits_free().
  */
 struct edits *vectors_edits(const char *path, const struct spec *spec, char *const *command);

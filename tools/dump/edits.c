@@ -10,7 +10,8 @@
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
 
-void edits_add_names(struct text *to, const json_t *in_force)
+/* "calm, no-refusal (off)"; "none" */
+static void edits_add_names(struct text *to, const json_t *in_force)
 {
     size_t n = json_array_size(in_force);
     for (size_t i = 0; i < n; i++) {

@@ -14,9 +14,6 @@ int dump_edits(struct reader *reader, const struct dump_options *options);
 int edits_export(struct err *err, const struct reader_run *run, const struct edit_history *history,
                  const char *path, bool force);
 
-/* "calm, no-refusal (off)"; "none" */
-void edits_add_names(struct text *to, const json_t *in_force);
-
 /* In one line, or a member: how many edits and what became of their rows; nothing of a run without places. Return: an exit status. */
 int edits_summary(struct report *report, const struct reader *reader);
 

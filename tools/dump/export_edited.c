@@ -54,3 +54,10 @@ void export_edited(const struct exporter *x, json_t *out)
             add(out, NULL, 0, phrases(x, EDITED_NOBODY));
     }
 }
+
+bool export_same_request(const struct tensor *a, const struct tensor *b)
+{
+    if (!a->request || !b->request)
+        return !a->request && !b->request;
+    return a->n_request == b->n_request && !memcmp(a->request, b->request, a->n_request);
+}

@@ -102,13 +102,6 @@ void export_add_positions(struct text *to, const struct exporter *x)
 
 /* ------------------------------------------------------------------------- a tensor */
 
-bool export_same_request(const struct tensor *a, const struct tensor *b)
-{
-    if (!a->request || !b->request)
-        return !a->request && !b->request;
-    return a->n_request == b->n_request && !memcmp(a->request, b->request, a->n_request);
-}
-
 /* Rows with a flag, [[index, rows], ...]; NULL: there are none. */
 static json_t *flagged(const struct tensor *t, uint32_t flag)
 {

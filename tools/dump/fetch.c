@@ -23,7 +23,8 @@
 #define MOST_NAMED 300u           /* bytes of the runs that are named */
 #define GIVE_UP_S  60u            /* of a server that has answered and is away, unless it is said */
 
-int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
+/* The answer to a question, in x->answer. Return: 0 or -errno with a sentence in @err. */
+static int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
 {
     _cleanup_(freep) char *sql = NULL;
     va_list ap;

@@ -25,10 +25,6 @@ struct fetched {
     uint64_t n_steps_refused; /* the writer takes none of their kind */
 };
 
-/* The answer to a question, in x->answer. Return: 0 or -errno with a sentence in @err. */
-int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* A run in @folder as x->about says. Return: as above. */
 int fetch_begin(struct err *err, struct fetched *x, const char *folder);
 /* The JSON object that a line holds. Return: as above. */

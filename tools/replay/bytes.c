@@ -27,7 +27,12 @@ static int wait_for_room(int fd)
     return errno == EINTR ? 1 : -errno;
 }
 
-int bytes_write(int fd, bool may_block, const void *data, size_t n)
+/**
+ * bytes_write() - write all of @data, waiting for room
+ * @may_block: a pipe or a terminal, whose reader may take its time
+ * Return: 0 or -errno; -EINTR: the user wants to stop, and nobody reads.
+ */
+static int bytes_write(int fd, bool may_block, const void *data, size_t n)
 {
     const char *from = data;
     while (n) {

@@ -30,10 +30,7 @@ struct replay {
  */
 int replay_run(struct err *err, struct replay *replay);
 
-/* The rest is shared with replay_requests.c. */
-
-/* Takes item->facts over. Return: as replay_run(). */
-int replay_send(struct err *err, struct replay *replay, struct item *item);
+/* The rest is shared by replay_items.c with replay.c and replay_requests.c. */
 
 /* The source whose next item is the earliest; NULL: nothing is left. @time_ns: of that item. */
 struct replay_source *replay_next(struct replay *replay, uint64_t *time_ns);
@@ -50,6 +47,22 @@ int replay_gone(struct err *err, struct replay *replay);
 
 /* What was sent is taken: the cursor may say so. Return: as replay_run(). */
 int replay_settle(struct err *err, struct replay *replay);
+
+/* An item without rows. Takes @facts over. Return: as replay_run(). */
+int replay_send_facts(struct err *err, struct replay *replay, struct replay_source *source,
+                      enum item_kind kind, json_t *facts);
+
+/* What is new of what is wrong with a source. Return: as replay_run(). */
+int replay_send_findings(struct err *err, struct replay *replay, struct replay_source *source);
+
+/* The next item of a source, a record or what happened to a request. Return: as replay_run(). */
+int replay_send_next(struct err *err, struct replay *replay, struct replay_source *source);
+
+/* Settles, if its time has come. Return: as replay_run(). */
+int replay_settle_at_times(struct err *err, struct replay *replay);
+
+/* Waits; the sink may say that nobody takes more. Return: as replay_run(). */
+int replay_pause(struct err *err, struct replay *replay, uint64_t ns);
 
 /* To a sink that takes one request at a time: some requests, then the next ones. Return: as replay_run(). */
 int replay_requests(struct err *err, struct replay *replay);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/sink.h"
 
-#include "core/cleanup.h"
-#include "read/value.h"
-#include "tools/common/say.h"
-
 #include <string.h>
 
 const struct sink_kind *const sinks[] = { &sink_stdout,  &sink_file,       &sink_unix, &sink_tcp,
@@ -21,18 +17,4 @@ const struct sink_kind *sink_find(const char *to, const char **where)
         return sinks[i];
     }
     return NULL;
-}
-
-void sink_fail(struct sink *sink, const char *fmt, ...)
-{
-    _cleanup_(freep) char *s = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    if (vasprintf(&s, fmt, ap) < 0)
-        s = NULL;
-    va_end(ap);
-    complain("%s", s ? s : "out of memory");
-    if (!sink->failed)
-        sink->failed = json_array();
-    json_array_append_new(sink->failed, value_text(s ? s : "?"));
 }

@@ -11,7 +11,9 @@
 
 /* ------------------------------------------------------------------------- looking */
 
-float probe_error(const float *values, const float *row, uint32_t n, float scale, float limit)
+/* Of @n values: norm over norm, INFINITY where it is beyond @limit. */
+static float probe_error(const float *values, const float *row, uint32_t n, float scale,
+                         float limit)
 {
     double error = 0, norm = 0;
     for (uint32_t i = 0; i < n; i++)

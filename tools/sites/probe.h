@@ -70,9 +70,6 @@ static inline bool probe_may_be(const struct memory_view *view, size_t i,
 int probe_pattern(const struct memory_view *view, size_t i, const struct index_pattern *pattern,
                   float scale, float limit, uint32_t launch, struct hits *out);
 
-/* Of @n values: norm over norm, INFINITY where it is beyond @limit. */
-float probe_error(const float *values, const float *row, uint32_t n, float scale, float limit);
-
 /* By launch, then address. */
 void probe_sort(struct hits *hits);
 

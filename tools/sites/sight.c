@@ -23,7 +23,8 @@ struct launch_hits {
     uint32_t n;
 };
 
-bool sight_within(const struct forwards *all, uint32_t forward, uint32_t launch)
+/* The forward that launch number @launch may show, UINT32_MAX: none. A gap between two belongs to both. */
+static bool sight_within(const struct forwards *all, uint32_t forward, uint32_t launch)
 {
     uint32_t from = forward ? all->at[forward - 1].last + 1 : 0;
     uint32_t end = forward + 1 < all->n ? all->at[forward + 1].first : UINT32_MAX;

@@ -62,7 +62,4 @@ int sight_integers(const struct probe *probe, const struct forwards *forwards,
 /* Takes out what is a likeness: another tensor is much nearer to what lies there. @from: those before it have competed. */
 void sight_compete(struct sightings *all, size_t from);
 
-/* The forward that launch number @launch may show, UINT32_MAX: none. A gap between two belongs to both. */
-bool sight_within(const struct forwards *forwards, uint32_t forward, uint32_t launch);
-
 #endif
