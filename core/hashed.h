@@ -47,6 +47,19 @@ static inline void hashed_deinit(struct hashed *p)
     *p = (struct hashed){ 0 };
 }
 
+/*
+ * Makes room for item @n of those that the table has. @hash: an expression in @i, which it declares: the hash of item @i.
+ * Return: false without memory: the table is as it was.
+ */
+#define HASHED_MAKE_ROOM(table, n, i, hash)                                                        \
+    ({                                                                                             \
+        struct hashed *_t = (table);                                                               \
+        bool _grows = !hashed_has_room(_t, (n)), _has = !_grows || hashed_grow(_t);                \
+        for (size_t i = 0; _grows && _has && i < (n); i++)                                         \
+            *HASHED_FIND(_t, hash, _j, false) = (uint32_t)i + 1;                                   \
+        _has;                                                                                      \
+    })
+
 /* The place of an item with this hash: its own, or a free one. @is_it: an expression in @i, which it declares: is item @i the one? */
 #define HASHED_FIND(table, hash, i, is_it)                                                         \
     ({                                                                                             \

@@ -15,31 +15,20 @@ static bool is_alike(const struct aggregate_sum *a, const struct aggregate_sum *
     return a->name == b->name && a->kind == b->kind && a->how == b->how && a->device == b->device;
 }
 
-static uint32_t *place_of(struct aggregate *a, const struct aggregate_sum *like)
+static uint64_t hash_of(const struct aggregate_sum *sum)
 {
-    uint64_t hash = ((uintptr_t)like->name >> 4 ^ like->kind ^ (uint64_t)like->how << 8 ^
-                     (uint64_t)like->device << 16) *
+    uint64_t hash = ((uintptr_t)sum->name >> 4 ^ sum->kind ^ (uint64_t)sum->how << 8 ^
+                     (uint64_t)sum->device << 16) *
                     0x9e3779b97f4a7c15u;
-    return HASHED_FIND(&a->by_hash, hash >> 32, i, is_alike(&a->sums[i], like));
-}
-
-static bool make_room(struct aggregate *a)
-{
-    if (hashed_has_room(&a->by_hash, a->n))
-        return true;
-    if (!hashed_grow(&a->by_hash))
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        *place_of(a, &a->sums[i]) = (uint32_t)i + 1;
-    return true;
+    return hash >> 32;
 }
 
 /* NULL: no memory. */
 static struct aggregate_sum *sum_like(struct aggregate *a, const struct aggregate_sum *like)
 {
-    if (!make_room(a))
+    if (!HASHED_MAKE_ROOM(&a->by_hash, a->n, i, hash_of(&a->sums[i])))
         return NULL;
-    uint32_t *place = place_of(a, like);
+    uint32_t *place = HASHED_FIND(&a->by_hash, hash_of(like), i, is_alike(&a->sums[i], like));
     if (*place)
         return &a->sums[*place - 1];
     if (GROW(a->sums, a->n, a->room))

@@ -20,32 +20,22 @@ static int32_t first_id(const struct prefixes_node *node)
     return node->ids[node->first];
 }
 
-/* The slot of a node, or the free one that it would have. */
-static size_t slot_of(const struct prefixes *p, size_t parent, int32_t id)
+/* Where the table has a node: its index and one, or 0. */
+static uint32_t *slot_of(const struct prefixes *p, size_t parent, int32_t id)
 {
-    size_t at = hash_of(parent, id) & (p->n_slots - 1);
-    for (; p->slots[at]; at = (at + 1) & (p->n_slots - 1)) {
-        const struct prefixes_node *node = &p->nodes[p->slots[at] - 1];
-        if (node->parent == parent && first_id(node) == id)
-            break;
-    }
-    return at;
+    return HASHED_FIND(&p->by_hash, hash_of(parent, id), i,
+                       p->nodes[i].parent == parent && first_id(&p->nodes[i]) == id);
 }
 
 /* Two more nodes have room after this: as many as a request adds at a time. */
 static int make_room(struct prefixes *p)
 {
-    if (2 * (p->n + 2) <= p->n_slots)
+    if (hashed_has_room(&p->by_hash, p->n + 1))
         return 0;
-    size_t n = p->n_slots ? 2 * p->n_slots : 64;
-    size_t *slots = calloc(n, sizeof *slots);
-    if (!slots)
+    if (!hashed_grow(&p->by_hash))
         return -ENOMEM;
-    free(p->slots);
-    p->slots = slots;
-    p->n_slots = n;
     for (size_t i = 1; i < p->n; i++)
-        slots[slot_of(p, p->nodes[i].parent, first_id(&p->nodes[i]))] = i + 1;
+        *slot_of(p, p->nodes[i].parent, first_id(&p->nodes[i])) = (uint32_t)i + 1;
     return 0;
 }
 
@@ -80,16 +70,16 @@ static int add_link(struct prefixes *p, size_t node, uint32_t request)
 static int split(struct prefixes *p, size_t node, int64_t at, size_t *made)
 {
     struct prefixes_node upper = p->nodes[node];
-    size_t slot = slot_of(p, upper.parent, first_id(&upper));
+    uint32_t *slot = slot_of(p, upper.parent, first_id(&upper));
     upper.end = at;
     upper.head = upper.tail = 0;
     *made = add_node(p, &upper);
     if (*made == PREFIXES_NONE)
         return -ENOMEM;
-    p->slots[slot] = *made + 1;
+    *slot = (uint32_t)*made + 1;
     p->nodes[node].parent = *made;
     p->nodes[node].first = at;
-    p->slots[slot_of(p, *made, first_id(&p->nodes[node]))] = node + 1;
+    *slot_of(p, *made, first_id(&p->nodes[node])) = (uint32_t)node + 1;
     int r = 0;
     for (size_t i = p->nodes[node].head; !r && i; i = p->links[i - 1].next)
         r = add_link(p, *made, p->links[i - 1].request);
@@ -109,26 +99,27 @@ void prefixes_deinit(struct prefixes *p)
 {
     free(p->nodes);
     free(p->links);
-    free(p->slots);
+    hashed_deinit(&p->by_hash);
     *p = (struct prefixes){ 0 };
 }
 
 size_t prefixes_next(const struct prefixes *p, size_t node, int32_t id)
 {
-    return p->slots[slot_of(p, node, id)] - 1; /* 0 - 1: PREFIXES_NONE */
+    return (size_t)*slot_of(p, node, id) - 1; /* 0 - 1: PREFIXES_NONE */
 }
 
 /* Goes on to the next node on the way of a request, which ends where the ids of both do. Return: as prefixes_add(). */
 static int step_down(struct prefixes *p, size_t *node, const int32_t *ids, int64_t n)
 {
     int64_t at = p->nodes[*node].end;
-    size_t slot = slot_of(p, *node, ids[at]), next = p->slots[slot] - 1;
+    uint32_t *slot = slot_of(p, *node, ids[at]);
+    size_t next = (size_t)*slot - 1;
     if (next == PREFIXES_NONE) {
         const struct prefixes_node leaf = { .parent = *node, .first = at, .end = n, .ids = ids };
         *node = add_node(p, &leaf);
         if (*node == PREFIXES_NONE)
             return -ENOMEM;
-        p->slots[slot] = *node + 1;
+        *slot = (uint32_t)*node + 1;
         return 0;
     }
     const struct prefixes_node *known = &p->nodes[next];

@@ -6,6 +6,8 @@
 #ifndef READ_PREFIXES_H
 #define READ_PREFIXES_H
 
+#include "core/hashed.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,8 +30,7 @@ struct prefixes {
         size_t next; /* as head */
     } * links;
     size_t n_links, links_room;
-    size_t *slots; /* private: hash table of nodes, index + 1, by parent and first id */
-    size_t n_slots;
+    struct hashed by_hash; /* private: nodes by parent and first id */
 };
 
 /* Return: 0 or -ENOMEM. prefixes_deinit() accepts a zeroed struct. */

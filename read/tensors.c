@@ -48,23 +48,9 @@ static bool is_tensor(const struct tensor *t, const char *request, size_t n, uin
            (!request || (t->n_request == n && !memcmp(t->request, request, n)));
 }
 
-static int rehash(struct tensors_growing *b)
+static uint64_t hash_of(const struct tensor *t)
 {
-    size_t n = b->n_slots ? 2 * b->n_slots : 1024;
-    size_t *slots = calloc(n, sizeof *slots);
-    if (!slots)
-        return -ENOMEM;
-    for (size_t i = 0; i < b->out->n; i++) {
-        const struct tensor *t = &b->out->all[i];
-        size_t at = tensor_hash(t->request, t->n_request, t->order, t->layer) & (n - 1);
-        while (slots[at])
-            at = (at + 1) & (n - 1);
-        slots[at] = i + 1;
-    }
-    free(b->slots);
-    b->slots = slots;
-    b->n_slots = n;
-    return 0;
+    return tensor_hash(t->request, t->n_request, t->order, t->layer);
 }
 
 static struct tensor *add_tensor(struct tensors *out, const char *request, size_t n_request,
@@ -94,19 +80,17 @@ static struct tensor *add_tensor(struct tensors *out, const char *request, size_
 static struct tensor *find_tensor(struct tensors_growing *b, const char *request, size_t n_request,
                                   const struct dmi_site *site, int32_t layer)
 {
-    if (2 * b->out->n >= b->n_slots && rehash(b))
+    if (!HASHED_MAKE_ROOM(&b->by_hash, b->out->n, i, hash_of(&b->out->all[i])))
         return NULL;
     uint32_t order = b->sites->first[site->id];
-    size_t at = tensor_hash(request, n_request, order, layer) & (b->n_slots - 1);
-    for (; b->slots[at]; at = (at + 1) & (b->n_slots - 1)) {
-        struct tensor *t = &b->out->all[b->slots[at] - 1];
-        if (is_tensor(t, request, n_request, order, layer))
-            return t;
-    }
+    uint32_t *place = HASHED_FIND(&b->by_hash, tensor_hash(request, n_request, order, layer), i,
+                                  is_tensor(&b->out->all[i], request, n_request, order, layer));
+    if (*place)
+        return &b->out->all[*place - 1];
     struct tensor *t = add_tensor(b->out, request, n_request, site, layer);
     if (t) {
         t->order = order;
-        b->slots[at] = b->out->n;
+        *place = (uint32_t)b->out->n;
     }
     return t;
 }
@@ -360,8 +344,7 @@ int tensors_end(struct err *err, struct tensors_growing *b, const struct request
 {
     if (!r)
         r = put_in_order(b, requests);
-    free(b->slots);
-    b->slots = NULL;
+    hashed_deinit(&b->by_hash);
     if (r)
         tensors_deinit(b->out);
     if (r == -E2BIG)

@@ -7,6 +7,7 @@
 #ifndef READ_TENSORS_H
 #define READ_TENSORS_H
 
+#include "core/hashed.h"
 #include "read/attribution.h"
 #include "read/stretches.h"
 #include "read/requests.h"
@@ -96,8 +97,7 @@ struct tensors_growing {
     struct tensors *out;
     bool
         in_part; /* some rows are added without their tensor's others: a tensor without rows stays */
-    size_t *slots; /* private: hash table of index + 1 */
-    size_t n_slots;
+    struct hashed by_hash; /* private: of the tensors */
 };
 
 #define TENSORS_NO_ROWS SIZE_MAX

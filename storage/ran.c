@@ -86,17 +86,10 @@ static uint64_t hash_of(const struct dmi_trace_shape *shape, const char *name)
     return hash_bytes(&nameless, sizeof nameless) ^ 31 * hash_bytes(name, shape->name_bytes);
 }
 
-static bool make_room(struct ran_writer *w)
+static uint64_t hash_at(const struct ran_writer *w, size_t i)
 {
-    if (hashed_has_room(&w->by_hash, w->n_shapes))
-        return true;
-    if (!hashed_grow(&w->by_hash))
-        return false;
-    for (uint32_t k = 0; k < w->n_shapes; k++) {
-        const struct dmi_trace_shape *shape = shape_at(w, k);
-        *HASHED_FIND(&w->by_hash, hash_of(shape, name_of(w, shape)), i, false) = k + 1;
-    }
-    return true;
+    const struct dmi_trace_shape *shape = shape_at(w, (uint32_t)i);
+    return hash_of(shape, name_of(w, shape));
 }
 
 /* A name that the shape before has, mostly; else its bytes stand there once more. */
@@ -115,7 +108,7 @@ static uint32_t add_name(struct ran_writer *w, const char *name, size_t n)
 static uint32_t add_shape(struct ran_writer *w, const struct dmi_trace_shape *like,
                           const char *name)
 {
-    if (w->failed || !make_room(w)) {
+    if (w->failed || !HASHED_MAKE_ROOM(&w->by_hash, w->n_shapes, i, hash_at(w, i))) {
         w->failed = true;
         return 0;
     }

@@ -1,29 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/summary.h"
 
+#include "core/parts.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-
-/* Small numbers have a part each; of others the leading bit and the five after it say which. */
-static uint32_t part_of(uint64_t ns)
-{
-    unsigned top = ns < SUMMARY_PARTS ? 0 : 63 - (unsigned)__builtin_clzll(ns) - 4;
-    return top ? top * SUMMARY_PARTS + (uint32_t)(ns >> (top - 1)) - SUMMARY_PARTS : (uint32_t)ns;
-}
-
-static uint64_t middle_of(uint32_t part)
-{
-    uint32_t top = part / SUMMARY_PARTS;
-    if (!top)
-        return part;
-    uint64_t low = (uint64_t)(part % SUMMARY_PARTS + SUMMARY_PARTS) << (top - 1);
-    return low + ((1ull << (top - 1)) >> 1);
-}
 
 static void add(struct summary_times *t, uint64_t ns)
 {
     t->n++;
-    t->of[part_of(ns)]++;
+    t->of[parts_of(ns, SUMMARY_PARTS)]++;
 }
 
 void summary_add(struct summary *s, const struct dmi_step_times *at)
@@ -49,7 +35,7 @@ uint64_t summary_quantile(const struct summary_times *t, double share)
     for (uint32_t i = 0; i < 64 * SUMMARY_PARTS; i++) {
         before += t->of[i];
         if (before > rank)
-            return middle_of(i);
+            return parts_middle(i, SUMMARY_PARTS);
     }
     return 0;
 }

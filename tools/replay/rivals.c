@@ -270,7 +270,7 @@ void rivals_deinit(struct rivals *v)
         free(v->all_layers[i]);
     free(v->all_layers);
     tensors_deinit(&v->tensors);
-    free(v->growing.slots);
+    hashed_deinit(&v->growing.by_hash);
     free(v->records);
     free(v->rows);
     free(v->first);

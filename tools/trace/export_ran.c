@@ -45,24 +45,12 @@ static uint64_t hash_of(const uint32_t key[3])
     return hash_bytes(key, 3 * sizeof *key);
 }
 
-static bool make_room(struct exporting *e)
-{
-    if (GROW(e->streams, e->n, e->room))
-        return false;
-    if (hashed_has_room(&e->by_hash, e->n))
-        return true;
-    if (!hashed_grow(&e->by_hash))
-        return false;
-    for (size_t k = 0; k < e->n; k++)
-        *HASHED_FIND(&e->by_hash, hash_of(e->streams[k].key), i, false) = (uint32_t)k + 1;
-    return true;
-}
-
 /* NULL: no memory. */
 static struct stream_tracks *stream_of(struct exporting *e, const struct dmi_trace_shape *shape)
 {
     const uint32_t key[3] = { shape->device, shape->context, shape->stream };
-    if (!make_room(e))
+    if (GROW(e->streams, e->n, e->room) ||
+        !HASHED_MAKE_ROOM(&e->by_hash, e->n, i, hash_of(e->streams[i].key)))
         return NULL;
     uint32_t *place =
         HASHED_FIND(&e->by_hash, hash_of(key), i, !memcmp(e->streams[i].key, key, sizeof key));

@@ -59,26 +59,20 @@ static bool is_of(const struct kernels_line *line, const struct line_key *key)
            !memcmp(line->name, key->name, key->n);
 }
 
-static uint32_t *place_of(struct kernels_sums *a, const struct line_key *key)
+static uint64_t hash_of(const char *name, size_t n, uint32_t kind, uint64_t site)
 {
-    uint64_t hash = hash_bytes(key->name, key->n) + key->kind + key->site;
-    return HASHED_FIND(&a->by_hash, hash, i, is_of(&a->all[i], key));
+    return hash_bytes(name, n) + kind + site;
 }
 
-/* For one more line. */
-static bool make_room(struct kernels_sums *a)
+/* The place of a line with this key, with room for one more. NULL: no memory. */
+static uint32_t *place_of(struct kernels_sums *a, const struct line_key *key)
 {
-    if (GROW(a->all, a->n, a->room))
-        return false;
-    if (hashed_has_room(&a->by_hash, a->n))
-        return true;
-    if (!hashed_grow(&a->by_hash))
-        return false;
-    for (size_t i = 0; i < a->n; i++) {
-        const struct kernels_line *l = &a->all[i];
-        *place_of(a, &(struct line_key){ l->kind, l->site, l->name, l->n_name }) = (uint32_t)i + 1;
-    }
-    return true;
+    if (GROW(a->all, a->n, a->room) || !HASHED_MAKE_ROOM(&a->by_hash, a->n, i,
+                                                         hash_of(a->all[i].name, a->all[i].n_name,
+                                                                 a->all[i].kind, a->all[i].site)))
+        return NULL;
+    return HASHED_FIND(&a->by_hash, hash_of(key->name, key->n, key->kind, key->site), i,
+                       is_of(&a->all[i], key));
 }
 
 /* The line of the name, and the site. NULL: no memory. */
@@ -88,7 +82,7 @@ static struct kernels_line *line_of(struct kernels_sums *a, const struct dmi_tra
     bool kernel = shape->kind == DMI_RAN_KERNEL;
     name = kernel ? name : kernels_word(shape);
     struct line_key key = { shape->kind, site, name, kernel ? shape->name_bytes : strlen(name) };
-    uint32_t *place = make_room(a) ? place_of(a, &key) : NULL;
+    uint32_t *place = place_of(a, &key);
     if (place && *place)
         return &a->all[*place - 1];
     char *copy = place ? malloc(key.n + 1) : NULL;

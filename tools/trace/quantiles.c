@@ -2,6 +2,7 @@
 #include "tools/trace/quantiles.h"
 
 #include "core/grow.h"
+#include "core/parts.h"
 #include "core/sorted.h"
 
 #include <stdlib.h>
@@ -10,24 +11,9 @@
 #define HALF           (64u * PARTS)
 #define SIZE_OF(value) ((value) < 0 ? -(uint64_t)(value) : (uint64_t)(value))
 
-/* Small sizes have a part each; of others the leading bit and the eight after it say which. */
-static uint32_t part_of(uint64_t size)
-{
-    unsigned top = size < PARTS ? 0 : 63 - (unsigned)__builtin_clzll(size) - 7;
-    return top ? top * PARTS + (uint32_t)(size >> (top - 1)) - PARTS : (uint32_t)size;
-}
-
-static uint64_t middle_of(uint32_t part)
-{
-    uint32_t top = part / PARTS;
-    if (!top)
-        return part;
-    return ((uint64_t)(part % PARTS + PARTS) << (top - 1)) + ((1ull << (top - 1)) >> 1);
-}
-
 static void count(struct quantiles *q, int64_t value)
 {
-    q->parts[(value < 0 ? 0 : HALF) + part_of(SIZE_OF(value))]++;
+    q->parts[(value < 0 ? 0 : HALF) + parts_of(SIZE_OF(value), PARTS)]++;
 }
 
 static bool fold(struct quantiles *q)
@@ -72,10 +58,10 @@ int64_t quantiles_at(struct quantiles *q, double share)
     }
     for (uint32_t i = HALF; i-- > 0;)
         if ((before += q->parts[i]) > rank)
-            return -(int64_t)middle_of(i);
+            return -(int64_t)parts_middle(i, PARTS);
     for (uint32_t i = 0; i < HALF; i++)
         if ((before += q->parts[HALF + i]) > rank)
-            return (int64_t)middle_of(i);
+            return (int64_t)parts_middle(i, PARTS);
     return 0;
 }
 
