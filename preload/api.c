@@ -37,11 +37,13 @@ static bool is_off(void)
     return !session_does(SESSION_WRITES);
 }
 
-/* The same, of what is said of taps: they may be of host memory, where no CUDA comes before them. */
-static bool stays_off(void)
+/* The same, of what is said of taps, and (@what) of steps: they may be of host memory, where no CUDA comes before them. */
+static bool stays_off(enum session_work what)
 {
     if (is_off())
         lifecycle_start_early(SESSION_SITES);
+    if (is_off() && what == SESSION_TRACE)
+        lifecycle_start_early(SESSION_TRACE);
     return is_off();
 }
 
@@ -150,7 +152,7 @@ static void note_overlaps(struct run *run)
 EXPORT int dmi_step_begin(const struct dmi_step *step)
 {
     struct session_call call;
-    if (stays_off())
+    if (stays_off(SESSION_TRACE))
         return DMI_STATUS_OFF;
     struct run *run = enter_run(&call);
     int r = run ? note_step(run, step) : DMI_STATUS_OFF;
@@ -223,7 +225,7 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 EXPORT int dmi_tap(const struct dmi_tap *tap)
 {
     struct session_call call;
-    if (stays_off() || has_no_sites())
+    if (stays_off(SESSION_SITES) || has_no_sites())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
     steps_own_ahead(eager_take_own(), (struct stream){ .handle = tap ? tap->stream : NULL });
@@ -250,7 +252,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
 EXPORT int dmi_describe(const char *key, const char *value)
 {
     struct session_call call;
-    if (stays_off())
+    if (stays_off(SESSION_SITES))
         return DMI_STATUS_OFF;
     struct run *run = enter_run(&call);
     int r = run ? run_describe(run, key, value) : DMI_STATUS_OFF;

@@ -16,7 +16,7 @@
 void lifecycle_start(void);
 
 /*
- * A program says something that a run is wanted for, and has not initialised CUDA. SESSION_TRACE: it says what its threads do, as an engine's scheduler,
+ * A program says something that a run is wanted for, and has not initialised CUDA. SESSION_TRACE: it says a step, or what its threads do, as an engine's scheduler,
  * which never initialises CUDA; the run begins here where a trace is wanted and no spec is. SESSION_SITES: it taps, or says whose rows it is about
  * to tap; the run begins here where a spec has taps, as they may be of host memory. Thread: any. Keeps errno.
  */

@@ -4,6 +4,7 @@
 #include "core/parts.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 static void add(struct summary_times *t, uint64_t ns)
@@ -45,6 +46,12 @@ static double quantile_ms(const struct summary_times *t, double share)
     return (double)summary_quantile(t, share) / 1e6;
 }
 
+/* Did steps launch anything? A model on the CPU launches nothing. */
+static bool saw_device(const struct summary *s)
+{
+    return s->timed || s->launches || s->graphs;
+}
+
 static void line_of_times(char *to, const struct summary *s)
 {
     int n = snprintf(to, SUMMARY_BYTES, "trace: a step takes %.3f ms on the host (p99 %.3f)",
@@ -53,7 +60,8 @@ static void line_of_times(char *to, const struct summary *s)
         snprintf(to + n, SUMMARY_BYTES - (size_t)n, ", %.3f ms on the device (p99 %.3f)",
                  quantile_ms(&s->device, 0.5), quantile_ms(&s->device, 0.99));
     else
-        snprintf(to + n, SUMMARY_BYTES - (size_t)n, "; none has a time on the device");
+        snprintf(to + n, SUMMARY_BYTES - (size_t)n, "; %s",
+                 saw_device(s) ? "none has a time on the device" : "no device was seen");
 }
 
 static void line_of_idle(char *to, const struct summary *s)
@@ -92,8 +100,9 @@ size_t summary_lines(const struct summary *s, uint64_t lost, uint64_t ranges_los
              " of them with a time on the device; %" PRIu64 " lost",
              s->steps, source ? source : "nothing", s->timed, lost);
     line_of_times(lines[1], s);
-    line_of_idle(lines[2], s);
-    size_t n = 3;
+    size_t n = 2;
+    if (saw_device(s))
+        line_of_idle(lines[n++], s);
     if (*dearest)
         snprintf(lines[n++], SUMMARY_BYTES, "trace: of the time of kernels %s", dearest);
     if (ranges_lost)

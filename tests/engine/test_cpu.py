@@ -9,12 +9,14 @@ import pytest
 import harness
 import torch_env
 from adapter_runs import HERE, MARKS
-from harness import DMI_DUMP, DMI_RUN, ROOT
+from harness import BUILD, DMI_DUMP, DMI_RUN, ROOT
 from test_attach import FAMILIES, check_all
 from test_torch_edits import PLACES
 
 pytestmark = MARKS
 HEAD = 8  # elements, in attach_models.py
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
+TOLERANCE = 2e-5  # as of attach_client.py: where operations are fused
 SAID = "dmi: the model's tensors are on the CPU: taps read them there (kernels and graphs are what a GPU adds)"
 
 
@@ -48,8 +50,8 @@ def capture(check, folder, what, families):
     command = [DMI_RUN, "--preset", "all", "--out", folder / "RUN", "--", python, HERE / "cpu_client.py", folder, what, *families]
     done = harness.run(command, env=env, timeout=1800)
     check("False" not in done.stdout, "the models compute what they compute without taps", done.stdout)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("dmi: armed: ")]
-    check(lines == [SAID], "one line says where the tensors are, and nothing else is said", lines)
+    lines = said(done) if what != "eager" else [line for line in done.stderr.splitlines() if not line.startswith("dmi: armed: ")]
+    check(lines == [SAID], "one line says where the tensors are, and nothing else is said", done.stderr)
     check(len(harness.runs_of(folder / "RUN")) == 1 + len(families), "each process has a run of its own, the first one, too", done.stderr)
     return captured(check, folder)
 
@@ -72,6 +74,38 @@ def test_as_forward_hooks(check, tmp_path, families):
     check(len(wanted) >= 100 * len(families), "there is something to compare", len(wanted))
     differs = sorted(key for key, value in wanted.items() if not is_same(found.get(key.replace(".None", "")), value))
     check(not differs, "each tap has the bits that hooks see", differs[:8])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled(check, tmp_path, backend):
+    """Taps in code that the compiler builds for the CPU: what hooks see eagerly, in bits where no operations are fused."""
+    found = capture(check, tmp_path, backend, ("llama",))
+    wanted = {f"{path.stem}/{key}": value for path in tmp_path.glob("*.safetensors") for key, value in tensors(path).items()}
+    apart = {}
+    for key, value in wanted.items():
+        ours, theirs = found.get(key.replace(".None", "")), value
+        if not is_same(ours, theirs) and (backend == "aot_eager" or ours is None or ours[:2] != theirs[:2] or
+                                          not np.allclose(np.frombuffer(ours[2], np.float32), np.frombuffer(theirs[2], np.float32), rtol=TOLERANCE, atol=TOLERANCE)):
+            apart[key] = ours and ours[:2]
+    check(len(wanted) > 40 and not apart, f"each of {len(wanted)} taps has the values that hooks see", list(apart.items())[:8])
+
+
+@pytest.mark.long
+def test_kinds(check, tmp_path):
+    """Strides, types, modes of autograd, threads, processes, recomputation: what was tapped is what was there, and edits write there. A trace has the times of the host."""
+    python, env = environment()
+    command = [DMI_RUN, "--trace=steps", "--tap", "resid_pre", "--write", "resid_post", "--out", tmp_path / "RUN", "--", python, HERE / "cpu_kinds_client.py", tmp_path]
+    done = harness.run(command, env=env, timeout=600)
+    check_all(check, done)
+    check(done.stdout.count("true") > 12, "it compared", done.stdout)
+    check(sum("tensors are on meta: nothing is captured there" in line for line in said(done)) == 1, "another device is named, once", done.stderr)
+    check(sum(line.endswith("; no device was seen") for line in said(done)) == 3 and "the device is idle" not in done.stderr, "nor is a device", done.stderr)
+    steps = harness.run([DMI_TRACE, "steps", harness.runs_of(tmp_path / "RUN")[0]]).stdout
+    check("device none was seen: times are those of the host\n" in steps and "idle" not in steps, "dmi-trace says so", steps)
+    found, wanted = captured(check, tmp_path), tensors(tmp_path / "expected.safetensors")
+    differs = sorted(key for key, value in wanted.items() if found.get(key) != value)
+    check(len(wanted) > 70 and not differs, "each tap has what was there", differs)
 
 
 def said(done):

@@ -278,7 +278,7 @@ struct chunk_steps {
 
 /* What is known of a run once its steps were read. */
 struct totals {
-    uint64_t n, timed, device_ns, gap_ns, launches, own;
+    uint64_t n, timed, device_ns, gap_ns, launches, graphs, own;
     uint32_t source; /* of the last one */
     const char *words[16];
     uint64_t counts[16]; /* without a device time, by reason */
@@ -361,6 +361,7 @@ static void add_step(struct totals *t, const struct dmi_step_times *at)
     t->device_ns += at->device_ns;
     t->gap_ns += at->gap_ns > 0 ? (uint64_t)at->gap_ns : 0;
     t->launches += at->launches;
+    t->graphs += at->graph_launches;
     t->own += at->own;
     if (why)
         add_reason(t, why);
@@ -445,6 +446,15 @@ static int slowest_table(struct window *w, struct totals *t)
 
 /* ------------------------------------------------------------------------- a run */
 
+static void on_device(struct report *report, const struct totals *s, double idle)
+{
+    report_line(report, "idle   %.1f%% of the device's time lies between steps", 100 * idle);
+    report_line(report,
+                "own    %" PRIu64 " kernels of DMI's, beside %" PRIu64
+                " kernels that the application launched one by one, and its graphs",
+                s->own, s->launches);
+}
+
 static void head(struct report *report, const struct trace_run *t, const struct totals *s)
 {
     double all = (double)(s->device_ns + s->gap_ns);
@@ -455,11 +465,10 @@ static void head(struct report *report, const struct trace_run *t, const struct 
                 "steps  %" PRIu64 ", begun by %s; %" PRIu64 " with a time on the device, %" PRIu64
                 " lost",
                 s->n, source, s->timed, t->marks.n_lost);
-    report_line(report, "idle   %.1f%% of the device's time lies between steps", 100 * idle);
-    report_line(report,
-                "own    %" PRIu64 " kernels of DMI's, beside %" PRIu64
-                " kernels that the application launched one by one, and its graphs",
-                s->own, s->launches);
+    if (s->timed || s->launches || s->graphs || !s->n)
+        on_device(report, s, idle);
+    else
+        report_line(report, "device none was seen: times are those of the host");
     if (t->marks.n_ranges_lost)
         report_line(report, "ranges %" PRIu64 " were lost: dmi-trace check",
                     t->marks.n_ranges_lost);
