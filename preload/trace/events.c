@@ -162,10 +162,19 @@ void events_begin(struct trace_step *step, struct stream stream)
         current_pop();
 }
 
-void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own)
+/* A thread's own stream, which no other one can name. */
+static bool is_of_thread(struct stream stream)
+{
+    return stream.handle == CU_STREAM_PER_THREAD || (!stream.handle && stream.per_thread);
+}
+
+void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own,
+                CUcontext there)
 {
     CUcontext current = current_context();
-    CUcontext context = own || has_handle(stream) ? context_of(stream, current) : NULL;
+    CUcontext context = own || has_handle(stream) ? context_of(stream, current)
+                        : is_of_thread(stream)    ? NULL
+                                                  : there;
     if (!events_pending(step))
         return;
     if (!context || context != step->events->context) {

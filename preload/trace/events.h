@@ -24,9 +24,10 @@ void events_begin(struct trace_step *step, struct stream stream);
 
 /*
  * The event after the last launch that a thread made so far, in @stream, becomes end number @i of the step. @own: it is the calling
- * thread. As events_begin().
+ * thread; @there: else the context of that launch, NULL: not known. As events_begin().
  */
-void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own);
+void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool own,
+                CUcontext there);
 
 /* Is anything known of the device's time to come? Else the step is done, and its flags say why. Thread: the collector. */
 bool events_pending(const struct trace_step *step);

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/grow.h"
+#include "preload/base/current.h"
 #include "preload/capture/said.h"
 #include "preload/trace/batch.h"
 #include "preload/trace/events.h"
@@ -119,6 +120,7 @@ void steps_add_end(struct step_ending *e, struct trace_thread *t, bool unended)
     t->recorded = steps_made(t);
     e->at[e->n].i = t->end - 1;
     e->at[e->n].own = t == trace_self;
+    e->at[e->n].context = atomic_load_relaxed(&t->last_context);
     e->at[e->n++].stream =
         (struct stream){ atomic_load_relaxed(&t->last), atomic_load_relaxed(&t->last_per_thread) };
 }
@@ -126,7 +128,7 @@ void steps_add_end(struct step_ending *e, struct trace_thread *t, bool unended)
 void steps_record(struct step_ending *e)
 {
     for (uint32_t i = 0; i < e->n; i++)
-        events_end(e->step, e->at[i].i, e->at[i].stream, e->at[i].own);
+        events_end(e->step, e->at[i].i, e->at[i].stream, e->at[i].own, e->at[i].context);
 }
 
 /* All of the step is known but what the device says. */
@@ -337,6 +339,8 @@ static struct trace_step *see_gate(struct trace_thread *t)
     steps_follow(t);
     t->gate = steps_plain_gate(); /* no older one than the deal */
     struct trace_step *step = t->step ? t->step : t->apart || t->unsure ? NULL : steps.engine;
+    t->beside = step && step->at.thread != own_tid;
+    atomic_store_relaxed(&t->last_context, NULL);
     launches_for(t, step);
     if (step && step->begun)
         step = NULL;
@@ -372,6 +376,14 @@ struct trace_thread *steps_enter(const void *function, struct stream stream)
     struct trace_thread *t = enter(function, stream);
     errno = saved;
     return t;
+}
+
+/* The thread that ends the step has to know in which context the default stream of this one is: an autograd engine's thread launches there. */
+void steps_note_context(struct trace_thread *t)
+{
+    int saved = errno;
+    atomic_store_relaxed(&t->last_context, current_context());
+    errno = saved;
 }
 
 /* ------------------------------------------------------------------------- one step after another */

@@ -30,8 +30,9 @@ struct step_ending {
     bool pauses;             /* it goes on later */
     struct {
         struct stream stream;
-        uint32_t i; /* place in its ends */
-        bool own;   /* the stream is of the calling thread */
+        uint32_t i;        /* place in its ends */
+        bool own;          /* the stream is of the calling thread */
+        CUcontext context; /* else: of the launch, NULL: not known */
     } at[STEP_MAX_ENDS];
     uint32_t n;
 };

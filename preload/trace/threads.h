@@ -46,6 +46,8 @@ struct trace_thread {
     struct trace_counts now;   /* relaxed */
     CUstream last;             /* of its last launch; relaxed */
     bool last_per_thread;      /* likewise */
+    bool beside;               /* another thread said the step; written by it */
+    CUcontext last_context;    /* that was current at its last launch, while @beside; relaxed */
     bool last_gone;            /* it ended, or there was none; relaxed */
 } __attribute__((aligned(64)));
 
@@ -86,12 +88,17 @@ extern bool trace_by_stream __attribute__((visibility("hidden")));
 void lanes_count(struct trace_thread *t, const void *function, struct stream stream);
 void lanes_count_graph(struct trace_thread *t, uint32_t graph, struct stream stream);
 
+/* The context of the launch is noted. Keeps errno. */
+void steps_note_context(struct trace_thread *t);
+
 /* The thread's last launch was in @stream. */
 static inline void trace_launched_in(struct trace_thread *t, struct stream stream)
 {
     atomic_store_relaxed(&t->last, stream.handle);
     atomic_store_relaxed(&t->last_per_thread, stream.per_thread);
     atomic_store_relaxed(&t->last_gone, false);
+    if (__builtin_expect(t->beside, 0))
+        steps_note_context(t);
 }
 
 /* The driver has taken the launch of @function. @t: of trace_launch_begins(). */

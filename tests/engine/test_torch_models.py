@@ -11,7 +11,7 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import harness
 import torch_cuda_env
@@ -23,8 +23,9 @@ pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1
 HERE = ROOT / "tests" / "engine"
 WORK = harness.BUILD / "tests" / "engine" / "torch_models"
 SHORT = ("eager", "graph", "compiled")
-LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints")
-COMPILED = ("compiled", "compiled_default")
+LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "generate",
+        "generate_static", "generate_compiled", "profiled")
+COMPILED = ("compiled", "compiled_default", "generate_compiled")
 # What compiled code may be off, in parts of a tensor's largest value: it adds in another order.
 ROUNDING = 2e-6
 EDITS = """editspec: 1
@@ -72,11 +73,19 @@ def check_outputs(check, column, folder, programs):
         check(len(wanted) > 1 and found.keys() == wanted.keys() and not differs, f"{column}: {name} computes the same bits", differs)
 
 
+def values(tensor):
+    """(dtype, shape, bytes) as float64."""
+    dtype, sizes, data = tensor
+    if dtype == "BF16":
+        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64).reshape(sizes)
+    return np.frombuffer(data, {"F32": np.float32, "I64": np.int64}[dtype]).astype(np.float64).reshape(sizes)
+
+
 def off_by(found, wanted):
     """How far values are apart, in parts of the largest one."""
-    if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
+    if found is None or found.shape != wanted.shape:
         return float("inf")
-    return float(np.abs(found.astype(np.float64) - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
+    return float(np.abs(found - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
 
 
 def check_captured(check, column, folder, programs):
@@ -89,8 +98,7 @@ def check_captured(check, column, folder, programs):
         wanted = tensors(plain / f"{name}.sites.safetensors")
         check(len(wanted) > 100, f"{name}: there is something to compare", len(wanted))
         if name in COMPILED:
-            arrays = {key: np.frombuffer(x[2], np.float32).reshape(x[1]) if x and x[0] == "F32" else x and np.array(x[2]) for key in wanted for x in [found.get(key)]}
-            far = {key: off_by(arrays[key], value) for key, value in load_file(plain / f"{name}.sites.safetensors").items() if value.dtype == np.float32}
+            far = {key: off_by(found.get(key) and values(found[key]), values(x)) for key, x in wanted.items() if x[0] == "F32"}
             worst = max(far, key=far.get)
             check(far[worst] < ROUNDING, f"{column}: {name}: each tap has the values that hooks see eagerly", (worst, far[worst]))
         else:
@@ -112,8 +120,8 @@ def check_edited(check, programs):
     """Requests that the edit wants are as hooks make them, others as they are without it, in bits."""
     (plain, _), (written, _), (edited, done) = (ran(column, programs) for column in ("hooks", "written", "edited"))
     for name in programs:
-        before, wanted, found = (load_file(folder / f"{name}.safetensors") for folder in (plain, written, edited))
-        for key in (key for key in before if "logits" in key):
+        before, wanted, found = ({key: values(x) for key, x in tensors(folder / f"{name}.safetensors").items() if "logits" in key} for folder in (plain, written, edited))
+        for key in before:
             check(np.array_equal(found[key][0], before[key][0]), f"edited: {name}: {key} of the other request keeps its bits")
             check(off_by(wanted[key][1], before[key][1]) > 1e-3, f"edited: {name}: {key}: the hook does something")
             far = off_by(found[key][1], wanted[key][1])

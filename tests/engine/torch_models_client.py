@@ -14,17 +14,17 @@ import threading
 
 import torch
 import torch._inductor.config
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import attach_models as models
 import dmi
+import dmi.huggingface
 from attach_client import by_row, check
 
 KIND = "plain"
 LAYERS = models.LAYERS = 2
-# What the edit of test_torch_models.py adds behind EDITED in the requests whose names end with -b.
+# What the edit of test_torch_models.py adds behind EDITED in the requests whose names end with -b: TIMES the vector of FOLDER/vector.safetensors.
 EDITED, TIMES = 0, 2.5
-VECTOR = torch.linspace(-1, 1, models.WIDTH)
 STEPS = itertools.count()
 
 
@@ -34,26 +34,37 @@ def model_of(name="llama", dtype=torch.float32, device="cuda"):
     model.generation_config.eos_token_id = None
     model = model.to(device)
     if KIND == "written":
-        models.blocks_of(model)[EDITED].register_forward_hook(write)
+        write(model, load_file(sys.argv[1] + "/vector.safetensors")["v"].to(model.device, dtype))
     return model
 
 
-def write(_, given, out):
-    """Adds to the second row of a batch."""
-    x = out[0] if isinstance(out, tuple) else out
-    if x.shape[0] > 1:
-        x[1].add_(TIMES * VECTOR.to(x.device, x.dtype))
+def write(model, vector):
+    """A hook that adds to the second row of a batch."""
+    def hook(_, given, out):
+        x = out[0] if isinstance(out, tuple) else out
+        x[1].add_(TIMES * vector)
+    models.blocks_of(model)[EDITED].register_forward_hook(hook)
 
 
 def batches(n=3):
     return [(models.prompt() + 5 * k) % (models.VOCABULARY - 4) for k in range(n)]
 
 
+class Rows(models.Reference):
+    """What hooks see of forwards that follow each other: their tokens in one tensor."""
+
+    def keep(self, site, layer, x):
+        before = self.sites.get((site, layer))
+        super().keep(site, layer, x)
+        if before is not None:
+            self.sites[site, layer] = torch.cat([before, x], 2 if site.endswith("_rot") else 1)
+
+
 class Program:
     """What one program computed, and what hooks saw."""
 
     def __init__(self, name, of_thread=False):
-        self.name, self.of_thread, self.outputs, self.forwards = name, of_thread, {}, []
+        self.name, self.of_thread, self.outputs, self.again = name, of_thread, {}, []
 
     def announced(self, n, ids, call):
         """@call(), as step @n of the program: the forward of @ids. A row of the batch is a request."""
@@ -69,38 +80,64 @@ class Program:
     def request(self, n, row):
         return f"{self.name}-{n}-{'ab'[row]}"
 
-    def forward(self, n, ids, call, model):
+    def forward(self, n, ids, call, model, family="llama"):
         """The logits that @call gives of @ids, kept."""
         self.outputs[f"logits.{n}"] = self.announced(n, ids, call).detach().cpu().clone()
-        self.forwards.append((self, n, ids, model))
 
-    def seen(self):
-        """{key: rows} of what hooks see in an eager forward of the same ids."""
-        found = {}
-        for program, n, ids, model in self.forwards:
-            reference = models.Reference("llama", model)
+        def again():
+            reference = models.Reference(family, model)
             logits = model(ids.to(model.device)).logits
             reference.end()
-            for (site, layer), x in {**reference.sites, ("final_logits", None): logits}.items():
-                rows = by_row("llama", site, x).cpu().unflatten(0, ids.shape)
-                for row in range(len(ids)):
-                    found[f"{program.request(n, row)}/{site}" + ("" if layer is None else f".{layer}")] = rows[row].contiguous().clone()
+            return {**reference.sites, ("final_logits", None): logits}
+        self.again.append((self, n, family, [0] * len(ids), again))
+
+    def generated(self, n, model, given, **options):
+        """The tokens that generate() finds, and its logits, kept."""
+        def call(**more):
+            return model.generate(**given, max_new_tokens=5, do_sample=False, output_logits=True, return_dict_in_generate=True, **options | more)
+        with dmi.huggingface.requests(self.request(n, 0), self.request(n, 1)):
+            out = call()
+        self.outputs |= {f"tokens.{n}": out.sequences.cpu(), f"logits.{n}": torch.stack(out.logits, 1).cpu()}
+
+        def again():
+            reference = Rows("llama", model)
+            call(disable_compile=True)
+            reference.end()
+            return reference.sites
+        self.again.append((self, n, "llama", (given["attention_mask"] == 0).sum(1).tolist(), again))
+
+    def seen(self):
+        """{key: rows} of what hooks see in eager forwards of the same tokens; what pads the left of a request is left out."""
+        found = {}
+        for program, n, family, pads, again in self.again:
+            for (site, layer), x in again().items():
+                rows = by_row(family, site, x).cpu().unflatten(0, (len(pads), -1))
+                for row, pad in enumerate(pads):
+                    found[f"{program.request(n, row)}/{site}" + ("" if layer is None else f".{layer}")] = rows[row][pad:].contiguous().clone()
         return found
 
     def save(self, folder):
         save_file(self.outputs, folder / f"{self.name}.safetensors")
-        if KIND == "hooks":
+        if KIND == "hooks" and self.again:
             save_file(self.seen(), folder / f"{self.name}.sites.safetensors")
 
 
-def eager(program, dtype=torch.float32, device="cuda"):
-    model = model_of(dtype=dtype, device=device)
+def eager(program, dtype=torch.float32, device="cuda", family="llama"):
+    model = model_of(family, dtype, device)
     for n, ids in enumerate(batches()):
-        program.forward(n, ids, lambda ids=ids: model(ids.to(device)).logits, model)
+        program.forward(n, ids, lambda ids=ids: model(ids.to(device)).logits, model, family)
 
 
 def half(program):
     eager(program, torch.bfloat16)
+
+
+def qwen3(program):
+    eager(program, family="qwen3")
+
+
+def gemma3(program):
+    eager(program, torch.bfloat16, family="gemma3")
 
 
 def second_device(program):
@@ -169,22 +206,24 @@ def compiled_default(program):
 def threads(program):
     """Two models in two threads, each with a stream of its own."""
     ready, parts = threading.Barrier(2), [Program(f"{program.name}{k}", of_thread=True) for k in range(2)]
+    several = [model_of() for _ in parts]
+    torch.cuda.synchronize()
 
-    def work(mine):
+    def work(mine, model):
+        torch.set_grad_enabled(False)  # of a thread
         with torch.cuda.stream(torch.cuda.Stream()):
-            model = model_of()
             ready.wait()
             for n, ids in enumerate(batches()):
                 mine.forward(n, ids, lambda ids=ids: model(ids.cuda()).logits, model)
             torch.cuda.current_stream().synchronize()
-    several = [threading.Thread(target=work, args=(mine,)) for mine in parts]
-    for thread in several:
+    running = [threading.Thread(target=work, args=given) for given in zip(parts, several)]
+    for thread in running:
         thread.start()
-    for thread in several:
+    for thread in running:
         thread.join()
     for mine in parts:
         program.outputs |= {f"{mine.name}.{name}": x for name, x in mine.outputs.items()}
-        program.forwards += mine.forwards
+        program.again += mine.again
 
 
 def side_stream(program):
@@ -218,16 +257,82 @@ def checkpoints(program):
     program.outputs |= {f"gradient.{name}": p.grad.cpu() for name, p in model.named_parameters()}
 
 
-PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, compiled, compiled_default, threads, side_stream, checkpoints)}
+def graph_of_gradients(program):
+    """A forward and its backward pass in one graph."""
+    torch.set_grad_enabled(True)
+    model, given, side = model_of(), batches()[0].cuda(), torch.cuda.Stream()
+
+    def step():
+        model.zero_grad(set_to_none=False)
+        logits = model(given, use_cache=False).logits
+        logits.square().mean().backward()
+        return logits
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        logits = step()
+    for n, ids in enumerate(batches()):
+        def replay(ids=ids):
+            given.copy_(ids)
+            captured.replay()
+            return logits
+        program.outputs[f"logits.{n}"] = program.announced(n, ids, replay).detach().cpu()
+    program.outputs |= {f"gradient.{name}": p.grad.cpu() for name, p in model.named_parameters()}
 
 
-def run(folder, name):
+def prompts():
+    """Two requests of which the first is padded on the left."""
+    ids, mask = models.prompt(2, 7), torch.ones(2, 7, dtype=torch.long)
+    ids[0, :4], mask[0, :4] = 0, 0
+    return {"input_ids": ids.cuda(), "attention_mask": mask.cuda()}
+
+
+def generate(program, n=1, **options):
+    model, given = model_of(), prompts()
+    dmi.huggingface.attach(model)
+    for k in range(n):
+        program.generated(k, model, given, **options)
+
+
+def generate_static(program):
+    generate(program, cache_implementation="static", disable_compile=True)
+
+
+def generate_compiled(program):
+    """transformers compiles the forward of a token, and replays it."""
+    generate(program, 2, cache_implementation="static")
+
+
+def profiled(program):
+    """torch.profiler, by CUPTI, beside whatever else uses it."""
+    model = model_of()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for n, ids in enumerate(batches()):
+            program.forward(n, ids, lambda ids=ids: model(ids.cuda()).logits, model)
+        torch.cuda.synchronize()
+    kernels = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    check(len(kernels) > 100 and all(event.time_range.end >= event.time_range.start for event in kernels), "the profiler saw the kernels", len(kernels))
+
+
+PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, compiled, compiled_default, threads, side_stream, checkpoints,
+                                         graph_of_gradients, qwen3, gemma3, generate, generate_static, generate_compiled, profiled)}
+
+
+def prepare():
+    """What all programs have in common: nothing that only machine code does, and nothing that measures."""
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     torch._inductor.config.shape_padding = False  # it measures, on random numbers
     torch._inductor.config.compile_threads = 1
     for kernel in ("flash", "mem_efficient", "cudnn"):  # machine code alone
         getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
+
+
+def run(folder, name):
+    prepare()
     program = Program(name)
     PROGRAMS[name](program)
     torch.cuda.synchronize()

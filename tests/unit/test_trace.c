@@ -653,6 +653,46 @@ START_TEST(a_thread_that_ends_leaves_its_launches)
 }
 END_TEST
 
+/* As an autograd engine's thread does: in the default stream, in the context that the case names. */
+static void *launch_by_default(void *arg)
+{
+    current = arg;
+    launch(0, CUDA_SUCCESS);
+    current = CONTEXT(3 - (uintptr_t)arg / 0x1000); /* what it does later says nothing of it */
+    pthread_barrier_wait(&launched);
+    pthread_barrier_wait(&ended);
+    return NULL;
+}
+
+static struct dmi_step_times step_with_a_launch_beside(CUcontext context)
+{
+    pthread_t thread;
+    pthread_barrier_init(&launched, NULL, 2);
+    pthread_barrier_init(&ended, NULL, 2);
+    step_begins(0);
+    launch(0, CUDA_SUCCESS);
+    pthread_create(&thread, NULL, launch_by_default, context);
+    pthread_barrier_wait(&launched);
+    steps_engine_ends(false);
+    pthread_barrier_wait(&ended);
+    pthread_join(thread, NULL);
+    return collect();
+}
+
+START_TEST(another_thread_may_launch_last_in_the_default_stream)
+{
+    struct dmi_step_times at = step_with_a_launch_beside(CONTEXT(1));
+    ck_assert_uint_eq(at.launches, 2);
+    ck_assert(at.flags & DMI_STEP_HAS_DEVICE);
+    ck_assert_uint_eq(at.flags & DMI_STEP_ELSEWHERE, 0);
+    set_up();
+    at = step_with_a_launch_beside(CONTEXT(2));
+    ck_assert_uint_eq(at.launches, 2);
+    ck_assert(at.flags & DMI_STEP_ELSEWHERE);
+    ck_assert(!(at.flags & DMI_STEP_HAS_DEVICE));
+}
+END_TEST
+
 START_TEST(a_full_ring_loses_steps_and_counts_them)
 {
     for (uint64_t i = 0; i < STEPRING_STEPS + 10; i++) {
@@ -1211,6 +1251,7 @@ int main(void)
     tcase_add_test(tc, a_step_that_ends_before_its_first_event_is_recorded_has_no_time);
     tcase_add_test(tc, a_step_names_the_thread_that_said_it_also_in_a_child);
     tcase_add_test(tc, a_thread_that_ends_leaves_its_launches);
+    tcase_add_test(tc, another_thread_may_launch_last_in_the_default_stream);
     tcase_add_test(tc, launches_are_counted_by_stream_and_step);
     tcase_add_test(tc, a_stream_is_idle_where_it_was_waited_for_and_nothing_launched_since);
     tcase_add_loop_test(tc, places_of_streams_that_ended_or_are_still_are_free_again, 0, 2);

@@ -683,28 +683,24 @@ EXPORTED CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id)
     return *id ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
-/* ---- what PyTorch's profiler is linked against besides, and this double lacks ---- */
+/* ---- what PyTorch's profiler asks for besides: this double takes it, calls nothing back and writes no record of it ---- */
 
-#define LACKS(name, ...)                                                                           \
+#define TAKES(name, ...)                                                                           \
     EXPORTED CUptiResult name(__VA_ARGS__)                                                         \
     {                                                                                              \
-        static atomic_flag told = ATOMIC_FLAG_INIT;                                                \
-                                                                                                   \
-        if (!atomic_flag_test_and_set(&told))                                                      \
-            fprintf(stderr, "the stand-in's CUPTI has no %s: CUPTI_ERROR_NOT_SUPPORTED\n", #name); \
-        return CUPTI_ERROR_NOT_SUPPORTED;                                                          \
+        return CUPTI_SUCCESS;                                                                      \
     }
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-LACKS(cuptiActivityEnableCudaEventDeviceTimestamps, uint8_t enable)
-LACKS(cuptiActivityEnableDriverApi, CUpti_CallbackId cbid, uint8_t enable)
-LACKS(cuptiActivityEnableRuntimeApi, CUpti_CallbackId cbid, uint8_t enable)
-LACKS(cuptiActivityPopExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t *last)
-LACKS(cuptiActivityPushExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t id)
-LACKS(cuptiEnableCallback, uint32_t enable, CUpti_SubscriberHandle subscriber,
+TAKES(cuptiActivityEnableCudaEventDeviceTimestamps, uint8_t enable)
+TAKES(cuptiActivityEnableDriverApi, CUpti_CallbackId cbid, uint8_t enable)
+TAKES(cuptiActivityEnableRuntimeApi, CUpti_CallbackId cbid, uint8_t enable)
+TAKES(cuptiActivityPopExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t *last)
+TAKES(cuptiActivityPushExternalCorrelationId, CUpti_ExternalCorrelationKind kind, uint64_t id)
+TAKES(cuptiEnableCallback, uint32_t enable, CUpti_SubscriberHandle subscriber,
       CUpti_CallbackDomain domain, CUpti_CallbackId cbid)
-LACKS(cuptiEnableDomain, uint32_t enable, CUpti_SubscriberHandle subscriber,
+TAKES(cuptiEnableDomain, uint32_t enable, CUpti_SubscriberHandle subscriber,
       CUpti_CallbackDomain domain)
 #pragma GCC diagnostic pop
 
