@@ -16,20 +16,18 @@ import math
 import mmap
 import pathlib
 import re
-import struct
 from dataclasses import dataclass
 from typing import Any
 
 from . import configs
 from .files import mapped, read
+from .gguf_header import VERSIONS, Header, HeaderError
 from .vocabulary import Vocabulary
 
 LONGEST_HEADER = 256 << 20  # bytes; safetensors' own readers take 100 MB
 SAFETENSORS = {"F32": ("<f4", 4), "F16": ("<f2", 2), "F64": ("<f8", 8), "BF16": ("bf16", 2)}
 SCALES = ("_scale", "_scale_inv", "_scale_2", ".absmax")  # after the name of a tensor: compressed-tensors, DeepSeek, ModelOpt, bitsandbytes
 GGML = {0: ("F32", "<f4"), 1: ("F16", "<f2"), 28: ("F64", "<f8"), 30: ("BF16", "bf16")}  # enum ggml_type of what needs no package
-GGUF_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-GGUF_STRING, GGUF_ARRAY = 8, 9
 
 
 HELD = ("f16", "bf16")  # what engines make of weights when they load them
@@ -114,58 +112,18 @@ def _folder(path: pathlib.Path) -> list[pathlib.Path]:
 # ------------------------------------------------------------------------- GGUF
 
 
-class _Header:
-    """Values of a GGUF's header, one after the other."""
-
-    def __init__(self, path: pathlib.Path, data: mmap.mmap) -> None:
-        self.path, self.data, self.at = path, data, 0
-
-    def bytes(self, n: int) -> bytes:
-        if n > len(self.data) - self.at:
-            raise WeightsError(f"{self.path}: the GGUF's header ends in the middle of a value, at byte {self.at}")
-        self.at += n
-        return self.data[self.at - n:self.at]
-
-    def number(self, layout: str) -> Any:
-        return struct.unpack(layout, self.bytes(struct.calcsize(layout)))[0]
-
-    def text(self) -> str:
-        return self.bytes(self.number("<Q")).decode("utf-8", "replace")
-
-    def value(self, kind: int, depth: int = 0) -> Any:
-        if kind == GGUF_STRING:
-            return self.text()
-        if kind == GGUF_ARRAY and depth < 4:
-            return self.array(self.number("<I"), self.number("<Q"), depth)
-        if kind not in GGUF_SCALARS:
-            raise WeightsError(f"{self.path}: the GGUF's header has a value of the unknown type {kind}")
-        return self.number(GGUF_SCALARS[kind])
-
-    def array(self, kind: int, n: int, depth: int) -> Any:
-        if kind in GGUF_SCALARS:
-            layout = GGUF_SCALARS[kind][1]
-            return list(struct.unpack(f"<{n}{layout}", self.bytes(n * struct.calcsize(f"<{layout}")))) if n <= len(self.data) else self.bytes(n)
-        return [self.value(kind, depth + 1) for _ in range(n)]  # each takes bytes, so a long one ends with the file
-
-
 def _gguf(path: pathlib.Path, data: mmap.mmap) -> tuple[dict[str, _Entry], dict]:
     """(tensors, the header's values)"""
-    header = _Header(path, data)
-    header.at = 4
-    version, n_tensors, n_values = header.number("<I"), header.number("<Q"), header.number("<Q")
-    if version not in (2, 3):
-        raise WeightsError(f"{path}: a GGUF of version {version}; 2 and 3 are read")
-    values, places = {}, []
-    for _ in range(n_values):
-        key = header.text()
-        values[key] = header.value(header.number("<I"))
-    for _ in range(n_tensors):
-        name, n_dims = header.text(), header.number("<I")
-        shape = tuple(header.number("<Q") for _ in range(min(n_dims, 8)))[::-1]
-        places.append((name, shape, header.number("<I"), header.number("<Q")))
+    try:
+        header = Header(data)
+        if header.version not in VERSIONS:
+            raise WeightsError(f"{path}: a GGUF of version {header.version}; 2 and 3 are read")
+        values, places = header.values(), header.tensors()
+    except HeaderError as error:
+        raise WeightsError(f"{path}: the GGUF's header {error}") from None
     alignment = values.get("general.alignment", 32)
-    start = -(-header.at // alignment) * alignment if isinstance(alignment, int) and alignment > 0 else header.at
-    return {name: _ggml_entry(path, data, name, shape, kind, start + first) for name, shape, kind, first in places}, values
+    start = header.start(alignment if isinstance(alignment, int) and alignment > 0 else 1)
+    return {name: _ggml_entry(path, data, name, dims[::-1], kind, start + first) for name, dims, kind, first in places}, values
 
 
 def _ggml_entry(path: pathlib.Path, data: mmap.mmap, name: str, shape: tuple, kind: int, first: int) -> _Entry:
