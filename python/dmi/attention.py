@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable
 
 from . import edited, reading
-from .reading import I32, I64, TEXT, U32, U64, ReadError, Run
+from .reading import ReadError, Run
+from .structs import I32, I64, TEXT, U32, U64, _Struct
 
 DOUBLE, ANSWER = ctypes.c_double, ctypes.c_void_p
 PROOFS = ("not checked", "holds", "fails")  # enum dmi_analyze_state
@@ -43,25 +44,25 @@ class _Sites(ctypes.Structure):
     _fields_ = [(name, TEXT) for name in SITES]
 
 
-class _Options(reading._Struct):
+class _Options(_Struct):
     _fields_ = [("size", U32), ("n_threads", U32), ("request", TEXT), ("request_bytes", U64), ("layers", TEXT), ("heads", ctypes.POINTER(_Head)),
                 ("n_heads", U64), ("queries", ctypes.POINTER(I64)), ("n_queries", U64), ("sites", _Sites), ("model", ctypes.c_void_p),
                 ("multiplier", DOUBLE), ("n_memory", U64), ("rope_order", U32), ("reserved", U32), ("prefix", ctypes.c_void_p),
                 ("prefix_request", TEXT), ("prefix_request_bytes", U64)]
 
 
-class _Shape(reading._Struct):
+class _Shape(_Struct):
     _fields_ = [("size", U32), ("n_layers", U32), ("n_heads", U32), ("n_kv_heads", U32), ("dim", U32), ("value_dim", U32), ("n_queries", U64),
                 ("n_keys", I64), ("multiplier", DOUBLE), ("request", ctypes.c_void_p), ("request_bytes", U64), ("queries", ctypes.POINTER(I64)),
                 ("n_borrowed", U64)]
 
 
-class _Proof(reading._Struct):
+class _Proof(_Struct):
     _fields_ = [("size", U32), ("state", U32), ("error", DOUBLE), ("worst_row", DOUBLE), ("bound", DOUBLE), ("n_rows", U64), ("layer", I32),
                 ("head", U32)]
 
 
-class _HeadsOptions(reading._Struct):
+class _HeadsOptions(_Struct):
     _fields_ = [("size", U32), ("flags", U32), ("ids", ctypes.POINTER(I32)), ("n_ids", U64), ("ids_site", TEXT)]
 
 

@@ -14,10 +14,11 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .structs import EDITED, I32, I64, TEXT, U32, U64, _Row
+
 if TYPE_CHECKING:
     from .reading import Run, Tensor
 
-U32, U64, I32, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 NOBODY = 2**64 - 1  # DMI_READ_NOBODY
 ALL = 2**63 - 1     # after all positions
 
@@ -97,7 +98,6 @@ def of_selected(run: "Run") -> dict[str | None, list[Edit]]:
 
 def of_tensor(tensor: "Tensor") -> list[Edit]:
     """Those that wrote rows of it."""
-    from .reading import EDITED, _Row
     rows = (_Row * max(len(tensor), 1))()
     tensor._read(0, len(tensor), None, rows)
     if not any(row.flags & EDITED for row in rows[:len(tensor)]):

@@ -17,11 +17,14 @@ import shutil
 import tempfile
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from .dtypes import BYTES, IN_NUMPY, IN_SAFETENSORS
-from .reading import DAMAGED, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .structs import DAMAGED, INCOMPLETE, LACKS_ROWS, _Row
 from .torch.names import layer_words, layers_of
+
+if TYPE_CHECKING:
+    from .reading import Request, Run, Tensor
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IDS, HIDDEN, FINAL = "token_ids", "resid_pre", "resid_final"
@@ -52,7 +55,7 @@ class Exported:
 
 
 class _Fault(Exception):
-    """Why one request cannot be a sample. @kind: one of reading.SAMPLE_FAULTS."""
+    """Why one request cannot be a sample. @kind: one of structs.SAMPLE_FAULTS."""
 
     def __init__(self, why: str, kind: str = INCOMPLETE) -> None:
         super().__init__(why)

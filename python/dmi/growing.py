@@ -6,10 +6,10 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Iterator
 
-from .reading import REQUEST_STATES, U32, U64, Request, _bytes_at, _Request, _Span, _Step, _text
+from .structs import REQUEST_STATES, U32, U64, _bytes_at, _Request, _Span, _Step, _text
 
 if TYPE_CHECKING:
-    from .reading import Run
+    from .reading import Request, Run
 
 ENDED = [REQUEST_STATES.index(state) for state in ("finished", "aborted")]
 PADDING = 1  # of enum dmi_span_flags

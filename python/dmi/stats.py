@@ -18,7 +18,8 @@ from typing import Any, Callable
 
 from . import edited
 from .attention import DOUBLE, library
-from .reading import I32, I64, TEXT, U32, U64, ReadError, Run, _Struct
+from .reading import ReadError, Run
+from .structs import I32, I64, TEXT, U32, U64, _Struct
 
 OF = {"values": 0, "magnitudes": 1, "norms": 2}  # enum dmi_stats_of
 QUANTILE_ERROR = 0.00390625

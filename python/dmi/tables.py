@@ -13,12 +13,15 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import edited
 from .export import Folder, _arrow
 from .dtypes import BYTES, DTYPES
-from .reading import EDITED, REJECTED, SUPERSEDED, U32, U64, Run, Tensor, _Record, _Row, _Span, _Step, _bytes_at, _text
+from .structs import EDITED, REJECTED, SUPERSEDED, U32, U64, _Record, _Row, _Span, _Step, _bytes_at, _text
+
+if TYPE_CHECKING:
+    from .reading import Run, Tensor
 
 NONE = 2**64 - 1
 AT_A_TIME = 50000  # lines of a table, and rows of a tensor

@@ -17,7 +17,7 @@ from harness import BUILD, DMI_DUMP, ROOT
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
 import dmi  # noqa: E402
 from damage import flip_payload  # noqa: E402
-from dmi import reading  # noqa: E402
+from dmi import reading, structs  # noqa: E402
 
 MAKE_RUN, MAKE_ODD_RUN, MAKE_SCHEDULE = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run", "make_schedule"))
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
@@ -110,11 +110,11 @@ def test_rows_say_where_they_come_from(check, path):
 
 def test_what_there_is_none_of(check, path):
     with dmi.open(path) as run:
-        for name, kind, index in (("dmi_read_step", reading._Step, (run.n_steps,)), ("dmi_read_span", reading._Span, (0, 99)),
-                                  ("dmi_read_span", reading._Span, (run.n_steps, 0)), ("dmi_read_record", reading._Record, (run.n_records,))):
+        for name, kind, index in (("dmi_read_step", structs._Step, (run.n_steps,)), ("dmi_read_span", structs._Span, (0, 99)),
+                                  ("dmi_read_span", structs._Span, (run.n_steps, 0)), ("dmi_read_record", structs._Record, (run.n_records,))):
             with pytest.raises(reading.ReadError, match="no such"):
-                run._get(name, kind, reading.U64(index[0]), *map(reading.U32, index[1:]))
-        last = run._get("dmi_read_record", reading._Record, reading.U64(run.n_records - 1))
+                run._get(name, kind, structs.U64(index[0]), *map(structs.U32, index[1:]))
+        last = run._get("dmi_read_record", structs._Record, structs.U64(run.n_records - 1))
         check(last.launch > 0 and last.n_rows > 0, "the last one is there", last.launch)
 
 

@@ -15,8 +15,7 @@ TABLES = ({"preload/action_action", "preload/action_copy", "preload/action_edit"
 # A thread's steps and its launches: what begins a step follows launches, which begin one.
 LEFT = ({"preload/trace_lanes", "preload/trace_steps", "preload/trace_steps_own"},)
 # Modules that import one another inside functions. It is to become less.
-LAZY = ({"dmi", "dmi.adapters", "dmi.collecting", "dmi.edits", "dmi.torch.config"},
-        {"dmi.edited", "dmi.experts", "dmi.export", "dmi.growing", "dmi.reading", "dmi.tables"})
+LAZY = ({"dmi", "dmi.adapters", "dmi.collecting", "dmi.edits", "dmi.torch.config"},)
 # Called by programs that are not of the product: applications and Python, by the C ABI, and the loader.
 EXPORTED = re.compile(r"dmi_|cu[A-Z]|cupti[A-Z]|nvtx|Init|exec|fexec|_?_?[Ee]xit$|quick_exit$|dl|main$|_init|log_note_start$")
 
@@ -88,9 +87,13 @@ def test_what_others_may_call_has_a_caller():
 
 
 def imports(name, path, modules):
-    """The modules of @modules that a module imports anywhere."""
+    """The modules of @modules that a module imports anywhere, but for those whose names stand in annotations alone."""
     package, found = name if path.name == "__init__.py" else name.rpartition(".")[0], set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    hints = {node for test in ast.walk(tree) if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING" for node in ast.walk(test)}
+    for node in ast.walk(tree):
+        if node in hints:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
