@@ -69,6 +69,8 @@ static struct handles names = HANDLES_INIT; /* of functions: what join_name() sa
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
 bool trace_by_stream;
+uint64_t trace_gate;
+__thread __attribute__((tls_model("initial-exec"))) struct trace_thread *trace_self;
 
 void lanes_use(bool use)
 {

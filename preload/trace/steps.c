@@ -7,7 +7,6 @@
 #include "preload/capture/said.h"
 #include "preload/trace/batch.h"
 #include "preload/trace/events.h"
-#include "preload/trace/named.h"
 
 #include <dmi/format.h>
 
@@ -15,9 +14,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <unistd.h>
-
-uint64_t trace_gate;
-__thread __attribute__((tls_model("initial-exec"))) struct trace_thread *trace_self;
 
 struct steps steps = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -332,8 +328,7 @@ static void launches_for(struct trace_thread *t, const struct trace_step *step)
         t->entered_ns = clock_mono_ns();
 }
 
-/* The thread sees the gate of a step for the first time. Return: the step, if this launch is its first; NULL: it is not. */
-static struct trace_step *see_gate(struct trace_thread *t)
+struct trace_step *steps_see_gate(struct trace_thread *t)
 {
     pthread_mutex_lock(&steps.lock);
     steps_follow(t);
@@ -350,32 +345,6 @@ static struct trace_step *see_gate(struct trace_thread *t)
     }
     pthread_mutex_unlock(&steps.lock);
     return step;
-}
-
-static struct trace_thread *enter(const void *function, struct stream stream)
-{
-    uint64_t gate = atomic_load_acquire(
-        &trace_gate); /* of steps_start(), steps_next_gate() and steps_set_captures() */
-    struct trace_thread *t = gate ? steps_self() : NULL;
-    if (!t || ((gate & TRACE_GATE_CAPTURES) && stream_is_capturing(stream)))
-        return NULL;
-    if ((gate & TRACE_GATE_KERNELS) && function && named_kernel(function))
-        steps_begins(DMI_STEP_NAMED_KERNEL, stream);
-    else if (!function && named_graph())
-        steps_begins(DMI_STEP_NAMED_GRAPH, stream);
-    gate &= ~TRACE_GATE_BITS;
-    struct trace_step *step = t->gate == gate ? NULL : see_gate(t);
-    if (step)
-        steps_first_launch(step, stream);
-    return t;
-}
-
-struct trace_thread *steps_enter(const void *function, struct stream stream)
-{
-    int saved = errno;
-    struct trace_thread *t = enter(function, stream);
-    errno = saved;
-    return t;
 }
 
 /* The thread that ends the step has to know in which context the default stream of this one is: an autograd engine's thread launches there. */

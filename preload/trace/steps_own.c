@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of steps.h that is about steps that begin in a thread, at a forward of the HookSpec or at what the user named. */
+/*
+ * The part of steps.h that is about steps that begin in a thread, at a forward of the HookSpec or at what the user named, and about launches,
+ * which may begin one.
+ */
 #include "preload/trace/steps_private.h"
 
 #include "core/clock.h"
+#include "preload/trace/named.h"
 
 #include <dmi/format.h>
 
+#include <errno.h>
 #include <stddef.h>
 
 /* Is @source the best that came? */
@@ -112,4 +117,30 @@ void steps_range_ends(uint64_t range)
     }
     pthread_mutex_unlock(&steps.lock);
     steps_finish(&e);
+}
+
+static struct trace_thread *enter(const void *function, struct stream stream)
+{
+    uint64_t gate = atomic_load_acquire(
+        &trace_gate); /* of steps_start(), steps_next_gate() and steps_set_captures() */
+    struct trace_thread *t = gate ? steps_self() : NULL;
+    if (!t || ((gate & TRACE_GATE_CAPTURES) && stream_is_capturing(stream)))
+        return NULL;
+    if ((gate & TRACE_GATE_KERNELS) && function && named_kernel(function))
+        steps_begins(DMI_STEP_NAMED_KERNEL, stream);
+    else if (!function && named_graph())
+        steps_begins(DMI_STEP_NAMED_GRAPH, stream);
+    gate &= ~TRACE_GATE_BITS;
+    struct trace_step *step = t->gate == gate ? NULL : steps_see_gate(t);
+    if (step)
+        steps_first_launch(step, stream);
+    return t;
+}
+
+struct trace_thread *steps_enter(const void *function, struct stream stream)
+{
+    int saved = errno;
+    struct trace_thread *t = enter(function, stream);
+    errno = saved;
+    return t;
 }

@@ -111,4 +111,7 @@ void steps_end_forgotten(void);
 /* Steps that threads have of their own, but for the engine's, end where the engine says steps; @all: all of them. Not under the lock. */
 void steps_end_own(bool all);
 
+/* The thread sees the gate of a step for the first time. Return: the step, if this launch is its first; NULL: it is not. */
+struct trace_step *steps_see_gate(struct trace_thread *thread);
+
 #endif

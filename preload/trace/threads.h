@@ -53,7 +53,7 @@ struct trace_thread {
 
 /*
  * 0: no trace. Else a number that rises with each step that the engine begins or ends, and bits that send each launch to
- * steps_enter(). Released and acquired by steps.c; launches need no order.
+ * steps_enter(). Released by steps.c, acquired by enter() of steps_own.c; launches need no order.
  */
 extern uint64_t trace_gate __attribute__((visibility("hidden")));
 #define TRACE_GATE_CAPTURES (1ull << 63) /* some stream is being captured */

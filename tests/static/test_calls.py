@@ -12,8 +12,6 @@ from tree import ROOT, run
 TABLES = ({"preload/action_action", "preload/action_copy", "preload/action_edit", "preload/action_table"},
           {"preload/hook_exec", "preload/hook_hook", "preload/hook_init", "preload/hook_launch", "preload/hook_nvtx"},
           {"tools/dump_export", "tools/dump_export_group", "tools/dump_format_vllm", "tools/dump_format_vllm_hook", "tools/dump_formats"})
-# A thread's steps and its launches: what begins a step follows launches, which begin one.
-LEFT = ({"preload/trace_lanes", "preload/trace_steps", "preload/trace_steps_own"},)
 # Modules that import one another inside functions. It is to become less.
 LAZY = ({"dmi", "dmi.adapters", "dmi.collecting", "dmi.edits", "dmi.torch.config"},)
 # Called by programs that are not of the product: applications and Python, by the C ABI, and the loader.
@@ -75,7 +73,7 @@ def test_no_files_call_each_other():
     graph, names = calls()
     assert len(graph) > 400 and sum(map(len, graph.values())) > 2000, "the build has the product's objects"
     found = [{names[path] for path in nodes} for nodes in circles(graph)]
-    assert sorted(map(sorted, found)) == sorted(map(sorted, TABLES + LEFT))
+    assert sorted(map(sorted, found)) == sorted(map(sorted, TABLES))
 
 
 def test_what_others_may_call_has_a_caller():
