@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/gguf.h"
 
+#include "core/bytes.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -22,21 +24,17 @@ static const uint8_t sizes[TYPES] = {
 
 /* What is left to read; once it does not suffice it is empty and @short is set. */
 struct header_rest {
-    const uint8_t *at;
-    size_t n;
+    struct bytes rest;
     bool is_short;
 };
 
 static const void *take(struct header_rest *c, uint64_t n)
 {
-    const void *at = c->at;
-    if (n > c->n) {
+    const void *at = bytes_take(&c->rest, n);
+    if (!at) {
         c->is_short = true;
-        c->n = 0;
-        return NULL;
+        c->rest.n = 0;
     }
-    c->at += n;
-    c->n -= n;
     return at;
 }
 
@@ -79,9 +77,9 @@ static void pass_array(struct header_rest *c)
 {
     uint32_t type = (uint32_t)number(c, 4);
     uint64_t n = number(c, 8), length;
-    if (type < TYPES && sizes[type] && n <= c->n / sizes[type])
+    if (type < TYPES && sizes[type] && n <= c->rest.n / sizes[type])
         take(c, n * sizes[type]);
-    else if (type == STRING && n <= c->n / 8)
+    else if (type == STRING && n <= c->rest.n / 8)
         for (uint64_t i = 0; i < n && !c->is_short; i++)
             string(c, &length);
     else
@@ -144,7 +142,7 @@ bool gguf_is(const void *data, size_t n)
 /* The cursor comes to the first key. Return: 0, or -EINVAL with a sentence in @err. */
 static int begin(struct err *err, struct header_rest *c, uint64_t *n_keys, uint64_t *n_tensors)
 {
-    bool is = gguf_is(c->at, c->n);
+    bool is = gguf_is(c->rest.at, c->rest.n);
     take(c, 4);
     uint64_t version = number(c, 4);
     *n_tensors = number(c, 8);
@@ -161,7 +159,7 @@ static int beyond(struct err *err)
 
 json_t *gguf_header(struct err *err, const void *data, size_t n)
 {
-    struct header_rest c = { .at = data, .n = n };
+    struct header_rest c = { .rest = { data, n } };
     uint64_t n_keys, n_tensors;
     if (begin(err, &c, &n_keys, &n_tensors))
         return NULL;
@@ -191,7 +189,7 @@ static bool find_key(struct header_rest *c, uint64_t n_keys, const char *wanted)
 int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
                int (*take_text)(void *arg, uint64_t i, const char *text, size_t n), void *arg)
 {
-    struct header_rest c = { .at = data, .n = n };
+    struct header_rest c = { .rest = { data, n } };
     uint64_t n_keys, n_tensors, length;
     int r = begin(err, &c, &n_keys, &n_tensors);
     if (r)

@@ -30,4 +30,11 @@ static inline bool bytes_read(struct bytes s, uint64_t offset, void *out, uint64
     return true;
 }
 
+/* The first @n bytes of @rest, which begins after them from then on. Return: NULL: it has not so many. */
+static inline const void *bytes_take(struct bytes *rest, uint64_t n)
+{
+    const void *at = rest->at;
+    return bytes_cut(*rest, n, n <= rest->n ? rest->n - n : 0, rest) ? at : NULL;
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/recording.h"
 
+#include "core/bytes.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/regular.h"
@@ -21,23 +22,6 @@
 #define OF_A_RUN    64u  /* bytes */
 #define OF_A_PAGE   160u /* the same: of each page that a run touches (memory.c) */
 #define OF_A_NAME   128u /* the same: of a kernel, of a launch */
-
-/* What is left of a chunk's bytes. */
-struct chunk_rest {
-    const uint8_t *at;
-    size_t n;
-};
-
-/* @n bytes from the front. Return: NULL where there are fewer. */
-static const void *take(struct chunk_rest *rest, uint64_t n)
-{
-    const uint8_t *at = rest->at;
-    if (n > rest->n)
-        return NULL;
-    rest->at += n;
-    rest->n -= (size_t)n;
-    return at;
-}
 
 /* Before memory is asked for. Return: 0 or an error in @err. */
 static int charge(struct err *err, struct recording *rec, uint64_t n)
@@ -73,16 +57,16 @@ static int bad(struct err *err, const char *what)
 
 /* ------------------------------------------------------------------------- chunks */
 
-static int add_kernel(struct err *err, struct recording *rec, struct chunk_rest rest)
+static int add_kernel(struct err *err, struct recording *rec, struct bytes rest)
 {
     struct dmi_recording_kernel head;
-    const void *from = take(&rest, sizeof head);
+    const void *from = bytes_take(&rest, sizeof head);
     if (!from)
         return bad(err, "a kernel is cut off");
     memcpy(&head, from, sizeof head);
     bool known = head.n_params != DMI_RECORDING_NO_LAYOUT;
     const void *params =
-        take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
+        bytes_take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
     if (!params || head.id != rec->n_kernels)
         return bad(err, "a kernel's parameters");
     int r = charge(err, rec, OF_A_NAME + rest.n + (known ? 8ull * head.n_params : 0));
@@ -100,15 +84,15 @@ static int add_kernel(struct err *err, struct recording *rec, struct chunk_rest 
     return 0;
 }
 
-static int add_launch(struct err *err, struct recording *rec, struct chunk_rest rest)
+static int add_launch(struct err *err, struct recording *rec, struct bytes rest)
 {
     struct rec_launch launch = { .first_run = rec->n_runs };
-    const void *from = take(&rest, sizeof launch.head);
+    const void *from = bytes_take(&rest, sizeof launch.head);
     if (!from)
         return bad(err, "a launch is cut off");
     memcpy(&launch.head, from, sizeof launch.head);
-    launch.pointers = take(&rest, (uint64_t)launch.head.n_pointers * sizeof *launch.pointers);
-    launch.params = take(&rest, launch.head.n_params);
+    launch.pointers = bytes_take(&rest, (uint64_t)launch.head.n_pointers * sizeof *launch.pointers);
+    launch.params = bytes_take(&rest, launch.head.n_params);
     if (!launch.pointers || !launch.params || launch.head.kernel >= rec->n_kernels ||
         launch.head.sequence != rec->n_launches)
         return bad(err, "a launch");
@@ -130,9 +114,9 @@ static int add_launch(struct err *err, struct recording *rec, struct chunk_rest 
 }
 
 static int add_run(struct err *err, struct recording *rec, const struct dmi_recording_run *run,
-                   uint64_t time, struct chunk_rest *rest)
+                   uint64_t time, struct bytes *rest)
 {
-    const void *data = take(rest, run->n_bytes);
+    const void *data = bytes_take(rest, run->n_bytes);
     if (!data || !run->n_bytes || run->address + run->n_bytes < run->address)
         return bad(err, "bytes of memory");
     int r = charge(err, rec, OF_A_RUN + OF_A_PAGE * (run->n_bytes / 4096 + 1));
@@ -144,14 +128,15 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
     return 0;
 }
 
-static int add_bytes(struct err *err, struct recording *rec, struct chunk_rest rest)
+static int add_bytes(struct err *err, struct recording *rec, struct bytes rest)
 {
     struct dmi_recording_bytes head;
-    const void *from = take(&rest, sizeof head);
+    const void *from = bytes_take(&rest, sizeof head);
     if (!from)
         return bad(err, "bytes are cut off");
     memcpy(&head, from, sizeof head);
-    const uint8_t *runs = take(&rest, (uint64_t)head.n_runs * sizeof(struct dmi_recording_run));
+    const uint8_t *runs =
+        bytes_take(&rest, (uint64_t)head.n_runs * sizeof(struct dmi_recording_run));
     /* those of a launch follow it, those before it come first */
     if (!runs || head.after > 1 || head.sequence + head.after != rec->n_launches)
         return bad(err, "bytes of another launch");
@@ -170,7 +155,7 @@ static int add_bytes(struct err *err, struct recording *rec, struct chunk_rest r
     return 0;
 }
 
-static int add_unseen(struct err *err, struct recording *rec, struct chunk_rest rest)
+static int add_unseen(struct err *err, struct recording *rec, struct bytes rest)
 {
     int r = charge(err, rec, OF_A_NAME + rest.n);
     if (r)
@@ -183,9 +168,9 @@ static int add_unseen(struct err *err, struct recording *rec, struct chunk_rest 
     return text ? 0 : err_set(err, -ENOMEM, "no memory");
 }
 
-static int add_end(struct err *err, struct recording *rec, struct chunk_rest rest)
+static int add_end(struct err *err, struct recording *rec, struct bytes rest)
 {
-    const void *from = take(&rest, sizeof rec->end);
+    const void *from = bytes_take(&rest, sizeof rec->end);
     if (!from)
         return bad(err, "its end is cut off");
     memcpy(&rec->end, from, sizeof rec->end);
@@ -193,7 +178,7 @@ static int add_end(struct err *err, struct recording *rec, struct chunk_rest res
     return 0;
 }
 
-static int add_chunk(struct err *err, struct recording *rec, uint32_t type, struct chunk_rest rest)
+static int add_chunk(struct err *err, struct recording *rec, uint32_t type, struct bytes rest)
 {
     switch (type) {
     case DMI_RECORDING_KERNEL: return add_kernel(err, rec, rest);
@@ -207,8 +192,7 @@ static int add_chunk(struct err *err, struct recording *rec, uint32_t type, stru
 
 /* ------------------------------------------------------------------------- the file */
 
-static int decompress(struct err *err, struct recording *rec, uint64_t n_plain,
-                      struct chunk_rest *rest)
+static int decompress(struct err *err, struct recording *rec, uint64_t n_plain, struct bytes *rest)
 {
     if (n_plain > DMI_RECORDING_MAX_CHUNK)
         return bad(err, "a chunk is too large");
@@ -223,38 +207,38 @@ static int decompress(struct err *err, struct recording *rec, uint64_t n_plain,
     rec->owned[rec->n_owned++] = plain;
     if (ZSTD_decompress(plain, (size_t)n_plain, rest->at, rest->n) != n_plain)
         return bad(err, "a chunk cannot be decompressed");
-    *rest = (struct chunk_rest){ plain, (size_t)n_plain };
+    *rest = (struct bytes){ plain, (size_t)n_plain };
     return 0;
 }
 
 /* The next chunk; *@cut: there is none, or not all of it. */
-static int read_chunk(struct err *err, struct recording *rec, struct chunk_rest *file, bool *cut)
+static int read_chunk(struct err *err, struct recording *rec, struct bytes *file, bool *cut)
 {
     struct dmi_recording_chunk chunk;
-    const void *from = take(file, sizeof chunk);
+    const void *from = bytes_take(file, sizeof chunk);
     if (from)
         memcpy(&chunk, from, sizeof chunk);
-    const void *stored = from ? take(file, chunk.n_stored) : NULL;
+    const void *stored = from ? bytes_take(file, chunk.n_stored) : NULL;
     *cut = !stored;
     if (!stored)
         return 0;
-    struct chunk_rest rest = { stored, (size_t)chunk.n_stored };
+    struct bytes rest = { stored, (size_t)chunk.n_stored };
     if (hash_bytes(rest.at, rest.n) != chunk.hash)
         return bad(err, "a chunk has another checksum");
     int r = chunk.n_plain ? decompress(err, rec, chunk.n_plain, &rest) : 0;
     return r ? r : add_chunk(err, rec, chunk.type, rest);
 }
 
-static int read_header(struct err *err, struct chunk_rest *file)
+static int read_header(struct err *err, struct bytes *file)
 {
     struct dmi_recording_header header;
-    const void *from = take(file, sizeof header);
+    const void *from = bytes_take(file, sizeof header);
     if (from)
         memcpy(&header, from, sizeof header);
     if (!from || header.magic != DMI_RECORDING_MAGIC)
         return err_set(err, -EINVAL, "this is no recording");
     if (header.version != DMI_RECORDING_VERSION || header.header_bytes < sizeof header ||
-        !take(file, header.header_bytes - sizeof header))
+        !bytes_take(file, header.header_bytes - sizeof header))
         return err_set(err, -EINVAL, "a recording of version %u; this program reads %u",
                        header.version, DMI_RECORDING_VERSION);
     return 0;
@@ -265,7 +249,7 @@ int recording_open(struct err *err, const char *path, struct recording *rec)
     *rec = (struct recording){ 0 };
     if (!(rec->map = regular_map(err, path, &rec->n_map)))
         return err->code;
-    struct chunk_rest file = { rec->map, rec->n_map };
+    struct bytes file = { rec->map, rec->n_map };
     bool cut = false;
     int r = read_header(err, &file);
     while (!r && !rec->ended && !cut)
