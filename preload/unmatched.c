@@ -25,7 +25,8 @@ static void report_untapped(uint32_t site)
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         const struct spec_site *other = session_site(i);
         if (other->line == s->line && other->about.tap &&
-            (atomic_load_relaxed(&session_counters(i)->launches) || (i < site && i != site)))
+            (atomic_load_relaxed(&session_counters(i)->launches) ||
+             (i < site && !spec_is_second(other))))
             return;
     }
     taps_nearest(s->about.tap, nearest, sizeof nearest);
@@ -64,8 +65,9 @@ static void report_nothing_matched(void)
     struct session_deferred first = { 0 };
     uint32_t n_sites = session.spec->n_sites, i = 0;
     session_defer(&first);
-    while (i < n_sites && !first.any)
-        report_no_match(i++);
+    for (; i < n_sites && !first.any; i++)
+        if (!spec_is_second(session_site(i))) /* its entry's other site says it */
+            report_no_match(i);
     session_defer(NULL);
     if (first.any && n_sites > i)
         session_problem(first.site, first.problem, "%s; nor did a launch match the %u other sites",

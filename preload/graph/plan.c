@@ -84,6 +84,10 @@ void graph_plan_check_memory(const struct graph_plan *plan, struct graph_action 
 static void check_early(const struct graph_plan *plan, struct graph_action *action)
 {
     struct session_deferred problem;
+    action->drop = DROP_NONE;
+    if (plan->refused !=
+        DROP_NONE) /* nothing is copied; a graph's own memory is there at its launches alone */
+        return;
     session_defer(&problem);
     graph_plan_check_memory(plan, action);
     session_defer(NULL);

@@ -33,6 +33,8 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     CUresult r = REAL(cuLibraryGetKernel)(kernel, library, name);
     if (kernel)
         AFTER_SUCCESS(r, note_function(*kernel, FUNC_KERNEL, name, library));
+    if (kernel && r == CUDA_SUCCESS)
+        named_note(*kernel, name);
     return r;
 }
 
@@ -52,6 +54,9 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
     if (kernels)
         AFTER_SUCCESS(r, note_listed(kernels, n, FUNC_KERNEL, library));
+    unsigned there = kernels && r == CUDA_SUCCESS ? contents_count(library, FUNC_KERNEL) : 0;
+    for (unsigned i = 0; i < n && i < there; i++)
+        named_note(kernels[i], NULL);
     return r;
 }
 

@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define VARIABLE    "DMI_CUPTI"
 #define RING        "DMI_TRACE_RING"
@@ -115,6 +116,24 @@ static void start_ring(void)
     keep_use(activity.recent.records != NULL);
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return !stat(a, &of_a) && !stat(b, &of_b) && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+/* @wanted: what the user names, NULL: nothing. */
+static void say_library(const char *wanted, const char *path)
+{
+    if (wanted && !is_same_file(wanted, path))
+        log_line("what runs on the device is traced, by %s: the process has that one, so " VARIABLE
+                 "=%s is not used",
+                 path, wanted);
+    else
+        log_line("what runs on the device is traced, by %s", path);
+}
+
 void activity_start(void)
 {
     if (!activity.tier || !cuda_major() || atomic_exchange_acq_rel(&activity.claimed, 1))
@@ -123,7 +142,7 @@ void activity_start(void)
         log_line("DMI_TRACE=%s: %s; steps alone are traced", activity_tier(), activity.why.msg);
         keep_use(false);
     } else {
-        log_line("what runs on the device is traced, by %s", tracer_path());
+        say_library(getenv(VARIABLE), tracer_path());
         if (*tracer_lacks())
             log_line("trace: CUPTI records no %s", tracer_lacks());
         if (!tracer_knows_layouts())

@@ -10,6 +10,7 @@
 #include "preload/function/functions.h"
 #include "preload/function/naming.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,15 +26,30 @@ static struct {
 static const char begins, begins_not; /* what the table keeps: their addresses */
 static struct handles answers = HANDLES_INIT;
 
+static void answer_by_name(const void *function, const char *name)
+{
+    const void *answer = name && naming_matches(&named.pattern, name) ? &begins : &begins_not;
+    handles_set(&answers, function, (void *)(uintptr_t)answer);
+}
+
 bool named_kernel(const void *function)
 {
     const void *answer = handles_find(&answers, function);
     if (answer)
         return answer == &begins;
     _cleanup_(freep) char *name = functions_name(function);
-    answer = name && naming_matches(&named.pattern, name) ? &begins : &begins_not;
-    handles_set(&answers, function, (void *)(uintptr_t)answer);
-    return answer == &begins;
+    answer_by_name(function, name);
+    return handles_find(&answers, function) == &begins;
+}
+
+void named_note(CUkernel kernel, const char *name)
+{
+    int saved = errno;
+    if (named.source == DMI_STEP_NAMED_KERNEL && kernel &&
+        (name || (driver_table.cuKernelGetName &&
+                  driver_table.cuKernelGetName(&name, kernel) == CUDA_SUCCESS)))
+        answer_by_name(kernel, name);
+    errno = saved;
 }
 
 static void forget(const void *handle, void *value, void *ctx)

@@ -6,6 +6,8 @@
 #ifndef PRELOAD_TRACE_NAMED_H
 #define PRELOAD_TRACE_NAMED_H
 
+#include "preload/base/cuda_abi.h"
+
 #include <dmi/trace.h>
 
 #include <stdbool.h>
@@ -27,6 +29,12 @@ bool named_graph(void);
 
 /* Does a launch of this function? Asks the driver for its name, once. Thread: launching. */
 bool named_kernel(const void *function);
+
+/*
+ * The application got @kernel, whose handle alone no driver can be asked about; @name: NULL, the driver is asked as for a kernel.
+ * Thread: any; keeps errno.
+ */
+void named_note(CUkernel kernel, const char *name);
 
 /* Does a range with the text @text, of @n bytes? */
 bool named_range(const char *text, size_t n);

@@ -83,14 +83,25 @@ static void line_of_ranges(char *to, uint64_t lost)
              lost);
 }
 
+static void line_of_none(char *to, const char *named)
+{
+    if (named && *named)
+        snprintf(to, SUMMARY_BYTES,
+                 "trace: no step came: the engine says none, and nothing ran that "
+                 "DMI_TRACE_STEP=%s names",
+                 named);
+    else
+        snprintf(to, SUMMARY_BYTES,
+                 "trace: no step came: the engine says none, and DMI_TRACE_STEP names none "
+                 "(graph, kernel:PATTERN or range:PATTERN)");
+}
+
 size_t summary_lines(const struct summary *s, uint64_t lost, uint64_t ranges_lost,
                      const char *source, const char *dearest, const char *path,
                      char lines[SUMMARY_LINES][SUMMARY_BYTES])
 {
     if (!s->steps) {
-        snprintf(lines[0], SUMMARY_BYTES,
-                 "trace: no step came: the engine says none, and DMI_TRACE_STEP names none "
-                 "(graph, kernel:PATTERN or range:PATTERN)");
+        line_of_none(lines[0], source);
         if (ranges_lost)
             line_of_ranges(lines[1], ranges_lost);
         return ranges_lost ? 2 : 1;

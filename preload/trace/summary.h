@@ -34,7 +34,7 @@ uint64_t summary_quantile(const struct summary_times *times, double share);
 
 /**
  * summary_lines() - sentences for the log
- * @lost: steps that are in no file; @ranges_lost: likewise; @source: what begins steps, in words, NULL: none came; @dearest: the kernels with the most time, "": not
+ * @lost: steps that are in no file; @ranges_lost: likewise; @source: what begins steps, in words; where none came: what the user named, NULL or "": nothing; @dearest: the kernels with the most time, "": not
  * known; @path: of the run
  * Return: how many lines there are.
  */

@@ -20,6 +20,7 @@ WORK = harness.BUILD / "tests" / "engine" / "torch_cuda"
 ALLOCATORS = {
     "caching": {}, "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     "driver_pools": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "not_caching": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    "blocking": {"CUDA_LAUNCH_BLOCKING": "1"},
 }
 
 

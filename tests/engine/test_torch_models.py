@@ -18,6 +18,7 @@ import torch_cuda_env
 from harness import DMI_RUN, PRELOAD, ROOT
 from test_attach import check_all
 from test_cpu import captured, tensors
+from test_torch_cuda import ALLOCATORS
 
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13")
 HERE = ROOT / "tests" / "engine"
@@ -48,25 +49,24 @@ def command_of(column, folder):
 
 
 @functools.cache
-def ran(column, programs):
-    """(folder, what was said) of the programs in the column."""
+def ran(column, programs, allocator="caching"):
+    """(folder, what was said) of the programs in the column, with that allocator."""
     python, env = torch_cuda_env.python_with_cuda()
-    folder = WORK / f"{column}-{len(programs)}"
+    folder = WORK / f"{column}-{len(programs)}-{allocator}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save_file({"v": np.linspace(-1, 1, 32, dtype=np.float32)}, folder / "vector.safetensors")
     for name, requests in (("off", "never"), ("on", "*-b")):
         (folder / f"{name}.yaml").write_text(EDITS.format(requests=requests))
-    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_STANDIN_DEVICES="2", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
+    env = dict(env, **ALLOCATORS[allocator], PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_STANDIN_DEVICES="2", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
     if column == "idle":
         env |= {"LD_PRELOAD": str(PRELOAD), "DMI_OUT": str(folder / "RUN")}
     kind = column if column in ("hooks", "written") else "plain"
     return folder, harness.run([*command_of(column, folder), python, HERE / "torch_models_client.py", folder, kind, *programs], env=env, timeout=3600, check=False)
 
 
-def check_outputs(check, column, folder, programs):
-    """Each program computes the bits that it computes without the library."""
-    plain, _ = ran("hooks", programs)
+def check_outputs(check, column, folder, programs, plain):
+    """Each program computes the bits that it computes without the library, in the folder @plain."""
     for name in programs:
         wanted, found = (tensors(where / f"{name}.safetensors") for where in (plain, folder))
         differs = sorted(key for key in wanted if found.get(key) != wanted[key])
@@ -88,9 +88,9 @@ def off_by(found, wanted):
     return float(np.abs(found - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
 
 
-def check_captured(check, column, folder, programs):
+def check_captured(check, column, folder, programs, allocator="caching"):
     """Each tap of each forward has the bits that hooks see: within rounding where the forward is compiled."""
-    plain, _ = ran("hooks", programs)
+    plain, _ = ran("hooks", programs, allocator)
     found = captured(check, folder)
     for name in programs:
         if not (plain / f"{name}.sites.safetensors").exists():
@@ -134,7 +134,7 @@ def judge(check, column, programs):
     check_all(check, done)
     check(not done.returncode, f"{column}: it ends well", (done.returncode, done.stderr[-2000:]))
     if column not in ("written", "edited"):
-        check_outputs(check, column, folder, programs)
+        check_outputs(check, column, folder, programs, ran("hooks", programs)[0])
     if column in ("captured", "everything"):
         check_captured(check, column, folder, programs)
     if column in ("traced", "everything"):
@@ -152,3 +152,21 @@ def test_three_ways(check, column):
 @pytest.mark.parametrize("column", COLUMNS)
 def test_other_ways(check, column):
     judge(check, column, LONG)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "caching"])
+def test_allocators(check, allocator):
+    """Values of hooks, whatever gives the memory; the driver's pools in a graph are memory nodes, and what is in such a graph is dropped, by one name."""
+    programs = ("eager", "graph")
+    folder, done = ran("captured", programs, allocator)
+    check_all(check, done)
+    check_outputs(check, allocator, folder, programs, ran("hooks", programs, allocator)[0])
+    if allocator != "driver_pools":
+        check_captured(check, "captured", folder, programs, allocator)
+        return
+    runs = [harness.Counters(run) for run in harness.runs_of(folder / "RUN")]
+    reasons = {reason for counters in runs for site in counters.dropped for reason in site}
+    check(reasons == {"unsupported"} and "holds a memory node" in done.stderr, "what is dropped is dropped by its name", (reasons, done.stderr[-1000:]))
+    told = " ".join((run / "manifest.json").read_text() for run in harness.runs_of(folder / "RUN"))
+    check("unsupported" in told and "bad_pointer" not in told, "no other reason is told", told[-1000:])

@@ -5,6 +5,7 @@ torch_uses_client.py does each by hooks where the library is not in its process,
 the compiler made is compared within rounding.
 """
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -49,14 +50,17 @@ USES = {
 CAPTURED = ("taps", "taps_graph", "taps_compiled", "kernels", "kernels_graph")
 
 
-def run(folder, use, options=None):
+CUPTI = harness.STANDIN / "cupti" / "libcupti.so.13"
+
+
+def run(folder, use, options=None, cupti=CUPTI):
     """What @use leaves in its folder: by hooks, or with DMI by dmi-run's @options."""
     python, env = torch_cuda_env.python_with_cuda()
     folder.mkdir()
     save_file({"v": np.linspace(-1, 1, 32, dtype=np.float32)}, folder / "vector.safetensors")
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_CUPTI=str(cupti))
     command = [python, HERE / "torch_uses_client.py", folder, use]
     if options is not None:
         command = [DMI_RUN, *(folder / word if "." in word and not word[0].isdigit() else word for word in options), "--out", folder / "RUN", "--", *command]
@@ -83,7 +87,10 @@ def test_as_hooks(check, tmp_path, use):
 
 @pytest.mark.parametrize("tier", ["--trace=steps", "--trace", "--trace=full"])
 def test_tiers_of_a_trace(check, tmp_path, tier):
-    run(tmp_path / "dmi", "forwards", [tier])
+    other = tmp_path / CUPTI.name
+    shutil.copy(CUPTI, other)
+    done = run(tmp_path / "dmi", "forwards", [tier], other)
+    check((f"DMI_CUPTI={other} is not used" in done.stderr) == (tier != "--trace=steps"), "PyTorch has a libcupti already, so another one is passed over, with a line", done.stderr)
     only, = harness.runs_of(tmp_path / "dmi" / "RUN")
     told = json.loads(harness.run([DMI_TRACE, "steps", "--json", only]).stdout)
     check(told["n_steps"] == 3 == told["timed"], "each step has a time on the device", told)

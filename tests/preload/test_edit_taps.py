@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kit import spec
+from kit import START, spec
 from test_edit_changes import Accounts, pack
 
 pytest.importorskip("cuda.bindings")
@@ -34,6 +34,15 @@ def with_halves(words, bits, places):
 # What row 2 holds after the edit of its layer, and why it was missed.
 ROW_2 = {0: [SEVEN] * 4, 4: with_halves(plain(4, 2), F16, (0, 2, 4, 6)), 5: with_halves(plain(5, 2), BF16, (0, 4, 8, 12))}
 SAID = {1: "plain taps are no places", 2: "its type is none of f32, f16 and bf16", 3: "its elements lie over one another"}
+
+
+@pytest.mark.parametrize("sites, name", [("{tap: x, write: {}}", "x"), ("{tap: x, write: {}, capture: none}", "x"), ("{tap: y}\n  - {tap: x, write: {}}", "y")])
+def test_where_nothing_is_tapped_the_run_says_so(bench, sites, name):
+    """A place that is captured, too, is two sites of one entry: one of them says it."""
+    result = bench.run([*START, "launch first 0 1 64 p 64 1", "sync"], spec(f"  - {sites}"))
+    told = [p["sentence"] for p in result.run().manifest["problems"]]
+    bench.check(result.stderr.count("nothing was tapped as") == 1 and f"nothing was tapped as {name} " in result.stderr, "one line in the log", result.stderr)
+    bench.check(sum(sentence.startswith("nothing was tapped as x ") for sentence in told) == 1, "each entry once in the manifest", told)
 
 
 def test_taps_as_places(bench):

@@ -108,6 +108,18 @@ def test_steps_begin_at_a_kernel_that_the_user_names(bench):
     complete(bench, "a kernel", result)
 
 
+@pytest.mark.since(12030, "names of kernels")
+@pytest.mark.parametrize("got, kernel", [("kernel k l block", "k"), ("kernels k l 64", "k0")])
+def test_so_do_kernels_of_libraries(bench, got, kernel):
+    """As CUDA's runtime and cuda.core launch them: by handles that no driver can be asked about. There is no HookSpec."""
+    script = [*START, "library l fill", got, *3 * [f"launch {kernel} 0 1 64 p 64 1", "sync"]]
+    for pattern, wanted in ((".", [(1, KERNEL)] * 3), ("^nonesuch$", [])):
+        result = alike(bench, f"{got}: {pattern}", script, None, DMI_TRACE="steps", DMI_TRACE_STEP=f"kernel:{pattern}")
+        times = traced(result).step_times
+        bench.check([(t["launches"], t["source"]) for t in times] == wanted, f"{got}: {pattern}: each launch of such a kernel begins a step", (times, result.stderr))
+    bench.check("nothing ran that DMI_TRACE_STEP=kernel:^nonesuch$ names" in result.stderr, f"{got}: a name that met nothing is told", result.stderr)
+
+
 @pytest.mark.built(NVTX, MODULE)
 def test_steps_begin_at_a_range_that_the_user_names(bench):
     module = ["push mlp", "launch block 2", "pop", "launch other 3"]

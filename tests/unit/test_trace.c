@@ -878,7 +878,9 @@ START_TEST(quantiles_are_within_a_part_in_32)
     ck_assert_ptr_nonnull(strstr(lines[2], "a step has 3.0 launches of kernels, 0.0 of graphs"));
     s = (struct summary){ 0 };
     ck_assert_uint_eq(summary_lines(&s, 0, 0, NULL, "", "/a/run", lines), 1);
-    ck_assert_ptr_nonnull(strstr(lines[0], "DMI_TRACE_STEP"));
+    ck_assert_ptr_nonnull(strstr(lines[0], "DMI_TRACE_STEP names none"));
+    ck_assert_uint_eq(summary_lines(&s, 0, 0, "kernel:x", "", "/a/run", lines), 1);
+    ck_assert_ptr_nonnull(strstr(lines[0], "nothing ran that DMI_TRACE_STEP=kernel:x names"));
     ck_assert_uint_eq(summary_quantile(&s.device, 0.5), 0);
 }
 END_TEST
