@@ -169,4 +169,4 @@ def test_allocators(check, allocator):
     reasons = {reason for counters in runs for site in counters.dropped for reason in site}
     check(reasons == {"unsupported"} and "holds a memory node" in done.stderr, "what is dropped is dropped by its name", (reasons, done.stderr[-1000:]))
     told = " ".join((run / "manifest.json").read_text() for run in harness.runs_of(folder / "RUN"))
-    check("unsupported" in told and "bad_pointer" not in told, "no other reason is told", told[-1000:])
+    check("unsupported" in told and "bad_pointer" not in told, "the run gives no other reason", told[-1000:])

@@ -117,7 +117,7 @@ def test_so_do_kernels_of_libraries(bench, got, kernel):
         result = alike(bench, f"{got}: {pattern}", script, None, DMI_TRACE="steps", DMI_TRACE_STEP=f"kernel:{pattern}")
         times = traced(result).step_times
         bench.check([(t["launches"], t["source"]) for t in times] == wanted, f"{got}: {pattern}: each launch of such a kernel begins a step", (times, result.stderr))
-    bench.check("nothing ran that DMI_TRACE_STEP=kernel:^nonesuch$ names" in result.stderr, f"{got}: a name that met nothing is told", result.stderr)
+    bench.check("nothing ran that DMI_TRACE_STEP=kernel:^nonesuch$ names" in result.stderr, f"{got}: the run says that the name met nothing", result.stderr)
 
 
 @pytest.mark.built(NVTX, MODULE)
