@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/regular.h"
+#include "core/whole.h"
 #include "read/value.h"
 
 #include <dmi/dtype.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static uint32_t dtype_of(const char *name)
 {
@@ -169,4 +171,14 @@ int safetensors_end(struct st_header *header)
     if (header->text.failed)
         return -ENOMEM;
     return header->text.n > SAFETENSORS_MAX_HEADER ? -EFBIG : 0;
+}
+
+int safetensors_put(int fd, const struct st_header *header, uint64_t *data)
+{
+    uint64_t n = header->text.n;
+    *data = sizeof n + n;
+    int r = whole_write(fd, &n, sizeof n, 0);
+    if (!r)
+        r = whole_write(fd, header->text.data, n, sizeof n);
+    return r || !ftruncate(fd, (off_t)(*data + header->n_data)) ? r : -errno;
 }

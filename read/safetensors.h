@@ -60,4 +60,7 @@ uint64_t safetensors_add(struct st_header *header, const char *key, uint32_t dty
 /* Return: 0, -ENOMEM, -EFBIG (a header that the format's own package would refuse). */
 int safetensors_end(struct st_header *header);
 
+/* Writes its size and the header, and makes the file as long as it will be. @data: gets where the tensors begin. Return: 0 or -errno. */
+int safetensors_put(int fd, const struct st_header *header, uint64_t *data);
+
 #endif

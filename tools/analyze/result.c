@@ -9,7 +9,6 @@
 #include <dmi/dtype.h>
 
 #include <errno.h>
-#include <unistd.h>
 
 int result_open(struct err *err, struct result *r, const char *path, bool force,
                 struct dmi_read *run)
@@ -84,20 +83,15 @@ uint64_t result_add(struct result *r, const char *key, uint32_t dtype, const uin
 int result_end_header(struct err *err, struct result *r)
 {
     int e = safetensors_end(&r->header);
-    uint64_t n = r->header.text.n;
     if (e == -EFBIG)
         return err_set(err, e,
                        "the answer has more tensors than a safetensors header may name: choose "
                        "some with --site, --layers or --request");
     if (e)
         return err_set_errno(err, -e, "cannot describe the answer");
-    r->start = 8 + n;
     if ((e = outfile_open(err, &r->place)))
         return e;
-    if (!(e = whole_write(r->place.fd, &n, 8, 0)))
-        e = whole_write(r->place.fd, r->header.text.data, n, 8);
-    if (!e && ftruncate(r->place.fd, (off_t)(r->start + r->header.n_data)))
-        e = -errno;
+    e = safetensors_put(r->place.fd, &r->header, &r->start);
     return e ? err_set_errno(err, -e, "cannot write %s", r->place.path) : 0;
 }
 

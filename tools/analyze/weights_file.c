@@ -184,7 +184,7 @@ static int end_safetensors(const struct analyze_options *o, struct asked *a, str
 {
     struct st_header h;
     struct dmi_analyze_shape s = { .size = sizeof s };
-    uint64_t lists = 8 + r->n_header;
+    uint64_t lists;
     dmi_analyze_shape(a->answer, &s);
     add_header(o, a, r, &h);
     int res = safetensors_end(&h);
@@ -192,11 +192,8 @@ static int end_safetensors(const struct analyze_options *o, struct asked *a, str
         text_add(&h.text, " ", 1);
     if (!res && (h.text.failed || h.text.n != r->n_header))
         res = -ENOMEM;
-    uint64_t size = r->n_header;
     if (!res)
-        res = whole_write(r->place.fd, &size, 8, 0);
-    if (!res)
-        res = whole_write(r->place.fd, h.text.data, h.text.n, 8);
+        res = safetensors_put(r->place.fd, &h, &lists);
     if (!res)
         res = whole_write(r->place.fd, s.queries, r->n_queries * 8, lists);
     for (size_t i = 0; i < r->n_layers && !res; i++)

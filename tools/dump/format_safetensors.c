@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 /* Adds @text as a string to @metadata, and takes what it holds. */
 static void put_text(json_t *metadata, const char *key, struct text *text)
@@ -94,18 +93,11 @@ static int begin(struct err *err, struct exporter *x)
 {
     struct st_header header = { 0 };
     int r = put_header(err, x, &header);
-    uint64_t n_header = header.text.n;
-    if (!r) {
-        r = whole_write(x->fd, &n_header, 8, 0);
-        if (!r)
-            r = whole_write(x->fd, header.text.data, n_header, 8);
-        if (!r && ftruncate(x->fd, (off_t)(8 + n_header + header.n_data)))
-            r = -errno;
-        if (r)
-            err_set_errno(err, -r, "cannot write %s", x->output);
-    }
+    uint64_t data = 0;
+    if (!r && (r = safetensors_put(x->fd, &header, &data)))
+        err_set_errno(err, -r, "cannot write %s", x->output);
     for (size_t i = 0; i < x->n_targets; i++)
-        x->targets[i].offset += 8 + n_header;
+        x->targets[i].offset += data;
     text_deinit(&header.text);
     return r;
 }

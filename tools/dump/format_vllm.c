@@ -444,17 +444,13 @@ static int begin_file(struct exporter *x, struct target *group)
     _cleanup_(closep) int fd =
         openat(x->fd, group->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = fd < 0 ? -errno : put_header(x, group, &header);
-    uint64_t n_header = header.text.n;
+    uint64_t data = 0;
     if (!r)
-        r = whole_write(fd, &n_header, 8, 0);
-    if (!r)
-        r = whole_write(fd, header.text.data, n_header, 8);
-    if (!r && ftruncate(fd, (off_t)(8 + n_header + header.n_data)))
-        r = -errno;
+        r = safetensors_put(fd, &header, &data);
     if (!r && x->masks)
-        r = write_mask(fd, x, group, 8 + n_header);
+        r = write_mask(fd, x, group, data);
     for (size_t i = 0; i < x->n_group; i++)
-        group[i].offset += 8 + n_header;
+        group[i].offset += data;
     text_deinit(&header.text);
     return r;
 }

@@ -419,15 +419,11 @@ static int begin_file(struct exporter *x, struct st_header *header)
         r = x->scratch;
     if (!r)
         r = put_header(x, header);
-    uint64_t n_header = header->text.n;
+    uint64_t data = 0;
     if (!r)
-        r = whole_write(x->scratch, &n_header, 8, 0);
-    if (!r)
-        r = whole_write(x->scratch, header->text.data, n_header, 8);
-    if (!r && ftruncate(x->scratch, (off_t)(8 + n_header + header->n_data)))
-        r = -errno;
+        r = safetensors_put(x->scratch, header, &data);
     for (size_t i = 0; i < x->n_targets; i++)
-        x->targets[i].offset += 8 + n_header;
+        x->targets[i].offset += data;
     return r;
 }
 
