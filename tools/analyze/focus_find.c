@@ -105,30 +105,17 @@ static size_t judge(struct focus *f, const struct score_sums *plain,
     return n;
 }
 
-static void add_number(struct text *to, const json_t *row, const char *key)
+static void show_score(struct text *to, const json_t *value)
 {
-    text_printf(to, "%.4f", json_number_value(json_object_get(row, key)));
-}
-
-static void cell_plain(struct text *to, const json_t *row)
-{
-    add_number(to, row, "plain");
-}
-
-static void cell_injected(struct text *to, const json_t *row)
-{
-    add_number(to, row, "injected");
-}
-
-static void cell_gap(struct text *to, const json_t *row)
-{
-    add_number(to, row, "gap");
+    text_printf(to, "%.4f", json_number_value(value));
 }
 
 static const struct column columns[] = {
-    { "LAYER", "layer", 5, NULL },       { "HEAD", "head", 5, NULL },
-    { "PLAIN", "plain", 8, cell_plain }, { "INJECTED", "injected", 9, cell_injected },
-    { "GAP", "gap", 8, cell_gap },
+    { "LAYER", "layer", 5, NULL },
+    { "HEAD", "head", 5, NULL },
+    { "PLAIN", "plain", 8, NULL, show_score },
+    { "INJECTED", "injected", 9, NULL, show_score },
+    { "GAP", "gap", 8, NULL, show_score },
 };
 
 static int print(const struct analyze_options *o, const struct found *all, size_t n)

@@ -81,8 +81,10 @@ static void add_cell(struct report *r, struct text *line, size_t column, const j
     raw->n = cell->n = 0;
     if (!row)
         text_add(raw, c->title, strlen(c->title));
+    else if (c->cell)
+        c->cell(raw, row);
     else
-        c->cell ? c->cell(raw, row) : add_plain(raw, json_object_get(row, c->key));
+        (c->value ? c->value : add_plain)(raw, json_object_get(row, c->key));
     utf8_add_printable(cell, raw->n ? raw->data : "", raw->n);
     bool to_left = c->width < 0, last = column + 1 == r->n_columns;
     size_t width = (size_t)abs(c->width), taken = utf8_columns(cell->n ? cell->data : "", cell->n);

@@ -20,7 +20,8 @@ struct column {
     const char *title;
     const char *key; /* of the row's member */
     int width;       /* in characters; below 0: to the left. The last column is never filled up. */
-    void (*cell)(struct text *to, const json_t *row); /* NULL: the member as it is */
+    void (*cell)(struct text *to, const json_t *row);    /* NULL: of the member alone */
+    void (*value)(struct text *to, const json_t *value); /* NULL: the member as it is */
 };
 
 /* A document on stdout: an object of members and tables, or (text) lines and tables. */

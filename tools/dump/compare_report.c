@@ -31,21 +31,6 @@ static void cell_rows(struct text *to, const json_t *row)
                 json_integer_value(json_object_get(row, "reference_rows")));
 }
 
-static void cell_error(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "worst_error", "inf", false);
-}
-
-static void cell_worst_row(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "worst_row", "inf", false);
-}
-
-static void cell_cosine(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "least_cosine", "nan", true);
-}
-
 static void cell_worst(struct text *to, const json_t *row)
 {
     const char *worst = json_string_value(json_object_get(row, "worst_tensor"));
@@ -60,9 +45,9 @@ static const struct column site_columns[] = {
     { "TENSORS", "tensors", 8, NULL },
     { "ROWS COMPARED", "rows", 15, cell_rows },
     { "CACHED", "cached_rows", 8, NULL },
-    { "WORST ERROR", "worst_error", 11, cell_error },
-    { "WORST ROW", "worst_row", 11, cell_worst_row },
-    { "LEAST COSINE", "least_cosine", 12, cell_cosine },
+    { "WORST ERROR", "worst_error", 11, NULL, value_of_error },
+    { "WORST ROW", "worst_row", 11, NULL, value_of_error },
+    { "LEAST COSINE", "least_cosine", 12, NULL, value_of_cosine },
     { " WORST TENSOR", "worst_tensor", -1, cell_worst },
 };
 

@@ -24,26 +24,6 @@ static void add_place(struct text *to, const struct divergence *d)
 
 /* ------------------------------------------------------------------------- by site */
 
-static void cell_greatest(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "greatest", "inf", false);
-}
-
-static void cell_mean(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "mean", "inf", false);
-}
-
-static void cell_error(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "error", "inf", false);
-}
-
-static void cell_cosine(struct text *to, const json_t *row)
-{
-    cell_double(to, row, "least_cosine", "nan", true);
-}
-
 static void cell_first(struct text *to, const json_t *row)
 {
     const json_t *first = json_object_get(row, "first"), *at = json_object_get(first, "position");
@@ -62,10 +42,10 @@ static const struct column site_columns[] = {
     { "TENSORS", "tensors", 8, NULL },
     { "ROWS", "rows", 8, NULL },
     { "SAME BITS", "same_rows", 10, NULL },
-    { "GREATEST", "greatest", 9, cell_greatest },
-    { "MEAN", "mean", 9, cell_mean },
-    { "ERROR", "error", 9, cell_error },
-    { "LEAST COSINE", "least_cosine", 12, cell_cosine },
+    { "GREATEST", "greatest", 9, NULL, value_of_error },
+    { "MEAN", "mean", 9, NULL, value_of_error },
+    { "ERROR", "error", 9, NULL, value_of_error },
+    { "LEAST COSINE", "least_cosine", 12, NULL, value_of_cosine },
     { " FIRST", "first", -1, cell_first },
 };
 

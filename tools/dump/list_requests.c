@@ -62,15 +62,15 @@ static const struct column state_columns[] = {
     { "SHED", "shed", 7, cell_shed },
     { "STEPS", "steps", 7, NULL },
     { "RECORDS", "records", 9, NULL },
-    { "BYTES", "raw_bytes", 10, cell_raw_bytes },
+    { "BYTES", "raw_bytes", 10, NULL, value_of_bytes },
 };
 
 static const struct column cost_columns[] = {
     { "REQUEST", "request", -28, NULL },
     { "RECORDS", "records", 9, NULL },
     { "ROWS", "rows", 10, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw_bytes },
-    { "STORED", "stored_bytes", 10, cell_stored_bytes },
+    { "RAW", "raw_bytes", 10, NULL, value_of_bytes },
+    { "STORED", "stored_bytes", 10, NULL, value_of_bytes },
     { "SHARE", "stored_share", 8, cell_share },
 };
 

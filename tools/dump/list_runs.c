@@ -20,18 +20,12 @@ static void cell_start(struct text *to, const json_t *row)
     text_printf(to, "%s", when);
 }
 
-static void cell_size(struct text *to, const json_t *row)
-{
-    char size[24];
-    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, "file_bytes")), size));
-}
-
 static const struct column columns[] = {
     { "STATE", "state", -8, NULL },
     { "PID", "pid", 8, NULL },
     { " STARTED", "started", -21, cell_start },
     { "RECORDS", "records", 10, NULL },
-    { "SIZE", "file_bytes", 10, cell_size },
+    { "SIZE", "file_bytes", 10, NULL, value_of_bytes },
     { "DAMAGE", "damage", 6, NULL },
     { " RUN", "run", -1, NULL },
 };

@@ -1,27 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/output.h"
 
-static void cell_bytes(struct text *to, const json_t *row, const char *key)
+void value_of_bytes(struct text *to, const json_t *v)
 {
     char size[24];
-    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, key)), size));
+    text_printf(to, "%s", bytes_text(json_number_value(v), size));
 }
 
-void cell_raw_bytes(struct text *to, const json_t *row)
+void value_of_error(struct text *to, const json_t *v)
 {
-    cell_bytes(to, row, "raw_bytes");
+    text_printf(to, json_is_number(v) ? "%.2e" : "inf", json_number_value(v));
 }
 
-void cell_stored_bytes(struct text *to, const json_t *row)
+void value_of_cosine(struct text *to, const json_t *v)
 {
-    cell_bytes(to, row, "stored_bytes");
-}
-
-void cell_double(struct text *to, const json_t *row, const char *key, const char *none, bool cosine)
-{
-    const json_t *v = json_object_get(row, key);
-    if (json_is_number(v))
-        text_printf(to, cosine ? "%.7f" : "%.2e", json_number_value(v));
-    else
-        text_printf(to, "%s", none);
+    text_printf(to, json_is_number(v) ? "%.7f" : "nan", json_number_value(v));
 }

@@ -7,11 +7,9 @@
 
 enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = REPORT_IMPOSSIBLE };
 
-/* The cells of members "raw_bytes" and "stored_bytes". */
-void cell_raw_bytes(struct text *to, const json_t *row);
-void cell_stored_bytes(struct text *to, const json_t *row);
-/* An error, or (@cosine) a cosine; @none where the member is null, which stands for what is no number in JSON. */
-void cell_double(struct text *to, const json_t *row, const char *key, const char *none,
-                 bool cosine);
+/* How a column shows bytes, an error, a cosine. Null stands for what is no number in JSON. */
+void value_of_bytes(struct text *to, const json_t *value);
+void value_of_error(struct text *to, const json_t *value);
+void value_of_cosine(struct text *to, const json_t *value);
 
 #endif

@@ -72,8 +72,8 @@ static const struct column columns[] = {
     { "LAYERS", "layers", -9, cell_layers },
     { "RECORDS", "records", 8, NULL },
     { "ROWS", "rows", 9, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw_bytes },
-    { "STORED", "stored_bytes", 10, cell_stored_bytes },
+    { "RAW", "raw_bytes", 10, NULL, value_of_bytes },
+    { "STORED", "stored_bytes", 10, NULL, value_of_bytes },
     { "RATIO", "ratio", 6, cell_ratio },
     { "EXPECTED", "expected", 9, cell_expected },
     { "DROPPED", "dropped", 8, cell_dropped },
@@ -132,8 +132,8 @@ static const struct column selected_columns[] = {
     { "SELECTED", "site", -18, NULL },
     { "TENSORS", "tensors", 8, NULL },
     { "ROWS", "rows", 9, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw_bytes },
-    { "STORED", "stored_bytes", 10, cell_stored_bytes },
+    { "RAW", "raw_bytes", 10, NULL, value_of_bytes },
+    { "STORED", "stored_bytes", 10, NULL, value_of_bytes },
 };
 
 struct selected {
