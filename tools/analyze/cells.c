@@ -3,15 +3,14 @@
 
 #include <math.h>
 
-double cell_value(const json_t *row, const char *outer, const char *inner)
+static double number_of(const json_t *v)
 {
-    const json_t *v = json_object_get(row, outer);
-    v = inner ? json_object_get(v, inner) : v;
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-void cell_number(struct text *to, double v)
+void value_of_number(struct text *to, const json_t *value)
 {
+    double v = number_of(value);
     if (!isfinite(v))
         text_printf(to, "-");
     else if (v == floor(v) && fabs(v) < 1e6)
@@ -20,8 +19,9 @@ void cell_number(struct text *to, double v)
         text_printf(to, "%.4g", v);
 }
 
-void cell_share(struct text *to, double share)
+void value_of_share(struct text *to, const json_t *value)
 {
+    double share = number_of(value);
     if (!isfinite(share))
         text_printf(to, "-");
     else if (share == 0 || share >= 0.001)

@@ -62,28 +62,20 @@ static json_t *layer_row(const struct dmi_routing_layer *l)
         { "token_entropy", value_double(l->token_entropy) });
 }
 
-CELL(cell_variation, cell_number, "variation", NULL)
-CELL(cell_entropy, cell_share, "entropy_share", NULL)
-CELL(cell_share_of_busiest, cell_share, "busiest_share", NULL)
-CELL(cell_tokens, cell_number, "token_overlap", NULL)
-CELL(cell_requests, cell_number, "request_overlap", NULL)
-CELL(cell_likeness, cell_number, "request_likeness", NULL)
-CELL(cell_first, cell_share, "first_share", NULL)
-
 static const struct column columns[] = {
     { "LAYER", "layer", 5, NULL },
     { "TOKENS", "tokens", 8, NULL },
     { "EXPERTS", "experts", 7, NULL },
     { "OF", "choices", 2, NULL },
-    { "VARIATION", "variation", 9, cell_variation },
-    { "ENTROPY", "entropy_share", 7, cell_entropy },
+    { "VARIATION", "variation", 9, NULL, value_of_number },
+    { "ENTROPY", "entropy_share", 7, NULL, value_of_share },
     { "BUSIEST", "busiest", 7, NULL },
-    { "ITS SHARE", "busiest_share", 9, cell_share_of_busiest },
+    { "ITS SHARE", "busiest_share", 9, NULL, value_of_share },
     { "IDLE", "idle", 4, NULL },
-    { "TOKENS ALIKE", "token_overlap", 12, cell_tokens },
-    { "REQUESTS ALIKE", "request_overlap", 14, cell_requests },
-    { "LOADS ALIKE", "request_likeness", 11, cell_likeness },
-    { "FIRST CHOICE", "first_share", 12, cell_first },
+    { "TOKENS ALIKE", "token_overlap", 12, NULL, value_of_number },
+    { "REQUESTS ALIKE", "request_overlap", 14, NULL, value_of_number },
+    { "LOADS ALIKE", "request_likeness", 11, NULL, value_of_number },
+    { "FIRST CHOICE", "first_share", 12, NULL, value_of_share },
 };
 
 /* ------------------------------------------------------------------------- a file */

@@ -23,31 +23,40 @@
 
 /* ------------------------------------------------------------------------- the table of layers */
 
-CELL(cell_norm, cell_number, "norm", "median")
-CELL(cell_mean, cell_number, "mean", NULL)
-CELL(cell_sd, cell_number, "sd", NULL)
-CELL(cell_kurtosis, cell_number, "kurtosis", NULL)
-CELL(cell_max, cell_number, "max", "value")
-CELL(cell_channel, cell_number, "max", "channel")
-CELL(cell_token, cell_number, "max", "token")
-CELL(cell_zero, cell_share, "share_zero", NULL)
-CELL(cell_nonfinite, cell_share, "share_nonfinite", NULL)
-CELL(cell_outliers, cell_number, "outlier_channels", NULL)
+static void show_median(struct text *to, const json_t *norm)
+{
+    value_of_number(to, json_object_get(norm, "median"));
+}
+
+static void show_peak(struct text *to, const json_t *max)
+{
+    value_of_number(to, json_object_get(max, "value"));
+}
+
+static void show_channel(struct text *to, const json_t *max)
+{
+    value_of_number(to, json_object_get(max, "channel"));
+}
+
+static void show_token(struct text *to, const json_t *max)
+{
+    value_of_number(to, json_object_get(max, "token"));
+}
 
 static const struct column columns[] = {
     { "SITE", "site", -14, NULL },
     { "LAYER", "layer", 5, NULL },
     { "ROWS", "rows", 7, NULL },
-    { "NORM", "norm", 9, cell_norm },
-    { "MEAN", "mean", 10, cell_mean },
-    { "SD", "sd", 9, cell_sd },
-    { "KURTOSIS", "kurtosis", 9, cell_kurtosis },
-    { "MAX", "max", 9, cell_max },
-    { "CHANNEL", "max", 7, cell_channel },
-    { "TOKEN", "max", 6, cell_token },
-    { "ZERO", "share_zero", 6, cell_zero },
-    { "NONFINITE", "share_nonfinite", 9, cell_nonfinite },
-    { "OUTLIERS", "outlier_channels", 8, cell_outliers },
+    { "NORM", "norm", 9, NULL, show_median },
+    { "MEAN", "mean", 10, NULL, value_of_number },
+    { "SD", "sd", 9, NULL, value_of_number },
+    { "KURTOSIS", "kurtosis", 9, NULL, value_of_number },
+    { "MAX", "max", 9, NULL, show_peak },
+    { "CHANNEL", "max", 7, NULL, show_channel },
+    { "TOKEN", "max", 6, NULL, show_token },
+    { "ZERO", "share_zero", 6, NULL, value_of_share },
+    { "NONFINITE", "share_nonfinite", 9, NULL, value_of_share },
+    { "OUTLIERS", "outlier_channels", 8, NULL, value_of_number },
 };
 
 static void by_layer(struct report *report, const struct stats_answer *a)
@@ -62,12 +71,10 @@ static void by_layer(struct report *report, const struct stats_answer *a)
 
 /* ------------------------------------------------------------------------- channels that stand out */
 
-CELL(cell_score, cell_number, "score", NULL)
-
 static const struct column outlier_columns[] = {
     { "OUTLIERS OF", "site", -14, NULL },      { "CHANNEL", "channel", 7, NULL },
     { "LAYERS", "layers", 6, NULL },           { "OF", "of_layers", 4, NULL },
-    { "FURTHEST", "furthest_layer", 8, NULL }, { "SCORE", "score", 9, cell_score },
+    { "FURTHEST", "furthest_layer", 8, NULL }, { "SCORE", "score", 9, NULL, value_of_number },
 };
 
 #define OUTLIERS_SHOWN 10 /* of a site, in text */

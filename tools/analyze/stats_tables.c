@@ -12,19 +12,17 @@
 #define N_OF(a)      (sizeof(a) / sizeof(a)[0])
 #define ROWS_AT_ONCE 256
 
-CELL(cell_norm, cell_number, "norm", NULL)
-CELL(cell_mean, cell_number, "mean", NULL)
-CELL(cell_sd, cell_number, "sd", NULL)
-CELL(cell_max, cell_number, "max", NULL)
-CELL(cell_score, cell_number, "score", NULL)
-
 /* ------------------------------------------------------------------------- tokens */
 
 static const struct column token_columns[] = {
-    { "SITE", "site", -14, NULL },       { "LAYER", "layer", 5, NULL },
-    { "REQUEST", "request", -12, NULL }, { "TOKEN", "token", 6, NULL },
-    { "NORM", "norm", 10, cell_norm },   { "MEAN", "mean", 10, cell_mean },
-    { "MAX", "max", 10, cell_max },      { "NONFINITE", "nonfinite", 9, NULL },
+    { "SITE", "site", -14, NULL },
+    { "LAYER", "layer", 5, NULL },
+    { "REQUEST", "request", -12, NULL },
+    { "TOKEN", "token", 6, NULL },
+    { "NORM", "norm", 10, NULL, value_of_number },
+    { "MEAN", "mean", 10, NULL, value_of_number },
+    { "MAX", "max", 10, NULL, value_of_number },
+    { "NONFINITE", "nonfinite", 9, NULL },
 };
 
 static json_t *token_row(const struct dmi_read_tensor *t, const char *site, int64_t token,
@@ -78,10 +76,14 @@ int stats_by_token(struct err *err, struct report *report, const struct stats_an
 /* ------------------------------------------------------------------------- channels */
 
 static const struct column channel_columns[] = {
-    { "SITE", "site", -14, NULL },       { "LAYER", "layer", 5, NULL },
-    { "CHANNEL", "channel", 7, NULL },   { "MEAN", "mean", 10, cell_mean },
-    { "SD", "sd", 10, cell_sd },         { "MAX", "max", 10, cell_max },
-    { "SCORE", "score", 9, cell_score }, { "NONFINITE", "nonfinite", 9, NULL },
+    { "SITE", "site", -14, NULL },
+    { "LAYER", "layer", 5, NULL },
+    { "CHANNEL", "channel", 7, NULL },
+    { "MEAN", "mean", 10, NULL, value_of_number },
+    { "SD", "sd", 10, NULL, value_of_number },
+    { "MAX", "max", 10, NULL, value_of_number },
+    { "SCORE", "score", 9, NULL, value_of_number },
+    { "NONFINITE", "nonfinite", 9, NULL },
 };
 
 static json_t *channel_row(const struct dmi_stats_layer *l, uint64_t channel,
