@@ -5,6 +5,7 @@ torch_uses_client.py does each by hooks where the library is not in its process,
 the compiler made is compared within rounding.
 """
 import json
+import re
 import shutil
 
 import numpy as np
@@ -21,7 +22,7 @@ from test_torch_models import ROUNDING, off_by, values
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("reading"),
               pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13")]
 HERE = ROOT / "tests" / "engine"
-DMI_TRACE = harness.BUILD / "tools" / "dmi-trace"
+DMI_SITES, DMI_TRACE = (harness.BUILD / "tools" / name for name in ("dmi-sites", "dmi-trace"))
 FILES = {
     "bank.yaml": """hookspec: 1
 edits: {bank: 4M}
@@ -98,3 +99,23 @@ def test_tiers_of_a_trace(check, tmp_path, tier):
     if tier != "--trace=steps":
         kernels = json.loads(harness.run([DMI_TRACE, "kernels", "--json", only]).stdout)
         check("standin_gemm_f32" in json.dumps(kernels), "kernels are named", str(kernels)[:300])
+
+
+def test_sites_of_compiled_code(check, tmp_path):
+    """dmi-sites finds tensors in what inductor made, where a graph tree replays it; what the HookSpec captures agrees with hooks."""
+    python, env = torch_cuda_env.python_with_cuda()
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}")
+    for kind in ("hooks", "plain"):
+        (tmp_path / kind).mkdir()
+    program = [python, HERE / "torch_models_client.py"]
+    harness.run([*program, tmp_path / "hooks", "hooks", "compiled"], env=env)
+    reference, spec = tmp_path / "hooks" / "compiled.sites.safetensors", tmp_path / "found.yaml"
+    harness.run([DMI_SITES, "record", "--out", tmp_path / "recording", "--", *program, tmp_path / "plain", "plain", "compiled"], env=env)
+    harness.run([DMI_SITES, "match", tmp_path / "recording", "--reference", reference, "-o", spec, "--model", "llama"])
+    found = set(re.findall(r"- name: (\w+)", spec.read_text()))
+    check(found >= {"ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "final_ln", "final_logits"}, "the sites are found", found)
+    check_all(check, harness.run([DMI_RUN, "--spec", spec, "--out", tmp_path / "RUN", "--", *program, tmp_path / "plain", "plain", "compiled"], env=env))
+    captured(check, tmp_path)
+    told = harness.run([harness.DMI_DUMP, "verify", tmp_path / "RUN", "--against", reference, "--tolerance", "2e-6"]).stdout
+    agree = re.search(r"^All (\d+) tensors agree", told, re.M)
+    check(agree and int(agree[1]) >= 150, "what is captured agrees with hooks", told[-600:])
