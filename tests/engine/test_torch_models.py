@@ -24,8 +24,8 @@ pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1
 HERE = ROOT / "tests" / "engine"
 WORK = harness.BUILD / "tests" / "engine" / "torch_models"
 SHORT = ("eager", "graph", "compiled")
-LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "generate",
-        "generate_static", "generate_compiled", "profiled")
+LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "gpt_oss", "generate",
+        "generate_sampled", "generate_static", "generate_compiled", "profiled")
 COMPILED = ("compiled", "compiled_default", "generate_compiled")
 # What compiled code may be off, in parts of a tensor's largest value: it adds in another order.
 ROUNDING = 2e-6

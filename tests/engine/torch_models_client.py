@@ -94,7 +94,8 @@ class Program:
     def generated(self, n, model, given, **options):
         """The tokens that generate() finds, and its logits, kept."""
         def call(**more):
-            return model.generate(**given, max_new_tokens=5, do_sample=False, output_logits=True, return_dict_in_generate=True, **options | more)
+            torch.manual_seed(3)
+            return model.generate(**given, max_new_tokens=5, output_logits=True, return_dict_in_generate=True, **{"do_sample": False} | options | more)
         with dmi.huggingface.requests(self.request(n, 0), self.request(n, 1)):
             out = call()
         self.outputs |= {f"tokens.{n}": out.sequences.cpu(), f"logits.{n}": torch.stack(out.logits, 1).cpu()}
@@ -138,6 +139,10 @@ def qwen3(program):
 
 def gemma3(program):
     eager(program, torch.bfloat16, family="gemma3")
+
+
+def gpt_oss(program):
+    eager(program, family="gpt_oss")
 
 
 def second_device(program):
@@ -301,6 +306,10 @@ def generate_static(program):
     generate(program, cache_implementation="static", disable_compile=True)
 
 
+def generate_sampled(program):
+    generate(program, do_sample=True, top_k=20, top_p=0.9, temperature=0.8)
+
+
 def generate_compiled(program):
     """transformers compiles the forward of a token, and replays it."""
     generate(program, 2, cache_implementation="static")
@@ -318,7 +327,7 @@ def profiled(program):
 
 
 PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, compiled, compiled_default, threads, side_stream, checkpoints,
-                                         graph_of_gradients, qwen3, gemma3, generate, generate_static, generate_compiled, profiled)}
+                                         graph_of_gradients, qwen3, gemma3, gpt_oss, generate, generate_sampled, generate_static, generate_compiled, profiled)}
 
 
 def prepare():

@@ -131,6 +131,9 @@ for own, dtypes in (("add", NUMBERS + (BOOL,)), ("sub", NUMBERS), ("mul", NUMBER
 simple("add with alpha", lambda a, b: torch.add(a, b, alpha=3), NUMBERS, n=2)
 number("a number divided", lambda x, s: s / x, FLOATS, low=0.5)
 number("a number less a tensor", lambda x, s: s - x, NUMBERS)
+number("clamp from below", lambda x, s: x.clamp(min=s), NUMBERS)
+number("clamp from above", lambda x, s: x.clamp(max=s), NUMBERS)
+simple("clamp", lambda x: x.clamp(-2, 3), NUMBERS)
 number("fill", lambda x, s: torch.empty_like(x).fill_(s), NUMBERS + (BOOL,))
 number("pow", lambda x, s: x ** s, FLOATS, low=0.2)
 simple("square", lambda x: x ** 2, NUMBERS)
@@ -275,6 +278,17 @@ def index():
     return (lambda x, i, j: x[i, j]), [view(sizes, dtype), indices(which, sizes[0], True), indices(which, sizes[1], True)]
 
 
+@case("nonzero")
+def nonzero():
+    return torch.nonzero, [view(shape(1), rng.choice(HALVES + INTS + (BOOL,)), -1, 1)]
+
+
+@case("index by a mask")
+def index_by_mask():
+    sizes = shape(1)
+    return (lambda x, m: x[m]), [view(sizes, rng.choice(HALVES + (I64, BOOL))), view(sizes, BOOL)]
+
+
 @case("index put")
 def index_put():
     n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64, BOOL))
@@ -292,6 +306,12 @@ def index_copy():
     n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64,))
     which = rng.sample(range(n), 4)
     return (lambda x, y: x.clone().index_copy_(0, torch.tensor(which).to(x.device), y)), [view([n] + sizes, dtype), view([4] + sizes, dtype)]
+
+
+@case("index_add")
+def index_add():
+    n, many, sizes, dtype = rng.choice((5, 9)), rng.choice((3, 12, 40)), shape(0, 2), rng.choice(HALVES)
+    return (lambda x, i, y: x.clone().index_add_(0, i, y, alpha=2)), [view([n] + sizes, dtype), indices([many], n), view([many] + sizes, dtype)]
 
 
 @case("embedding")

@@ -55,3 +55,21 @@ INDEX_SELECT(f32)
 INDEX_SELECT(bf16)
 INDEX_SELECT(i64)
 INDEX_SELECT(bool)
+
+#define INDEX_ADD(T)                                                                               \
+    extern "C" __global__ void index_add_##T(                                                      \
+        tensor_info<T, unsigned> to, tensor_info<const T, unsigned> from,                          \
+        tensor_info<const i64, unsigned> indices, int to_dim, int from_dim, unsigned inner,        \
+        i64 size, i64, const void *, T alpha)                                                      \
+    {                                                                                              \
+        run_index_add(to, from, indices, to_dim, from_dim, inner, size, alpha);                    \
+    }                                                                                              \
+    extern "C" __global__ void index_add_many_##T(                                                 \
+        tensor_info<T, unsigned> to, tensor_info<const T, unsigned> from,                          \
+        tensor_info<const i64, unsigned> indices, int to_dim, int from_dim, unsigned,              \
+        unsigned inner, i64 size, i64, const void *, T alpha)                                      \
+    {                                                                                              \
+        run_index_add(to, from, indices, to_dim, from_dim, inner, size, alpha);                    \
+    }
+INDEX_ADD(f32)
+INDEX_ADD(bf16)

@@ -144,4 +144,28 @@ __device__ void run_index_select(const tensor_info<T, unsigned> &to,
     }
 }
 
+/* index_add_(), laid out as a selection of rows. A thread has an element of all rows, so that rows of one index are added in their order. */
+template <class T>
+__device__ void run_index_add(const tensor_info<T, unsigned> &to,
+                              const tensor_info<const T, unsigned> &from,
+                              const tensor_info<const i64, unsigned> &indices, int to_dim,
+                              int from_dim, unsigned inner, i64 size, T alpha)
+{
+    typedef typename math_of<T>::type M;
+    unsigned n = 1;
+    for (int dim = 0; dim < indices.n_dims; dim++)
+        n *= indices.sizes[dim];
+    for (i64 element = first_element(); element < inner; element += all_threads())
+        for (unsigned which = 0; which < n; which++) {
+            i64 at = indices.data[info_offset(indices, which)];
+            if (at < 0 || at >= size)
+                __trap();
+            T *sum = to.data + at * to.steps[to_dim] + info_offset(to, (unsigned)element);
+            T more = T(
+                (M)from.data[which * from.steps[from_dim] + info_offset(from, (unsigned)element)] *
+                (M)alpha);
+            *sum = T((M)*sum + (M)more);
+        }
+}
+
 #endif

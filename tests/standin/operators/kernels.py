@@ -79,6 +79,16 @@ for type_ in ("f32", "bf16", "i64", "bool"):
         kernel(f"index_select_{type_}", f"void at::native::(anonymous namespace)::indexSelectSmallIndex<{named(type_)}, long, unsigned int, {dims_}>{infos_}, "
                "int, int, unsigned int, long)")
 
+ADD = "at::native::(anonymous namespace)::ReduceAdd"
+for type_ in ("f32", "bf16"):
+    infos_ = ", ".join(f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (named(type_), named(type_) + " const", "long const"))
+    for dims_ in ("1, 1, -2", "2, 2, -2", "3, 3, -2", "-1, -1, -1"):
+        kernel(f"index_add_{type_}", f"void at::native::indexFuncSmallIndex<{named(type_)}, long, unsigned int, {dims_}, {ADD}>({infos_}, int, int, unsigned int, long, "
+               f"long, {ADD} const&, {named(type_)})")
+        for major_ in ("true", "false") if dims_[0] in "23" else ("true",):
+            kernel(f"index_add_many_{type_}", f"void at::native::indexFuncLargeIndex<{named(type_)}, long, unsigned int, {dims_}, {major_}, {ADD}>({infos_}, int, int, "
+                   f"unsigned int, unsigned int, long, long, {ADD} const&, {named(type_)})")
+
 # ---- cat.cu ----
 CAT = "at::native::(anonymous namespace)::"
 for size_ in (1, 2, 4, 8):
@@ -129,6 +139,39 @@ for type_ in ("f32", "bf16", "i64", "i32"):
     for dims_ in (1, 2, 3, -1):
         kernel(f"top_{type_}", f"void at::native::sbtopk::gatherTopK<{t_}, unsigned int, {dims_}, false>({const_}, unsigned int, unsigned int, bool, unsigned int, "
                f"unsigned int, {info_}, unsigned int, {places_}, unsigned int, {t_}*)")
+
+
+# ---- nonzero.cu ----
+CUB, THRUST, PLUS = "at_cuda_detail::cub::", "thrust::THRUST_300001_SM_750_800_860_900_1000_1200_NS::", "cuda::std::__4::plus<void>"
+DEFAULT, SAME = THRUST + "use_default", "cuda::std::__4::__identity"
+SUM = f"{CUB}detail::reduce::policy_hub<int, unsigned long long, {PLUS} >::Policy1000"
+TILES = f"{CUB}ScanTileState<int, true>"
+kernel("empty", f"void {CUB}detail::EmptyKernel<void>()")
+kernel("sum_of_counts", f"void {CUB}detail::reduce::DeviceReduceSingleTileKernel<{SUM}, int*, int*, int, {PLUS}, int, int, {SAME}>(int*, int*, int, {PLUS}, int, {SAME})")
+kernel("begin_selection", f"void {CUB}detail::scan::DeviceCompactInitKernel<{TILES}, int*>({TILES}, int, int*)")
+for type_ in ("bool", "f32", "bf16", "i64", "i32"):
+    flags_ = f"{THRUST}transform_iterator<at::native::(anonymous namespace)::NonZeroOp<{named(type_)}>, {named(type_)} const*, {DEFAULT}, {DEFAULT}>"
+    kernel(f"count_{type_}", f"void {CUB}detail::reduce::DeviceReduceSingleTileKernel<{SUM}, {flags_}, int*, unsigned long long, {PLUS}, int, int, {SAME}>({flags_}, int*, "
+           f"unsigned long long, {PLUS}, int, {SAME})")
+    kernel(f"count_by_block_{type_}", f"void {CUB}detail::reduce::DeviceReduceKernel<{SUM}, {flags_}, unsigned long long, {PLUS}, int, {SAME}>({flags_}, int*, "
+           f"unsigned long long, {CUB}GridEvenShare<unsigned long long>, {PLUS}, {SAME})")
+    places_, none_ = f"{THRUST}counting_iterator<long, {DEFAULT}, {DEFAULT}, {DEFAULT}>", f"{CUB}NullType"
+    stream_ = f"{CUB}detail::select::streaming_context_t<long, true>"
+    kernel(f"select_{type_}", f"void {CUB}detail::select::DeviceSelectSweepKernel<{CUB}detail::select::policy_hub<long, bool, int, false, ({CUB}SelectImpl)0>::Policy1000, "
+           f"{places_}, {flags_}, long*, int*, {TILES}, {none_}, {none_}, int, {stream_}, ({CUB}SelectImpl)0>({places_}, {flags_}, long*, int*, {TILES}, {none_}, {none_}, "
+           f"int, int, {stream_}, {CUB}detail::vsmem_t)")
+kernel("indices_of_places", "void at::native::(anonymous namespace)::write_indices<long>(long*, at::native::(anonymous namespace)::TensorDims<long>, int, long, long*, long)")
+
+# ---- random.cu ----
+RATE = "at::native::templates::cuda::exponential_kernel<at::CUDAGeneratorImpl*>(at::TensorIteratorBase&, double, at::CUDAGeneratorImpl*)"
+RATE += "::{lambda()#1}::operator()() const::{lambda()#2}::operator()() const::{lambda(float)#1}"
+DRAW = f"at::native::templates::cuda::uniform_and_transform<float, float, at::CUDAGeneratorImpl*, {RATE}>(at::TensorIteratorBase&, at::CUDAGeneratorImpl*, {RATE})"
+DRAW += "::{lambda(curandStatePhilox4_32_10*)#2}"
+PUT = f"at::native::(anonymous namespace)::distribution_nullary_kernel<float, float, float4, at::CUDAGeneratorImpl*, {DRAW}, {RATE}>(at::TensorIteratorBase&, "
+PUT += f"at::CUDAGeneratorImpl*, {DRAW} const&, {RATE})::{{lambda(int, float)#1}}"
+kernel("exponential_f32", f"void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, {DRAW}, {PUT}>(long, at::PhiloxCudaState, "
+       f"{DRAW}, {PUT})")
+kernel("assert_bool", "void at::native::_assert_async_cuda_kernel<bool>(bool const*, at::native::Msg)")
 
 
 def names():
