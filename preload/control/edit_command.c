@@ -133,6 +133,8 @@ static void add_use(struct text *t, const struct edit_use *use)
         text_printf(t, ", \"lacks\": ");
         text_json(t, err.msg);
     }
+    if (!places_seen(use))
+        text_printf(t, ", \"unseen\": true");
     text_printf(t, "}");
 }
 

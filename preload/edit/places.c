@@ -245,6 +245,13 @@ bool places_lack(struct err *err, const struct edit_use *use)
            (check_seen_layers(err, use, &shown) || check_seen_passes(err, use, &shown));
 }
 
+bool places_seen(const struct edit_use *use)
+{
+    struct shown shown;
+    shown_of(use->edit, &shown);
+    return shown.any;
+}
+
 int places_check(struct err *err, const struct edit_version *v, uint32_t first,
                  const struct edit_ranks *ranks)
 {

@@ -28,6 +28,9 @@ int places_check(struct err *err, const struct edit_version *version, uint32_t f
 /* Did the forwards that were lack a layer that the edit, or a vector of its, names, or the edit's pass of it? Then @err has a sentence. */
 bool places_lack(struct err *err, const struct edit_use *use);
 
+/* Did any launch, or tap, come to the edit's site? */
+bool places_seen(const struct edit_use *use);
+
 /* After fork, in the child. */
 void places_reset(void);
 

@@ -37,7 +37,7 @@ TEXTS = (".yaml", ".yml", ".json")
 @dataclass
 class Rows:
     """What became of the rows that an edit wanted: due = written + missed, by reason. unwritten: of how many processes all were missed. lacks: which layer, or
-    pass of one, it is for, and no forward had."""
+    pass of one, it is for, and no forward had. unseen: no tensor came to its place."""
     name: str
     site: str
     due: int = 0
@@ -45,6 +45,7 @@ class Rows:
     missed: dict[str, int] = field(default_factory=dict)
     lacks: str = ""
     unwritten: int = 0
+    unseen: bool = True
 
     @property
     def pending(self) -> int:
@@ -61,7 +62,9 @@ class Rows:
             text += f"; {self.unwritten} of the processes wrote none"
         if self.lacks:
             text += f"; {self.lacks}"
-        return text if self.due or self.lacks else text + ": no request began in the block, or its layers or its pass are others"
+        if self.due or self.lacks:
+            return text
+        return text + (f": no tensor was tapped as {self.site}, and no kernel of it ran" if self.unseen else ": no request began in the block, or its layers or its pass are others")
 
 
 class NotDone(RuntimeError):
@@ -169,6 +172,7 @@ class edit:
         rows = self.rows.setdefault(one["name"], Rows(one["name"], one["site"]))
         rows.due, rows.written = rows.due + one["due"], rows.written + one["written"]
         rows.unwritten += 0 < one["due"] == sum(one["missed"].values())
+        rows.unseen = rows.unseen and one.get("unseen", False)
         rows.lacks = one.get("lacks", "").partition('": ')[2]
         for reason, n in one["missed"].items():
             rows.missed[reason] = rows.missed.get(reason, 0) + n

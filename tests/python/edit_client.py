@@ -200,6 +200,8 @@ def entered(block, body=lambda: None):
 def not_done():
     """The program learns of an edit that wrote no row; of one whose request does, and of a block that failed, it does not."""
     engine = Engine()
+    said = raised(dmi.edits.NotDone, lambda: entered(dmi.edit(vector())))
+    check(said == "ones at resid_post: 0 rows written of 0 due: no tensor was tapped as resid_post, and no kernel of it ran", "nothing came to its place", said)
     nothing = dmi.edit(vector(), requests="b*")
     said = raised(dmi.edits.NotDone, lambda: entered(nothing, lambda: engine.generate("a")))
     check(said == "ones at resid_post: 0 rows written of 0 due: no request began in the block, or its layers or its pass are others" and nothing.rows["ones"].due == 0, "no request of it", said)
