@@ -92,20 +92,25 @@ def test_pressure(bench, play, mode):
         bench.check([record.words for record in of] == [filled(n, 64) for n in found] and found == sorted(set(found)), "whole, and in order", found[:20])
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.3, 1.1])
-def test_kill(bench, delay):
-    """What was committed reads back, and the rest is accounted for."""
-    spec_path, out = bench.folder / "spec.yaml", bench.folder / "out"
-    spec_path.write_text(taps("resid_pre"))
-    env = harness.environment(LD_LIBRARY_PATH="", LD_PRELOAD=PRELOAD, DMI_SPEC=spec_path, DMI_OUT=out)
-    program = subprocess.Popen([sys.executable, CLIENT, "forever"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def killed(delay, out, command, env):
+    """(run of a program that prints a line once it is at work and is killed @delay seconds later, what dmi-dump verify says)"""
+    program = subprocess.Popen([sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     program.stdout.readline()
     time.sleep(delay)
     program.send_signal(signal.SIGKILL)
     program.wait()
     program.stdout.close()
     folder = harness.only_run(out)
-    verify = harness.run([DMI_DUMP, "verify", folder], check=False)
+    return folder, harness.run([DMI_DUMP, "verify", folder], check=False)
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 1.1])
+def test_kill(bench, delay):
+    """What was committed reads back, and the rest is accounted for."""
+    spec_path, out = bench.folder / "spec.yaml", bench.folder / "out"
+    spec_path.write_text(taps("resid_pre"))
+    env = harness.environment(LD_LIBRARY_PATH="", LD_PRELOAD=PRELOAD, DMI_SPEC=spec_path, DMI_OUT=out)
+    folder, verify = killed(delay, out, [CLIENT, "forever"], env)
     bench.check(verify.returncode == 0 and "accounting balances" in verify.stdout, "dmi-dump verify", verify.stdout + verify.stderr)
     counters = Counters(folder)
     bench.check(counters.state != Counters.CLOSED and counters.expected[0].records > 10, "it was killed at work", counters.expected)

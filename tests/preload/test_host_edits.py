@@ -3,10 +3,7 @@
 import json
 import pathlib
 import re
-import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from harness import DMI_DUMP, DMI_RUN, PRELOAD
 from test_edit_changes import Accounts
 from test_edits import (ALONG, VECTORS, all_values, along, elementwise_tensors, feature_tensors, layout_tensors, normal, one_after_the_other, part_tensors,
                         scaled_tensors, sum_tensors)
+from test_host import killed
 
 from dmi import taps
 
@@ -169,14 +167,7 @@ def test_kill(bench, delay):
     play.start(edits := play.pack({}), how=("host",))
     out, spec_path = play.folder / "killed", play.folder / "spec.yaml"
     env = harness.environment(LD_LIBRARY_PATH="", LD_PRELOAD=PRELOAD, DMI_SPEC=spec_path, DMI_OUT=out, DMI_EDITS=edits)
-    program = subprocess.Popen([sys.executable, CLIENT, play.plan, "host", "forever"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    program.stdout.readline()
-    time.sleep(delay)
-    program.send_signal(signal.SIGKILL)
-    program.wait()
-    program.stdout.close()
-    folder = harness.only_run(out)
-    verify = harness.run([DMI_DUMP, "verify", folder], check=False)
+    folder, verify = killed(delay, out, [CLIENT, play.plan, "host", "forever"], env)
     due, written, missed = Accounts(folder / "edits").of("x-0")
     bench.check(verify.returncode == 0 and f"{due} rows due = {written} written + 0 missed" in verify.stdout, "dmi-dump verify", verify.stdout + verify.stderr)
     bench.check(due > written > 0 or due == written > 40 and not missed, "it was killed at work", (due, written, missed))

@@ -60,25 +60,18 @@ __device__ void take_first(const tensor_info<const T, unsigned> &from, unsigned 
     }
 }
 
-#define SORT(T)                                                                                    \
-    extern "C" __global__ void sort_##T(                                                           \
+/* By PyTorch's radix sort, whose last parameter is the order, and by its bitonic one, whose comparator is a type. */
+#define SORT_BY(name, T, Last, descending)                                                         \
+    extern "C" __global__ void name##_##T(                                                         \
         tensor_info<T, unsigned> keys, unsigned n_lines, unsigned n, unsigned key_step,            \
-        tensor_info<i64, unsigned> values, unsigned value_step, bool descending)                   \
+        tensor_info<i64, unsigned> values, unsigned value_step, Last last)                         \
     {                                                                                              \
         sort_lines(keys, n_lines, n, key_step, values, value_step, descending);                    \
-    }                                                                                              \
-    extern "C" __global__ void sort_down_##T(                                                      \
-        tensor_info<T, unsigned> keys, unsigned n_lines, unsigned n, unsigned key_step,            \
-        tensor_info<i64, unsigned> values, unsigned value_step, char)                              \
-    {                                                                                              \
-        sort_lines(keys, n_lines, n, key_step, values, value_step, true);                          \
-    }                                                                                              \
-    extern "C" __global__ void sort_up_##T(                                                        \
-        tensor_info<T, unsigned> keys, unsigned n_lines, unsigned n, unsigned key_step,            \
-        tensor_info<i64, unsigned> values, unsigned value_step, char)                              \
-    {                                                                                              \
-        sort_lines(keys, n_lines, n, key_step, values, value_step, false);                         \
-    }                                                                                              \
+    }
+#define SORT(T)                                                                                    \
+    SORT_BY(sort, T, bool, last)                                                                   \
+    SORT_BY(sort_down, T, char, true)                                                              \
+    SORT_BY(sort_up, T, char, false)                                                               \
     extern "C" __global__ void top_##T(                                                            \
         tensor_info<const T, unsigned> from, unsigned n, unsigned k, bool largest,                 \
         unsigned n_lines, unsigned step, tensor_info<T, unsigned> to, unsigned to_step,            \
