@@ -60,6 +60,9 @@ def captures():
         tapped("inference", base()[:N, :WIDTH] * 2)
     with torch.enable_grad():
         tapped("grad", torch.randn(N, WIDTH, requires_grad=True) * 2)
+    negated = torch.view_as_complex(torch.randn(N, WIDTH, 2)).conj().imag
+    assert negated.is_neg()
+    tapped("negated", negated)
     x = torch.randn(1, WIDTH).expand(N, WIDTH)
     EXPECTED["expanded/resid_pre.0"] = x.contiguous()
     announced("expanded")

@@ -39,6 +39,8 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False):
         raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype} cannot be tapped")
     if tensor.dim() > library.MAX_DIMS:
         raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
+    if tensor.is_neg():  # its memory holds the values with the other sign: what is tapped is a copy, which nothing reads later
+        tensor, writable = tensor.detach().resolve_neg(), False
     index = tensor.device.index
     stream, flags = (0, library.HOST) if tensor.is_cpu else (torch._C._cuda_getCurrentRawStream(index), 0)
     given = (name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
