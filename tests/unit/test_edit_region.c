@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of edits (preload/context/edit_region.h) that go while a context uploads them, over a host model of the driver: no copy reads
+ * Tables of edits (preload/context/edit_region.h) that go while a context uploads them, over a model of a context's side: no copy reads
  * what was freed (MALLOC_PERTURB_, AddressSanitizer), and each table that stays is there.
  */
-#include "preload/base/driver.h"
 #include "preload/context/bank.h"
 #include "preload/context/context.h"
 #include "preload/context/edit_region.h"
+#include "preload/context/side_ops.h"
 
 #include <dmi/edit.h>
 
@@ -17,8 +17,6 @@
 #define N_BYTES (64u << 10)
 #define N_TABLE 200u
 
-struct driver driver_table;
-
 static struct world {
     unsigned char region[N_BYTES];
     struct context context;
@@ -28,16 +26,16 @@ static struct world {
 
 /* ------------------------------------------------------------------------- in the library's place */
 
-static CUresult fake_alloc(CUdeviceptr *p, size_t n)
+static CUresult fake_alloc(CUdeviceptr *p, uint64_t n)
 {
     ck_assert_uint_eq(n, N_BYTES);
     *p = (CUdeviceptr)(uintptr_t)world.region;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_copy(CUdeviceptr to, const void *from, size_t n, CUstream stream)
+static CUresult fake_put(struct context *c, CUdeviceptr to, const void *from, uint64_t n)
 {
-    (void)stream;
+    (void)c;
     if (world.n_copies++ == world.goes_at) {
         edit_region_free(world.at[0]);
         edit_region_free(world.at[1]);
@@ -46,9 +44,9 @@ static CUresult fake_copy(CUdeviceptr to, const void *from, size_t n, CUstream s
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_synchronize(CUstream stream)
+static CUresult fake_finish(struct context *c)
 {
-    (void)stream;
+    (void)c;
     return CUDA_SUCCESS;
 }
 
@@ -117,13 +115,14 @@ static bool is_there(uint32_t at, unsigned char fill)
 static void set_up(void)
 {
     static const struct edit_watch watch = { collect, settle };
+    static const struct context_side side = { .alloc = fake_alloc,
+                                              .put = fake_put,
+                                              .finish = fake_finish };
     struct err err = { 0 };
     edit_region_reset();
     edit_region_start(N_BYTES, &watch);
-    driver_table.cuMemAlloc_v2 = fake_alloc;
-    driver_table.cuMemcpyHtoDAsync_v2 = fake_copy;
-    driver_table.cuStreamSynchronize = fake_synchronize;
     memset(&world, 0, sizeof world);
+    world.context.side = &side;
     world.goes_at = UINT32_MAX;
     ck_assert_int_eq(edit_region_init(&err, &world.context), 0);
 }

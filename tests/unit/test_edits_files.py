@@ -222,7 +222,7 @@ def test_files_that_python_reads(files):
     """tests/python/test_vectors.py has the rest; here the tool is under AddressSanitizer, and what Python says may be long."""
     (files.folder / "v.gguf").write_bytes(gguf({0: [1, 2], 7: [3, 4]}))
     assert files.taken(file="v.gguf", layer_is="m") == {0: [1.0, 2.0], 7: [3.0, 4.0]}
-    for data, said in [(gguf({0: [1]})[:40], "it ends too early"), (gguf({}, infos=[("x" * 30000, (1,), 0, 0)], data=b"\0" * 4), "it has a tensor 'xxx")]:
+    for data, said in [(gguf({0: [1]})[:40], "it ends in the middle of a value, at byte 32"), (gguf({}, infos=[("x" * 30000, (1,), 0, 0)], data=b"\0" * 4), "it has a tensor 'xxx")]:
         (files.folder / "v.gguf").write_bytes(data)
         lines = files.refused(file="v.gguf")
         assert len(lines) == 1 and f"the vector \"v\", {files.folder}/v.gguf: {said}" in lines[0], lines
