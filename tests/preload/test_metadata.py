@@ -10,7 +10,7 @@ import sys
 import dmi
 import kit
 import segments
-from dmi import reading
+from dmi import structs
 from harness import DMI_DUMP, environment
 
 CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")
@@ -54,8 +54,8 @@ def test_what_cannot_be_is_refused_counted_and_named_once(bench):
 
 def cached_ids(run):
     with dmi.open(run.folder) as opened:
-        steps = [opened._get("dmi_read_step", reading._Step, reading.U64(i)) for i in range(opened.n_steps)]
-        spans = [[opened._get("dmi_read_span", reading._Span, reading.U64(i), reading.U32(k)) for k in range(step.n_spans)] for i, step in enumerate(steps)]
+        steps = [opened._get("dmi_read_step", structs._Step, structs.U64(i)) for i in range(opened.n_steps)]
+        spans = [[opened._get("dmi_read_span", structs._Span, structs.U64(i), structs.U32(k)) for k in range(step.n_spans)] for i, step in enumerate(steps)]
         return {step.step: [list(span.cached_ids[:span.n_cached]) if span.cached_ids else None for span in of] for step, of in zip(steps, spans)}
 
 
