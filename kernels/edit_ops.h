@@ -137,7 +137,7 @@ DMI_SHARED void put(const struct edited_row *s, dmi_i64 at, float v)
 
 /* ------------------------------------------------------------------------- what they read */
 
-/* Of a cell of the bank. */
+/* The numbers that a cell of the bank holds. */
 DMI_SHARED float *numbers_of(const struct dmi_edit *e, dmi_u32 cell)
 {
     return (float *)(e->bank + (dmi_u64)e->n_cells * sizeof(struct dmi_bank_entry) +

@@ -49,14 +49,21 @@ static void note_listed(const void *handles, unsigned n, enum func_type type, co
     }
 }
 
+/* A trace is to begin steps at kernels by their names, with a spec or without one. */
+static void name_listed(const CUkernel *kernels, unsigned n, CUlibrary library)
+{
+    unsigned there = contents_count(library, FUNC_KERNEL);
+    for (unsigned i = 0; i < n && i < there; i++)
+        named_note(kernels[i], NULL);
+}
+
 EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n, CUlibrary library)
 {
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
     if (kernels)
         AFTER_SUCCESS(r, note_listed(kernels, n, FUNC_KERNEL, library));
-    unsigned there = kernels && r == CUDA_SUCCESS ? contents_count(library, FUNC_KERNEL) : 0;
-    for (unsigned i = 0; i < n && i < there; i++)
-        named_note(kernels[i], NULL);
+    if (kernels && r == CUDA_SUCCESS && named_source() == DMI_STEP_NAMED_KERNEL)
+        name_listed(kernels, n, library);
     return r;
 }
 

@@ -82,7 +82,7 @@ static uint32_t other_of_entry(uint32_t site)
     return site;
 }
 
-/* Was the same said of the entry's other site? It is one entry to whoever reads it. */
+/* Was the same said of the entry's other site? A reader sees one entry. */
 static bool said_of_entry(uint32_t site, enum problem problem, const char *sentence)
 {
     uint32_t other = other_of_entry(site);

@@ -26,10 +26,12 @@ static struct {
 static const char begins, begins_not; /* what the table keeps: their addresses */
 static struct handles answers = HANDLES_INIT;
 
-static void answer_by_name(const void *function, const char *name)
+/* Does a launch of a function of that name begin a step? The table keeps it. */
+static bool answer_by_name(const void *function, const char *name)
 {
     const void *answer = name && naming_matches(&named.pattern, name) ? &begins : &begins_not;
     handles_set(&answers, function, (void *)(uintptr_t)answer);
+    return answer == &begins;
 }
 
 bool named_kernel(const void *function)
@@ -38,8 +40,7 @@ bool named_kernel(const void *function)
     if (answer)
         return answer == &begins;
     _cleanup_(freep) char *name = functions_name(function);
-    answer_by_name(function, name);
-    return handles_find(&answers, function) == &begins;
+    return answer_by_name(function, name);
 }
 
 void named_note(CUkernel kernel, const char *name)

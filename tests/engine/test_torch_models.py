@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 import harness
 import torch_cuda_env
 from harness import DMI_RUN, PRELOAD, ROOT
+from serve.dtypes import from_bf16
 from test_attach import check_all
 from test_cpu import captured, tensors
 from test_torch_cuda import ALLOCATORS
@@ -77,7 +78,7 @@ def values(tensor):
     """(dtype, shape, bytes) as float64."""
     dtype, sizes, data = tensor
     if dtype == "BF16":
-        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64).reshape(sizes)
+        return from_bf16(np.frombuffer(data, np.uint16)).astype(np.float64).reshape(sizes)
     return np.frombuffer(data, {"F32": np.float32, "I64": np.int64}[dtype]).astype(np.float64).reshape(sizes)
 
 
