@@ -43,6 +43,16 @@ def pytest_exception_interact(node, call):
         node.session.shouldstop = "a program did not end; the next ones would take as long"
 
 
+def end_what_was_started(self, kind, *rest, exits=subprocess.Popen.__exit__):
+    """Where a check within `with Popen(...)` fails, the program is killed: nobody tells it to end any more, and the failure would wait for it."""
+    if kind:
+        self.kill()
+    return exits(self, kind, *rest)
+
+
+subprocess.Popen.__exit__ = end_what_was_started
+
+
 @pytest.fixture(scope="session")
 def seeds(long):
     """seeds(short, long) - how many seeds a test with random schedules tries, unless ./bootstrap test --seeds says another number."""

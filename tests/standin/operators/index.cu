@@ -44,17 +44,22 @@ SIZES(SCATTERED)
 GATHER_ROWS(long, i64)
 GATHER_ROWS(int, int)
 
-#define INDEX_SELECT(T)                                                                            \
-    extern "C" __global__ void index_select_##T(                                                   \
+#define INDEX_SELECT(name, T, Index)                                                               \
+    extern "C" __global__ void index_select_##name(                                                \
         tensor_info<T, unsigned> to, tensor_info<const T, unsigned> from,                          \
-        tensor_info<const i64, unsigned> indices, int to_dim, int from_dim, unsigned inner, i64 n) \
+        tensor_info<const Index, unsigned> indices, int to_dim, int from_dim, unsigned inner,      \
+        i64 n)                                                                                     \
     {                                                                                              \
         run_index_select(to, from, indices, to_dim, from_dim, inner, n);                           \
     }
-INDEX_SELECT(f32)
-INDEX_SELECT(bf16)
-INDEX_SELECT(i64)
-INDEX_SELECT(bool)
+INDEX_SELECT(f32_long, f32, i64)
+INDEX_SELECT(bf16_long, bf16, i64)
+INDEX_SELECT(i64_long, i64, i64)
+INDEX_SELECT(bool_long, bool, i64)
+INDEX_SELECT(f32_int, f32, i32)
+INDEX_SELECT(bf16_int, bf16, i32)
+INDEX_SELECT(i64_int, i64, i32)
+INDEX_SELECT(bool_int, bool, i32)
 
 #define INDEX_ADD(T)                                                                               \
     extern "C" __global__ void index_add_##T(                                                      \

@@ -44,6 +44,13 @@ for in_, out_, width_ in (("f32", "f32", 4), ("bf16", "bf16", 8), ("bf16", "f32"
         kernel(f"large_{own_}", f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<{width_}, {kinds_}>{both_}, int)")
 
 # ---- scan.cu ----
+CUB = "at_cuda_detail::cub::"
+for type_ in ("i64", "i32", "f32", "bf16"):
+    t_ = named(type_)
+    tiles_, rest_ = f"{CUB}ScanTileState<{t_}, true>", f"std::plus<{t_}>, {CUB}NullType, unsigned int"
+    kernel("begin_scan", f"void {CUB}detail::scan::DeviceScanInitKernel<{tiles_} >({tiles_}, int)")
+    kernel(f"scan_all_{type_}", f"void {CUB}detail::scan::DeviceScanKernel<{CUB}detail::scan::policy_hub<{t_}, {t_}, {t_}, unsigned int, std::plus<{t_}> >::Policy1000, "
+           f"{t_} const*, {t_}*, {tiles_}, {rest_}, {t_}, false, {CUB}NullType>({t_} const*, {t_}*, {tiles_}, int, {rest_})")
 for type_ in ("f32", "bf16", "i64", "i32"):
     t_ = named(type_)
     kernel(f"scan_rows_{type_}", f"void at::native::tensor_kernel_scan_innermost_dim<{t_}, std::plus<{t_}> >({t_}*, {t_} const*, unsigned int, unsigned int, "
@@ -74,10 +81,11 @@ for index_ in ("int", "long"):
     kernel(f"gather_rows_{index_}", f"void at::native::vectorized_gather_kernel<16, {index_}>(char*, char*, {index_}*, int, long, long, long, long, bool)")
 
 for type_ in ("f32", "bf16", "i64", "bool"):
-    infos_ = "(" + ", ".join(f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (named(type_), named(type_) + " const", "long const"))
-    for dims_ in ("1, 1, -2", "2, 2, -2", "3, 3, -2", "-1, -1, -1"):
-        kernel(f"index_select_{type_}", f"void at::native::(anonymous namespace)::indexSelectSmallIndex<{named(type_)}, long, unsigned int, {dims_}>{infos_}, "
-               "int, int, unsigned int, long)")
+    for index_ in ("int", "long"):
+        infos_ = ", ".join(f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (named(type_), named(type_) + " const", index_ + " const"))
+        for dims_ in ("1, 1, -2", "2, 2, -2", "3, 3, -2", "-1, -1, -1"):
+            kernel(f"index_select_{type_}_{index_}", f"void at::native::(anonymous namespace)::indexSelectSmallIndex<{named(type_)}, {index_}, unsigned int, {dims_}>"
+                   f"({infos_}, int, int, unsigned int, long)")
 
 ADD = "at::native::(anonymous namespace)::ReduceAdd"
 for type_ in ("f32", "bf16"):
@@ -142,7 +150,7 @@ for type_ in ("f32", "bf16", "i64", "i32"):
 
 
 # ---- nonzero.cu ----
-CUB, THRUST, PLUS = "at_cuda_detail::cub::", "thrust::THRUST_300001_SM_750_800_860_900_1000_1200_NS::", "cuda::std::__4::plus<void>"
+THRUST, PLUS = "thrust::THRUST_300001_SM_750_800_860_900_1000_1200_NS::", "cuda::std::__4::plus<void>"
 DEFAULT, SAME = THRUST + "use_default", "cuda::std::__4::__identity"
 SUM = f"{CUB}detail::reduce::policy_hub<int, unsigned long long, {PLUS} >::Policy1000"
 TILES = f"{CUB}ScanTileState<int, true>"
