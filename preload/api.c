@@ -37,7 +37,7 @@ static bool is_off(void)
     return !session_does(SESSION_WRITES);
 }
 
-/* The same, of what is said of taps, and (@what) of steps: they may be of host memory, where no CUDA comes before them. */
+/* The same, of what is said of taps or asked of them, and (@what) of steps: they may be of host memory, where no CUDA comes before them. */
 static bool stays_off(enum session_work what)
 {
     if (is_off())
@@ -238,7 +238,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
     struct session_call call;
     if (!pattern)
         return -EINVAL;
-    if (has_no_sites())
+    if (stays_off(SESSION_SITES) || has_no_sites())
         return DMI_STATUS_OFF;
     int r = DMI_STATUS_OFF;
     if (session_enter(&call)) {

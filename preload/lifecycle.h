@@ -17,8 +17,8 @@ void lifecycle_start(void);
 
 /*
  * A program says something that a run is wanted for, and has not initialised CUDA. SESSION_TRACE: it says a step, or what its threads do, as an engine's scheduler,
- * which never initialises CUDA; the run begins here where a trace is wanted and no spec is. SESSION_SITES: it taps, or says whose rows it is about
- * to tap; the run begins here where a spec has taps, as they may be of host memory. Thread: any. Keeps errno.
+ * which never initialises CUDA; the run begins here where a trace is wanted and no spec is. SESSION_SITES: it taps, says whose rows it is about
+ * to tap, or switches taps; the run begins here where a spec has taps, as they may be of host memory. Thread: any. Keeps errno.
  */
 void lifecycle_start_early(enum session_work what);
 

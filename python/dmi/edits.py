@@ -215,6 +215,9 @@ def _in_models() -> str:
 def _runs() -> list[pathlib.Path]:
     """Runs that can be asked: this process's own, and those of the command's other processes. RuntimeError: there is none."""
     own, others = sources._runs()
+    if not own and not others:
+        dmi.site_enable("", True)  # there is no such site; where a model is on the CPU, and was not tapped yet, the run begins
+        own, others = sources._runs()
     if found := [run for run in [*own, *others] if _listens(run)]:
         return found
     program = sys.argv[0] if sys.argv[0] not in ("", "-c", "-m") else "prog.py"
@@ -223,7 +226,7 @@ def _runs() -> list[pathlib.Path]:
         raise RuntimeError(f"libdmi_preload.so is not in this process, so nothing can be edited: {command}")
     if own or others:
         raise RuntimeError(f"{(own or others)[0]} has no control socket: {command}")
-    raise RuntimeError(f"{sources.out()} has no run of this program yet: a process has one once it uses CUDA; bring the model to its device first, or {command}")
+    raise RuntimeError(f"{sources.out()} has no run of this program yet: a process has one once it uses CUDA, or where it has taps; bring the model to its device first, or {command}")
 
 
 def _connected(run: pathlib.Path) -> socket.socket:

@@ -104,15 +104,17 @@ def disk(t):
 
 
 def arrays(_):
-    """What dmi.tap() takes, and what it refuses; each is overwritten at once."""
+    """What dmi.tap() takes, what it refuses, and what is switched off; each is overwritten at once."""
     import numpy as np
     x = np.arange(64, dtype=np.uint32).reshape(8, 8)
     whole, buffer = x + (1 << 16), array.array("I", range(3 << 16, (3 << 16) + 64))
+    switched = [dmi.site_enable("resid_pre", False), dmi.tap(x, "resid_pre", 0), dmi.site_enable("resid_pre", True)]  # before a tap has begun the run
     answers = [dmi.tap(whole, "resid_pre", 0), dmi.tap(whole.T, "resid_pre", 1, rows=(1,)), dmi.tap(buffer, "resid_pre", 2)]
     whole[:] = 0
     buffer[:] = array.array("I", bytes(256))
     answers += [dmi.tap([1, 2], "resid_pre"), dmi.tap("x", "resid_pre"), dmi.tap(x.astype(">u4"), "resid_pre"), dmi.tap(x.astype(complex), "resid_pre"), dmi.tap(None, "resid_pre")]
-    print(answers == ([0] * 3 + [-22] * 5 if taps.loaded() else [dmi.OFF] * 8))
+    answers += switched
+    print(answers == ([0] * 3 + [-22] * 5 + [0] * 3 if taps.loaded() else [dmi.OFF] * 11))
 
 
 def nothing(t):

@@ -3,6 +3,7 @@
 """A program that edits what it, or a process of its own, computes: edit_client.py WHAT. Each function below is a WHAT; it prints lines of JSON: [holds, what, detail]."""
 import ctypes
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -217,9 +218,21 @@ def not_done():
     check("dmi.edit('" in said and "ones.npy')" in said and "dmi-edit-" not in said and "nonsense" in said, "an error names the edit that the program gave", said)
 
 
-def none():
-    said = raised(RuntimeError, dmi.edit(vector()).__enter__)
-    check("no run of this program yet" in said and "dmi-run --write" in said, "no CUDA, no run", said)
+def early():
+    """Nothing has used CUDA, and nothing was tapped: the block begins the run, where one is wanted."""
+    if not (child := os.fork()):
+        for name in [name for name in os.environ if name.startswith("DMI_TAP")]:
+            del os.environ[name]
+        said = raised(RuntimeError, dmi.edit(vector()).__enter__)
+        check("no run of this program yet" in said and "dmi-run --write" in said, "no taps, no CUDA, no run", said)
+        os._exit(0)
+    check(os.waitpid(child, 0)[1] == 0, "the child has ended")
+    rows = np.zeros((3, WIDTH), np.float32)
+    with dmi.edit(vector()) as done:
+        dmi.step_begin(0, [dmi.Span("a", 0, 3)], caches=False)
+        taps.send("resid_post", rows.ctypes.data, 0, taps.DTYPES["float32"], rows.shape, (WIDTH, 1), 4, 1, 0, LAYERS, taps.WRITABLE | taps.HOST)
+        dmi.step_end()
+    check((rows == 1).all() and done.rows["ones"].written == 3, "what the CPU computed is edited", done.rows)
 
 
 def no_places():

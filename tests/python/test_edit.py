@@ -17,7 +17,7 @@ HERE = ROOT / "tests" / "python"
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, BUILD / "tools" / "dmi-ctl", STANDIN / "libcuda.so.1")
 
 
-@pytest.mark.parametrize("what", ["block", "passes", "rows", "surplus", "not_done", "foreign", "busy", "several_places", "other_process", "none", "no_places", "no_library"])
+@pytest.mark.parametrize("what", ["block", "passes", "rows", "surplus", "not_done", "foreign", "busy", "several_places", "other_process", "early", "no_places", "no_library"])
 def test_blocks(check, tmp_path, what):
     env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'tests' / 'engine'}", LD_LIBRARY_PATH=STANDIN)
     places = "resid_post,mlp_out" if what == "several_places" else "resid_post"
