@@ -5,6 +5,7 @@
         model.generate(**batch)
     got["france"].resid_post[3]        # [rows, width] of the request that the adapter calls so
     got[0].resid_post[3]               # of the request that began first
+    got[out].resid_post[3]             # of the request whose output an engine returned: anything with a request_id, as vLLM's RequestOutput
 
 It reads the run that the library writes anyway, through dmi.reading: the process's own, or where that has no requests those of the command's
 other processes (vLLM computes in one of its own). It changes nothing of what is captured.
@@ -116,7 +117,8 @@ def _there_are(known: Iterable) -> str:
 
 
 class collect(collections.abc.Mapping):
-    """A block; after it a mapping {id: Collected} of the requests that began in it, in the order of their first rows. An int takes one by its place: got[0].
+    """A block; after it a mapping {id: Collected} of the requests that began in it, in the order of their first rows. An int takes one by its place: got[0]; what
+    has a request_id, as outputs of vLLM's, stands for that id: got[out].
 
     sites      names, patterns (resid_*) of what is captured: a text with commas, or a list; None: all of it
     layers     "0,3-7,last", a number, or several: of sites with layers; None: all. last: the highest one captured
@@ -164,8 +166,8 @@ class collect(collections.abc.Mapping):
             raise RuntimeError("what a block of dmi.collect() collects is there once the block has ended")
         return self._found
 
-    def __getitem__(self, request: str | int) -> Collected:
-        found = self._all()
+    def __getitem__(self, request: Any) -> Collected:
+        found, request = self._all(), getattr(request, "request_id", request)
         if isinstance(request, int):
             if not -len(found) <= request < len(found):
                 raise IndexError(f"{len(found)} requests began in the block{_there_are(found)}")

@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 import threading
+import types
 
 sys.setdlopenflags(os.RTLD_LAZY)  # of the CUDA libraries that torch is linked to, most are not there
 import numpy as np  # noqa: E402
@@ -131,7 +132,7 @@ def recomputed():
 
 
 def collected():
-    """dmi.collect() gives the program what a hook saw, as soon as the block ends; so does the run that is under way."""
+    """dmi.collect() gives the program what a hook saw, as soon as the block ends, by the request's name, place or output; so does the run that is under way."""
     model, seen = models.model_of("llama"), []
     for key, value in {"pad_token_id": 0, "eos_token_id": None, "do_sample": False}.items():
         setattr(model.generation_config, key, value)
@@ -141,9 +142,12 @@ def collected():
         with dmi.collect(sites=["resid_pre"], layers="0") as got, dmi.huggingface.requests("collected"):
             model.generate(models.prompt()[:1], max_new_tokens=3)
     hook.remove()
-    check(torch.equal(got["collected"].resid_pre[0], torch.cat(seen)), "dmi.collect() has the values that a hook sees", got)
+    of = got["collected"], got[0], got[types.SimpleNamespace(request_id="collected")]
+    check(all(torch.equal(one.resid_pre[0], torch.cat(seen)) for one in of), "dmi.collect() has the values that a hook sees", got)
     with dmi.open(next(pathlib.Path(os.environ["DMI_OUT"]).iterdir())) as run:
         check(np.array_equal(run["collected/resid_pre.0"].numpy(), torch.cat(seen).numpy()), "and so has the run, while it is written", list(run)[-4:])
+        cache = run.cache("collected")
+        check(np.array_equal(cache["blocks.0.hook_resid_pre"], torch.cat(seen).numpy()), "and its cache, by TransformerLens's names", list(cache))
     EXPECTED["collected/resid_pre.0"] = torch.cat(seen)
 
 

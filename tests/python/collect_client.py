@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 
 import numpy as np
@@ -79,6 +80,7 @@ def plain():
     check("has ended" in inside, "within the block nothing is there yet", inside)
     check(list(got) == ["france", "spain", "italy"] and len(got) == 3, "the requests that began in the block, in their order", list(got))
     check(got[0] is got["france"] and got[-1].id == "italy", "a request is taken by its place, too", got)
+    check(got[types.SimpleNamespace(request_id="spain")] is got["spain"], "an engine's output stands for its request", got)
     check(list(got["france"].resid_post) == [0, 2, 3] and list(got["france"]) == ["resid_post"], "sites and layers are those asked for", dict(got["france"]))
     check(all(same(got, name, i + 1, layer) for i, name in enumerate(("france", "spain")) for layer in (0, 2, 3)), "each row is its request's")
     check(same(got, "italy", 3, 3, n=4) and got["italy"].positions("resid_post", 3) == [0, 1, 2, 3], "and stands at its position", got["italy"].resid_post[3])
