@@ -19,6 +19,7 @@ RUN_NAME = re.compile(r"[\w.-]+-\d+-\d{8}T\d{6}\.\d+Z")
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 TIMED = re.compile(r"\d+(?:\.\d+)?(?= s\b| ms\b| a second)")
 MARK = "<<status of "
+ENTER = "cd ~/dmi && ./bootstrap exec -- bash"
 
 
 def section(page, title=None):
@@ -70,16 +71,23 @@ def clone(folder):
     return home
 
 
-def run(folder, text, timeout=300):
-    """Type the commands of @text in a fresh shell of /home/you, which is @folder. Return: a Ran of each; wanted and printed are lines."""
-    home = clone(folder)
-    files, typed = script(text)
+def run(folder, text, timeout=300, installed=None, shell=("bash",)):
+    """
+    Type the commands of @text in a fresh shell of /home/you, which is @folder. @installed: what a shell has in its environment where the wheel is installed, and no clone
+    is; there the shell that ./bootstrap opens is left out. @shell: words that start it. Return: a Ran of each; wanted and printed are lines.
+    """
+    home, (files, typed) = folder / "dmi", script(text)
+    if installed:
+        home.mkdir(exist_ok=True)
+        typed = [one for one in typed if one[0] != ENTER]
+    else:
+        clone(folder)
     for name, content in files:
         (home / name).write_text(content)
-    env = {"HOME": str(folder), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "DMI_DRIVER": "standin"}
+    env = {"HOME": str(folder), "LANG": "C.UTF-8", **(installed or {"PATH": "/usr/local/bin:/usr/bin:/bin", "DMI_DRIVER": "standin"})}
     lines = "".join(f"{command}\necho '{MARK}{i}:' $?\n" for i, (command, _) in enumerate(typed))
     # A pipe, so that a shell that a command starts reads the commands after it.
-    done = subprocess.run(["bash"], input=f"cd {home}\n{lines}", env=env, cwd=folder, text=True, timeout=timeout,
+    done = subprocess.run([*shell], input=f"cd ~/dmi\n{lines}", env=env, cwd=folder, text=True, timeout=timeout,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     pieces = re.split(rf"{MARK}\d+: (\d+)\n", done.stdout.replace(str(folder), "/home/you"))
     printed, statuses = pieces[0::2], [int(status) for status in pieces[1::2]]
@@ -113,9 +121,9 @@ def first_difference(wanted, printed):
     return None if anywhere or at == len(printed) else f"(nothing, but it printed) {printed[at]}"
 
 
-def check_page(check, folder, text, timeout=300):
-    """check() that each command of @text succeeds and prints what the page shows. Return: what run() does."""
-    ran = run(folder, text, timeout)
+def check_page(check, folder, text, timeout=300, **more):
+    """check() that each command of @text succeeds and prints what the page shows. @more and return: as of run()."""
+    ran = run(folder, text, timeout, **more)
     check(ran, "the page has commands")
     for command, wanted, printed, status in ran:
         check(status == 0, f"{command}: succeeds", [status, *printed[-20:]])

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages show of models on the CPU, typed where the wheel is installed beside PyTorch and there is no driver: each command prints what the page shows."""
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import bare_debian
+import pages
+import torch_env
+from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, environment
+
+LOOK = """
+import ctypes, sys, dmi, torch
+assert dmi.__file__.startswith(sys.prefix) and not torch.cuda.is_available()
+try:
+    ctypes.CDLL("libcuda.so.1")
+    print("a driver")
+except OSError:
+    print("no driver")
+"""
+PACKER = ROOT / "build" / "wheel"
+SAID = "dmi: the model's tensors are on the CPU: taps read them there (kernels and graphs are what a GPU adds)"
+pytestmark = [pytest.mark.built(PRELOAD, DMI_RUN, DMI_DUMP), pytest.mark.long]
+
+
+def pip(*words, **more):
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False, **more)
+    assert done.returncode == 0, (words, done.stdout[-3000:])
+    return done.stdout
+
+
+@pytest.fixture(name="wheel", scope="module")
+def fixture_wheel(tmp_path_factory):
+    if not (PACKER / "wheel").is_dir():
+        pytest.skip(f"{PACKER} does not exist: what packs wheels could not be had")
+    return pip(sys.executable, ROOT / "tools/setup/wheel.py", BUILD, tmp_path_factory.mktemp("wheel"), env=environment(PYTHONPATH=PACKER)).split()[-1]
+
+
+def environment_here(wheel, folder):
+    """An environment of this machine's Python."""
+    python, env = torch_env.python_with_torch()
+    pip(python, "-m", "venv", "--without-pip", folder)
+    pip(python, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-index", "--no-deps", wheel)
+    packages = next(folder.glob("lib/python3*/site-packages"))
+    (packages / "torch.pth").write_text(f"{next(python.parents[1].glob('lib/python3*/site-packages'))}\n{torch_env.PREAMBLE}")
+    return {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "LD_LIBRARY_PATH": env["LD_LIBRARY_PATH"]}
+
+
+@pytest.fixture(name="place", scope="module", params=["environment", "bare Debian 12"])
+def fixture_place(request, wheel, tmp_path_factory):
+    """(where a shell is at home, or None: anywhere; words that start it; what it has in its environment): DMI's wheel and PyTorch are installed there, and no driver is found."""
+    if request.param == "environment":
+        home, words, env = None, [], environment_here(wheel, tmp_path_factory.mktemp("installed"))
+    else:
+        root = bare_debian.root()
+        home, words, env = root / bare_debian.HOME[1:], bare_debian.command(root), bare_debian.install(root, wheel)
+    said = subprocess.run([*words, "python", "-c", LOOK], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+    if said.endswith("a driver\n"):
+        pytest.skip("this machine has a driver where the loader looks")
+    assert said.endswith("no driver\n"), said
+    return home, words, env
+
+
+@pytest.fixture(name="page")
+def fixture_page(check, place, tmp_path):
+    """Type what a page shows there, in an empty folder with @files."""
+    home, words, env = place
+
+    def typed(text, files=()):
+        folder = home or tmp_path
+        shutil.rmtree(folder / "dmi", ignore_errors=True)
+        (folder / "dmi").mkdir()
+        for name, content in files:
+            (folder / "dmi" / name).write_text(content)
+        return pages.check_page(check, folder, text, installed=env, shell=[*words, "bash"])
+    return typed
+
+
+def test_first_capture(check, page):
+    """The Hugging Face way: its pieces are one script."""
+    text = pages.section("docs/first-capture.md", "Hugging Face and other PyTorch models")
+    typed = "".join(found[0] for found in re.finditer(r"^```console\n.*?^```\n", text, re.S | re.M))
+    captured, *_ = page(typed, [("first.py", "".join(re.findall(r"```python\n(.*?)```", text, re.S)))])
+    shown = "".join(re.findall(r"```text\n(.*?)```", text, re.S))
+    check(shown and "\n".join(captured.printed).endswith(shown.strip()), "the script prints what the page shows", captured.printed)
+    check(SAID in captured.printed, "the library says where the tensors are", captured.printed)
+
+
+def test_first_edit(page):
+    page(pages.section("docs/first-edit.md", "Hugging Face in one command"))
+
+
+def test_runs_in_python(page):
+    page(pages.section("docs/python.md"))
+
+
+def test_the_front_pages_command(check, page):
+    """The one of README.md's first lines, on a script that knows nothing of DMI."""
+    command, = re.findall(r"without a GPU or a driver.*?`(dmi-run .*?)`", (ROOT / "README.md").read_text())
+    script = pages.section("docs/first-edit.md").partition("```python\n")[2].partition("```")[0]
+    ran = page(f"```console\n$ {command}\n...\n{SAID}\n...\n$ dmi-dump verify RUN\n...\n```\n", [("script.py", script)])
+    check(any(line.startswith("accounting balances: expected 1,767 = captured 1,767 + dropped 0") for line in ran[-1].printed), "57 tensors of 31 forwards", ran[-1])
