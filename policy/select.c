@@ -237,6 +237,12 @@ static void choose_tokens(const struct choosing *c, uint8_t *keep, struct select
     out->all = rest && out->n == step->n_rows;
 }
 
+/* Has the request a row where a row is a request's? */
+static bool has_own_row(const struct dmi_span *span)
+{
+    return !(span->flags & (DMI_SPAN_PADDING | DMI_SPAN_PART));
+}
+
 /* Rows by request: those of spans whose last token is kept. */
 static void choose_requests(const struct choosing *c, struct select_rows *out)
 {
@@ -246,34 +252,47 @@ static void choose_requests(const struct choosing *c, struct select_rows *out)
         struct kept_positions s = chosen(c, i);
         if (!span->n_tokens)
             continue;
-        if (s.to > s.from && s.to == span->first_position + span->n_tokens) {
+        if (has_own_row(span) && s.to > s.from && s.to == span->first_position + span->n_tokens) {
             out->rows[out->n] = out->n_all;
+            out->last[out->n] = span->first_row + span->n_tokens - 1;
             out->own[out->n++] = n_real;
         }
         out->n_all++;
-        n_real += !is_padding(span);
+        n_real += has_own_row(span);
     }
     out->all = !out->n_all && select_is_default(c->select); /* nobody said whose the rows are */
 }
 
-int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
-                struct select_rows *out)
+static int choose(const struct select *s, const struct dmi_step *step, const bool *takes,
+                  bool by_token, struct select_rows *out)
 {
-    bool by_token = s->row == DMI_ROW_TOKEN;
     bool asks_last = s->tokens == SELECT_LAST;
     uint32_t n = by_token ? step->n_rows : step->n_spans;
-    *out = (struct select_rows){ .rows = calloc(2 * (size_t)n + 1, sizeof *out->rows) };
+    *out = (struct select_rows){ .rows = calloc(3 * (size_t)n + 1, sizeof *out->rows) };
     _cleanup_(freep) uint8_t *keep = by_token ? calloc(n + 1u, 1) : NULL;
     _cleanup_(freep) bool *last = asks_last ? select_find_last(step) : NULL;
     if (!out->rows || (by_token && !keep) || (asks_last && !last))
         return -ENOMEM;
     out->own = out->rows + n;
+    out->last = out->own + n;
     struct choosing c = { .select = s, .step = step, .takes = takes, .last = last };
     if (by_token)
         choose_tokens(&c, keep, out);
     else
         choose_requests(&c, out);
     return 0;
+}
+
+int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
+                struct select_rows *out)
+{
+    return choose(s, step, takes, s->row == DMI_ROW_TOKEN, out);
+}
+
+int select_last_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
+                     struct select_rows *out)
+{
+    return choose(s, step, takes, false, out);
 }
 
 void select_rows_deinit(struct select_rows *rows)
@@ -324,4 +343,14 @@ struct select_pick select_pick(const struct select *s, const struct select_rows 
     if (is_first(list, n))
         return n == n_rows ? all : (struct select_pick){ .n = n };
     return (struct select_pick){ .n = n, .rows = list, .n_list = rows->n, .kept = rows->rows };
+}
+
+struct select_pick select_pick_last(const struct select_rows *last, uint32_t n_rows)
+{
+    if (last->all)
+        return (struct select_pick){ .all = true, .n = n_rows };
+    const uint32_t *list = n_rows < last->n_all ? last->own : last->rows;
+    return (struct select_pick){
+        .n = n_below(list, last->n, n_rows), .rows = list, .n_list = last->n, .kept = last->last
+    };
 }

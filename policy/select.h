@@ -73,9 +73,10 @@ struct select_rows {
     uint32_t n_all; /* rows that the step gives a tensor: of its batch, or spans that have tokens */
     /*
      * Row by token: rows of the batch. Row by request: the number of the span among those that have tokens; @own is then
-     * its number among those that are no padding. Allocated, @own with @rows.
+     * its number among those that have a row of their own (no padding, no part of a prompt), @last the batch's row of its last token.
+     * Allocated, @own and @last with @rows.
      */
-    uint32_t *rows, *own;
+    uint32_t *rows, *own, *last;
 };
 
 /**
@@ -87,6 +88,10 @@ struct select_rows {
  */
 int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
                 struct select_rows *out);
+
+/* The same of rows by request, whatever the site's rows are: for its tensors that have one row a span (DMI_TAP_REQUESTS). */
+int select_last_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
+                     struct select_rows *out);
 
 /* How many of the rows [from, to) are kept; numbers as in @rows. */
 uint32_t select_rows_between(const struct select_rows *rows, uint32_t from, uint32_t to);
@@ -111,5 +116,8 @@ struct select_pick {
  */
 struct select_pick select_pick(const struct select *s, const struct select_rows *rows,
                                uint32_t n_rows);
+
+/* The same of a tensor that has one row a span, in their order; @kept has rows of the batch. @last: of select_last_rows() */
+struct select_pick select_pick_last(const struct select_rows *last, uint32_t n_rows);
 
 #endif

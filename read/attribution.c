@@ -281,21 +281,26 @@ static int attribute_kept_requests(struct attribution *j, size_t index,
     return 0;
 }
 
-/* In the order of the spans with tokens; where there are too few rows for all, padding has none. */
+/* Neither padding nor a part of a prompt behind which no token was chosen. */
+static bool has_own_row(const struct reader_step *step, uint32_t span)
+{
+    return !(step->spans[span].flags & (DMI_SPAN_PADDING | DMI_SPAN_PART));
+}
+
+/* In the order of the spans with tokens; where there are too few rows for all, padding and parts of prompts have none. */
 static int attribute_requests(struct attribution *j, size_t index, const struct reader_record *rec)
 {
     const struct reader_step *step = rec->step;
     uint32_t n_rows = record_rows(rec), n_with_tokens = 0, n_real = 0, row = 0;
     for (uint32_t i = 0; i < step->entry->n_spans; i++) {
         n_with_tokens += step->spans[i].n_tokens != 0;
-        n_real += step->spans[i].n_tokens && !(step->spans[i].flags & DMI_SPAN_PADDING);
+        n_real += step->spans[i].n_tokens && has_own_row(step, i);
     }
     if (record_kept(rec))
         return attribute_kept_requests(j, index, rec, n_with_tokens);
     j->n_short += n_rows < n_real;
     for (uint32_t i = 0; i < step->entry->n_spans && row < n_rows; i++) {
-        bool has_row = step->spans[i].n_tokens &&
-                       (n_rows >= n_with_tokens || !(step->spans[i].flags & DMI_SPAN_PADDING));
+        bool has_row = step->spans[i].n_tokens && (n_rows >= n_with_tokens || has_own_row(step, i));
         int r = has_row ? give_last(j, index, step, i, row) : 0;
         if (r)
             return r;

@@ -54,6 +54,8 @@ enum dmi_step_flags {
 enum dmi_span_flags {
     DMI_SPAN_PADDING = 1 << 0, /* these rows belong to no request: they fill the batch */
     DMI_SPAN_LAST = 1 << 1, /* the request's last step, known ahead of it: see dmi_request_end() */
+    /* A part of a prompt behind which the engine chooses no token: where a row is a request's (logits), it has none. Such spans come last. */
+    DMI_SPAN_PART = 1 << 2,
 };
 
 /* Why a request ended. Numbers are part of the format. */
@@ -198,6 +200,11 @@ enum dmi_tap_flags {
     DMI_TAP_WRITABLE = 1 << 0,
     /* The CPU has computed it: the calling thread reads it before the call returns, in pinned memory, too. */
     DMI_TAP_HOST = 1 << 1,
+    /*
+     * A row is a request's: that of the last token of a span, in the order of the spans (logits of the tokens that are sampled after). At a site
+     * with `row: token`, too, each row is recorded as its token's. Edits, which choose rows by token, are not done there.
+     */
+    DMI_TAP_REQUESTS = 1 << 2,
 };
 
 /* A tensor in memory of a device, or of the host, that an engine, or a plugin of one, points out. */

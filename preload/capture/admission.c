@@ -149,6 +149,8 @@ static struct select_pick pick_rows(const struct admission_launch *l, const stru
     struct select_pick all = { .all = true, .n = g->dims[0] };
     if (choice == SPEC_NO_SELECT || !g->row_bytes)
         return all;
+    if (step && g->of_requests && spec->selects[choice].row == DMI_ROW_TOKEN)
+        return select_pick_last(&step->last[choice], g->dims[0]);
     if (step)
         return select_pick(&spec->selects[choice], &step->rows[choice], g->dims[0]);
     if (select_is_default(&spec->selects[choice]))

@@ -182,7 +182,7 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
                                                    : n_written(rows, item->operand->view.dims[0]),
                               .rows = rows->words,
                               .n_list = rows->n_words };
-    if (drop == DROP_NONE && !l->context->edits.region)
+    if (drop == DROP_NONE && (!l->context->edits.region || item->operand->view.of_requests))
         drop = DMI_DROP_UNSUPPORTED;
     item->state = ADMISSION_EXPECTED;
     if (drop == DROP_NONE && item->pick.n)

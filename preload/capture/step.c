@@ -59,21 +59,24 @@ static bool has_padding(const struct dmi_step *said)
     return false;
 }
 
-/* @keeps: per span, NULL: all of them. Return: 0 or -ENOMEM. */
+/* @keeps: per span, NULL: all of them; @last: gets the rows by request, NULL: nobody asks. Return: 0 or -ENOMEM. */
 static int choose(uint32_t choice, const struct dmi_step *said, const bool *keeps, bool padding,
-                  struct select_rows *out)
+                  struct select_rows *out, struct select_rows *last)
 {
     const struct select *s = &session.spec->selects[choice];
+    _cleanup_(freep) bool *takes = s->requests ? calloc(said->n_spans + 1u, sizeof *takes) : NULL;
+    if (s->requests && !takes)
+        return -ENOMEM;
+    for (uint32_t i = 0; takes && i < said->n_spans; i++)
+        takes[i] = (!keeps || keeps[i]) && takes_request(choice, dmi_span_at(said, i));
+    const bool *taken = takes ? takes : keeps;
+    if (last && select_last_rows(s, said, taken, last))
+        return -ENOMEM;
     if (select_is_default(s) && s->row == DMI_ROW_TOKEN && !padding && !keeps) {
         *out = (struct select_rows){ .all = true }; /* the usual case, whatever the batch's size */
         return 0;
     }
-    if (!s->requests)
-        return select_rows(s, said, keeps, out);
-    _cleanup_(freep) bool *takes = calloc(said->n_spans + 1u, sizeof *takes);
-    for (uint32_t i = 0; takes && i < said->n_spans; i++)
-        takes[i] = (!keeps || keeps[i]) && takes_request(choice, dmi_span_at(said, i));
-    return takes ? select_rows(s, said, takes, out) : -ENOMEM;
+    return select_rows(s, said, taken, out);
 }
 
 static void free_said(struct dmi_step *said)
@@ -123,6 +126,8 @@ static void step_free(struct step *step)
 {
     for (uint32_t i = 0; i < session.spec->n_selects; i++)
         select_rows_deinit(&step->rows[i]);
+    for (uint32_t i = 0; step->last && i < session.spec->n_selects; i++)
+        select_rows_deinit(&step->last[i]);
     if (!step->before) {
         free_said(step->said);
         edits_step_deinit(&step->edits);
@@ -138,15 +143,19 @@ static int choose_all(struct step *step, const struct dmi_step *said, const bool
     bool padding = has_padding(said);
     int r = 0;
     for (uint32_t i = 0; !r && i < session.spec->n_selects; i++)
-        r = choose(i, said, keeps, padding, &step->rows[i]);
+        r = choose(i, said, keeps, padding, &step->rows[i], step->last ? &step->last[i] : NULL);
     return r;
 }
 
 static struct step *step_alloc(void)
 {
-    struct step *step = calloc(1, sizeof *step + session.spec->n_selects * sizeof step->rows[0]);
-    if (step)
-        step->refs = 1;
+    uint32_t n = session.spec->n_selects;
+    bool taps = session.spec->has_taps;
+    struct step *step = calloc(1, sizeof *step + (taps ? 2 * n : n) * sizeof step->rows[0]);
+    if (!step)
+        return NULL;
+    step->refs = 1;
+    step->last = taps ? step->rows + n : NULL;
     return step;
 }
 

@@ -26,6 +26,8 @@ struct step {
     bool *keeps;           /* per span of @said; NULL: all */
     struct edit_step
         edits; /* of a step with @before those of that: shedding takes no row from them */
+    struct select_rows *
+        last; /* in @rows, behind those: rows by request, for taps that have them; NULL: no site is a tap */
     struct select_rows rows[]; /* per entry of spec->selects */
 };
 

@@ -270,6 +270,7 @@ int view_of_tap(const struct dmi_tap *tap, struct tensor_view *view)
     struct shape shape = { .n = tap->n_dims };
     memset(view, 0, sizeof *view);
     view->dtype = tap->dtype;
+    view->of_requests = tap->flags & DMI_TAP_REQUESTS;
     for (uint32_t d = 0; d < tap->n_dims; d++)
         shape.n_row_dims += tap->row_dims >> d & 1;
     for (uint32_t d = 0, row = 0, other = shape.n_row_dims; d < tap->n_dims; d++) {

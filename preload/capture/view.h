@@ -25,6 +25,7 @@ struct tensor_view {
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows, those of two row dimensions too */
+    bool of_requests;             /* of a tap: a row is a span's */
     uint64_t plus; /* of a place for edits: address of the tensor that is added to it; 0: none */
 };
 

@@ -37,7 +37,7 @@ static const char *fault(const struct dmi_tap *tap)
         return "its dtype is none";
     if (tap->layer < -1)
         return "its layer is below -1";
-    if (tap->flags & ~(uint32_t)(DMI_TAP_WRITABLE | DMI_TAP_HOST))
+    if (tap->flags & ~(uint32_t)(DMI_TAP_WRITABLE | DMI_TAP_HOST | DMI_TAP_REQUESTS))
         return "it has flags that are not known";
     return NULL;
 }

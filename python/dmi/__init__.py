@@ -24,7 +24,7 @@ class Phase(enum.IntEnum):
     UNKNOWN, PREFILL, DECODE, DRAFT = range(4)
 
 
-PADDING, LAST = 1 << 0, 1 << 1  # enum dmi_span_flags
+PADDING, LAST, PART = 1 << 0, 1 << 1, 1 << 2  # enum dmi_span_flags
 
 
 class End(enum.IntEnum):
@@ -42,7 +42,7 @@ class Span:
     first_row       row of the batch that holds the first
     n_cached        tokens before first_position that were taken from a prefix cache instead of computed;
                     said once a request, with the first span after them
-    phase, flags    Phase; PADDING, LAST
+    phase, flags    Phase; PADDING, LAST; PART: a part of a prompt behind which no token is chosen. Such spans come last
     tags            text of the user's own, by convention a JSON object
     n_prompt        tokens of the request's prompt, 0: not said
     cached_ids      ids of these n_cached tokens: a list or an array; None: not said

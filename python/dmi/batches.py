@@ -12,14 +12,20 @@ _running, _lock = set(), threading.Lock()  # threads within a generate() or a ba
 
 
 class _Here(threading.local):
-    """What this thread is in: calls of generate(), the innermost last, requests(), and batch()."""
+    """What this thread is in: calls of generate(), the innermost last, requests(), batch(), and add_requests() of continuous batching."""
 
     def __init__(self):
         self.calls, self.wishes, self.batch = [], [], None
+        self.several = None  # (number of the first, how many) of the requests that add_requests() of transformers adds
         self.began = False  # a step that has not ended
 
 
 _here = _Here()
+
+
+def sees_later(config):
+    """Does attention see tokens after a row's own?"""
+    return getattr(config, "is_causal", True) is False or bool(getattr(config, "use_bidirectional_attention", False))
 
 
 class _Several:
@@ -27,12 +33,12 @@ class _Several:
     were = False
 
 
-def _begin(step, spans, n_rows):
+def _begin(step, spans, n_rows, caches=False):
     with _lock:
         if _Several.were and _here.began:
             dmi.step_end()  # the one before may be of the process
         _here.began = True
-        if (status := dmi.step_begin(step, spans, n_rows, caches=False, of_thread=_Several.were)) < 0 or status == dmi.BAD_VERSION:
+        if (status := dmi.step_begin(step, spans, n_rows, caches=caches, of_thread=_Several.were)) < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
 

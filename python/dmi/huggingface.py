@@ -20,7 +20,7 @@ import itertools
 import weakref
 
 import dmi
-from dmi import adapters, batches
+from dmi import adapters, batches, continuous
 from dmi.batches import _adapter, _begin, _end, _enter_thread, _here, _leave_thread, _steps
 
 TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
@@ -80,7 +80,8 @@ def attach_all():
     """attach() for every model of this process, those that are yet to come among them."""
     if dmi.loaded() and _is_understood():
         from transformers import GenerationMixin
-        _wrap(GenerationMixin, "generate", _generating)
+        for name in ("generate", "generate_batch", "init_continuous_batching"):
+            _wrap(GenerationMixin, name, _WRAPPERS[name])
         _everywhere.append(True)
 
 
@@ -104,10 +105,10 @@ def requests(*ids, tags=None):
 
 
 class _Wish:
-    """What requests() asks for; used: by a generate()."""
+    """What requests() asks for; used: by a generate(); n_added: requests of continuous batching that took a name each."""
 
     def __init__(self, ids, tags):
-        self.ids, self.tags, self.used = ids, tags, False
+        self.ids, self.tags, self.used, self.n_added = ids, tags, False, 0
 
 
 @functools.cache
@@ -155,11 +156,6 @@ def _held_ids(sequences, n_tokens, mask):
     if mask is None or mask.dim() != 2 or mask.shape != sequences.shape:
         return rows
     return [[one for one, shown in zip(row, of) if shown] for row, of in zip(rows, mask[:, :n].tolist())]
-
-
-def _sees_later(config):
-    """Does attention see tokens after a row's own?"""
-    return getattr(config, "is_causal", True) is False or bool(getattr(config, "use_bidirectional_attention", False))
 
 
 def _positions(given, batch):
@@ -210,7 +206,7 @@ class _Call:
         texts = [adapters.text_of_tags(tag) for tag in tags]
         if self.beams:  # rows of one position are of several sequences: no reader takes them for one
             texts = [adapters.marked(text, "dmi.beams", self.config.num_beams) for text in texts]
-        texts = [adapters.marks(text, sees_later=_sees_later(self.model.config)) for text in texts]
+        texts = [adapters.marks(text, sees_later=batches.sees_later(self.model.config)) for text in texts]
         self.rows = [_Row(name if n_each == 1 else f"{name}#{k}", text) for name, text in zip(names, texts) for k in range(n_each)]
 
     def names(self, n):
@@ -481,8 +477,9 @@ def _watching(kind, call):
 def _batching(start):
     @functools.wraps(start)
     def wrapper(self, *args, **kwargs):
-        if _everywhere or self in _attached:
-            _adapter.warn("generate_batch and continuous batching are not supported: their records have no request ids")
+        if (_everywhere or self in _attached) and _adapter.on and (missing := continuous.attach()):
+            _adapter.warn(f"continuous batching of transformers {adapters.version_of('transformers')[0]} is not understood, as it has no {missing}: its records have no "
+                          "request ids")
         return start(self, *args, **kwargs)
     return wrapper
 

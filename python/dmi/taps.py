@@ -10,7 +10,7 @@ from . import dtypes
 DTYPES = dtypes.NUMBERS
 OK, OFF = 0, 1  # enum dmi_status
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
-WRITABLE, HOST = 1 << 0, 1 << 1  # enum dmi_tap_flags
+WRITABLE, HOST, REQUESTS = 1 << 0, 1 << 1, 1 << 2  # enum dmi_tap_flags
 
 # struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
 _FORM = struct.Struct("@IIPPPiiIIII4Q4q")
@@ -71,7 +71,8 @@ def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_
     dtype           number of DTYPES
     shape, strides  1 to 4 dimensions, in elements; n_bytes: of an element
     row_dims        bit d: dimension d is a row dimension
-    flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory; HOST: the CPU has computed it
+    flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory; HOST: the CPU has computed it; REQUESTS: a row
+                    is a request's, of its last token in the step
     Returns what dmi_tap() returns.
     """
     if (text := _names.get(name)) is None:

@@ -26,7 +26,7 @@ HERE = ROOT / "tests" / "engine"
 WORK = harness.BUILD / "tests" / "engine" / "torch_models"
 SHORT = ("eager", "graph", "compiled")
 LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "gpt_oss", "generate",
-        "generate_sampled", "generate_static", "generate_compiled", "profiled")
+        "generate_sampled", "generate_static", "generate_compiled", "generate_batch", "generate_batch_graphs", "profiled")
 COMPILED = ("compiled", "compiled_default", "generate_compiled")
 # What compiled code may be off, in parts of a tensor's largest value: it adds in another order.
 ROUNDING = 2e-6
@@ -113,7 +113,8 @@ def check_traced(check, column, folder, programs):
     check(len(runs) == len(programs), f"{column}: each process has a run", len(runs))
     for run in runs:
         told = json.loads(harness.run([harness.BUILD / "tools" / "dmi-trace", "steps", "--json", run]).stdout)
-        check(told["n_steps"] >= 2 and told["timed"] == told["n_steps"] and not told["lost"], f"{column}: each step has a time on the device", told)
+        announced = [group for group in told["groups"] if group["phase"] != "-"]  # a graph that warms up before the first step is a forward of nobody's
+        check(told["n_steps"] >= 2 and not told["lost"] and all(group["timed"] == group["steps"] for group in announced), f"{column}: each step has a time on the device", told)
         check(all(group["launches"] + group["graph_launches"] > 0 for group in told["groups"]), f"{column}: each step has launches", told["groups"])
 
 

@@ -14,6 +14,7 @@ import threading
 
 import torch
 import torch._inductor.config
+import transformers
 from safetensors.torch import load_file, save_file
 
 import attach_models as models
@@ -315,6 +316,71 @@ def generate_compiled(program):
     generate(program, 2, cache_implementation="static")
 
 
+class Marked:
+    """Rows of the second request of a manager's batches, for a hook: @mask [row, 1] is filled before each step."""
+
+    def __init__(self, model, most):
+        self.mask = torch.zeros(most, 1, dtype=torch.bool, device=model.device)
+        vector = load_file(sys.argv[1] + "/vector.safetensors")["v"].to(model.device)
+
+        def hook(_, given, out):
+            x = out[0] if isinstance(out, tuple) else out
+            x.copy_(torch.where(self.mask[:x.shape[-2]], x + TIMES * vector, x))
+        models.blocks_of(model)[EDITED].register_forward_hook(hook)
+
+    def watch(self, processor):
+        step = processor._generation_step
+
+        def marking(model):
+            batch = processor.inputs_and_outputs
+            batch = batch.io_pairs[batch.current_pair].host_io if hasattr(batch, "io_pairs") else batch
+            rows = [each.state.request_id == "req_1" for each in batch.requests_in_batch for _ in range(each.query_length)]
+            torch.cuda.synchronize()  # the batch before may be under way
+            self.mask.zero_()
+            self.mask[:len(rows), 0] = torch.tensor(rows).cuda()
+            torch.cuda.synchronize()
+            step(model)
+        processor._generation_step = marking
+
+
+def generate_batch(program, **options):
+    """transformers' continuous batching: the second prompt is computed in parts, as a batch has at most 10 tokens."""
+    global KIND
+    kind, KIND = KIND, "plain"  # rows of a request are others in each batch: Marked knows them
+    model, ids, new = model_of(), models.prompt(2, 7), 5
+    KIND = kind
+    dmi.huggingface.attach(model)
+    config = transformers.ContinuousBatchingConfig(num_blocks=16, page_size=16, max_batch_tokens=10, seed=7, return_logprobs=True, allow_block_sharing=False, **options)
+    greedy = transformers.GenerationConfig(max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    marked = Marked(model, 64) if kind == "written" else None
+    with model.continuous_batching_context_manager(greedy, continuous_batching_config=config, block=True) as manager:
+        if marked:
+            marked.watch(manager.batch_processor)
+        with dmi.huggingface.requests(program.request(0, 0), program.request(0, 1)):
+            names, done = manager.add_requests(ids.tolist(), max_new_tokens=new), {}
+        while len(done) < 2:
+            if (result := manager.get_result(timeout=60)) is None or result.error:
+                break
+            done[result.request_id] = result
+    check(len(done) == 2, "both requests come to their end")
+    done = [done[name] for name in names]
+    program.outputs |= {"tokens.0": torch.tensor([one.generated_tokens for one in done]), "logits.0": torch.tensor([one.logprobs for one in done])}
+
+    def again():
+        whole = torch.cat([ids, program.outputs["tokens.0"]], 1).cuda()
+        whole = whole if options else whole[:, :-1]  # of two batches in turn the second is on its way when a request ends
+        reference = models.Reference("llama", model)
+        logits = model(whole).logits
+        reference.end()
+        return {**reference.sites, ("token_ids", None): whole.int(), ("final_logits", None): logits[:, ids.shape[1] - 1:]}  # one for each token that is chosen
+    program.again.append((program, 0, "llama", [0, 0], again))
+
+
+def generate_batch_graphs(program):
+    """The same in graphs, with two batches in turn: padded, and each launched before the tokens of the one before are known."""
+    generate_batch(program, use_cuda_graph=True, use_async_batching=True)
+
+
 def profiled(program):
     """torch.profiler, by CUPTI, beside whatever else uses it."""
     model = model_of()
@@ -327,7 +393,7 @@ def profiled(program):
 
 
 PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, compiled, compiled_default, threads, side_stream, checkpoints,
-                                         graph_of_gradients, qwen3, gemma3, gpt_oss, generate, generate_sampled, generate_static, generate_compiled, profiled)}
+                                         graph_of_gradients, qwen3, gemma3, gpt_oss, generate, generate_sampled, generate_static, generate_compiled, generate_batch, generate_batch_graphs, profiled)}
 
 
 def prepare():

@@ -222,7 +222,7 @@ def bad(c):
         c.tap("q", 0, s, 0, data=int(freed)), c.tap("q", 0, s, 0, counts=(1 << 62,)), c.tap("q", 0, s, 0, counts=(1 << 31, 8)),
         c.tap("q", 0, s, 0, counts=(8, 8), strides=(1 << 62, 4)), c.tap("q", 0, s, 0, dtype=99), c.tap("q", 0, s, 0, rows=0),
         c.tap("q", 0, s, 0, rows=2), c.tap("q", 0, s, 0, counts=(2, 2, 2), rows=7), c.tap("q", 0, s, 0, n_dims=5),
-        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=4), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
+        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=8), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
         c.tap("no name", 0, s, 0), c.tap("", 0, s, 0), c.tap("x" * 129, 0, s, 0), c.tap("q", 0, s, 0, size=8), c.tap("q", 0, s, 0, version=2),
         c.tap("qq", 0, s, 0), c.tap_fn(None) if c.tap_fn else None]
     if c.tap_fn:

@@ -187,7 +187,7 @@ class _Module:
 
     def __init__(self, module, layer, among):
         self.module, self.layer, self.among, self.query, self.keys = module, layer, among, False, None
-        self.points = {"in": [], "out": [], "both": [], "pair_in": [], "pair_out": []}
+        self.points = {"in": [], "out": [], "both": [], "logits": [], "pair_in": [], "pair_out": []}
 
 
 class _Plan:
@@ -283,7 +283,7 @@ class _Plan:
             return self._add_point(name, point)
         for path, module in reversed(_path_to(self.model, self.path)):  # what wraps a model may pass its head on, and never be called
             if getattr(module, "get_output_embeddings", None) and module.get_output_embeddings() is not None:
-                self._tap(name, module, None, "out", families.logits, (0, 1), path, root="")
+                self._tap(name, module, None, "logits", families.logits, (0, 1), path, root="")
                 return None
         return "the model has no output head"
 
@@ -348,7 +348,7 @@ class _Plan:
         taps_there = entry.points[side]
         if (name, pick, rows) not in taps_there:
             taps_there.append((name, pick, rows))
-        self._note(name, layer, path, side, root, convention)
+        self._note(name, layer, path, "out" if side == "logits" else side, root, convention)
 
     def _note(self, name, layer, path, side, root=None, convention=None):
         if root is None:
@@ -427,6 +427,25 @@ class _BothHook(_Hook):
         self.tap_all(module, args, out)
 
 
+class _LogitsHook(_Hook):
+    """Of what a whole model returns: logits of all tokens, or of each request's last one alone."""
+
+    def __call__(self, module, args, kwargs, out):
+        (name, pick, rows), = self.points
+        try:
+            logits = pick(out)
+            given = next((kwargs[key] for key in ("input_ids", "inputs_embeds") if kwargs.get(key) is not None), args[0] if args else None)
+            is_batch = kwargs.get("logits_indices") is not None and kwargs.get("logits_to_keep") is not None  # continuous batching of transformers
+            if not is_batch and (given is None or logits.dim() != 3 or logits.shape[1] == given.shape[1]):
+                taps.tap_of(module, logits, name, rows)
+            elif is_batch or logits.shape[1] == 1:
+                taps.tap_of(module, logits, name, (*rows, taps.REQUESTS))
+            else:
+                taps.complain(f"{name}: where a forward computes logits of the last few tokens of a prompt, nobody says whose they are: they are not tapped")
+        except Exception as error:
+            taps.complain(f"{name}: {error!r}")
+
+
 class _Keys:
     """Stands in for a cache, or for none, within one call of attention."""
 
@@ -482,7 +501,8 @@ class _KeysHook:
         if len(args) > self.place:
             taps.complain(f"k_rot: {self.keyword} was given by its place")
             return None
-        keyword = next((name for name in adapters.CACHES if name in kwargs), self.keyword)  # an older name may be taken, too
+        older = (name for name in adapters.CACHES if name in kwargs and name != "cache")  # which is what continuous batching has for the attention function
+        keyword = self.keyword if self.keyword in kwargs else next(older, self.keyword)
         if kwargs.get(keyword) is None and not self.for_none:
             taps.complain("k_rot: there is no cache in this forward, and attention does more with one than fill it")
             return None
@@ -543,7 +563,7 @@ def _exchange_attention(modules):
 def _unhook(module):
     taps.unsettle(module)
     module.__dict__.pop(QUERY, None)
-    for hooks in (module._forward_hooks, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
+    for hooks in (module._forward_hooks, module._forward_hooks_with_kwargs, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
         for key in [key for key in hooks if isinstance(key, str) and key.partition(".")[0] == KEY]:
             del hooks[key]
 
@@ -583,8 +603,8 @@ class Attached:
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
             sides = {side: tuple(points) for side, points in entry.points.items()}
-            for kind, points in ((_InputHook, sides["in"]), (_OutputHook, sides["out"]), (_BothHook, sides["both"]), (_PairInHook, sides["pair_in"]),
-                                 (_PairOutHook, sides["pair_out"]), (_KeysHook, entry.keys)):
+            for kind, points in ((_InputHook, sides["in"]), (_OutputHook, sides["out"]), (_BothHook, sides["both"]), (_LogitsHook, sides["logits"]),
+                                 (_PairInHook, sides["pair_in"]), (_PairOutHook, sides["pair_out"]), (_KeysHook, entry.keys)):
                 if points:
                     if (kind, points) not in hooks:
                         hooks[kind, points] = kind(points)
@@ -598,8 +618,10 @@ class Attached:
     def _hook(module, hook):
         """Under a key of our own: the compiler compares keys, and those that modules give out are numbers that differ."""
         key = f"{KEY}.{type(hook).__name__}"
-        if isinstance(hook, (_OutputHook, _BothHook, _PairOutHook)):
+        if isinstance(hook, (_OutputHook, _BothHook, _LogitsHook, _PairOutHook)):
             module._forward_hooks[key] = hook
+            if isinstance(hook, _LogitsHook):
+                module._forward_hooks_with_kwargs[key] = True
             return
         module._forward_pre_hooks[key] = hook
         module._forward_pre_hooks_with_kwargs[key] = True

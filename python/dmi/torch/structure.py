@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dmi.torch import families
+from dmi.torch import families, taps
 from dmi.torch.families import Family, Point, given, returned
 
 NORM, ATTENTION, MLP = "norm", "attention", "mlp"
@@ -285,7 +285,7 @@ def _of_vllm(blocks, embedding, norm, layer, attention, mlps):
     points["router_logits"] = Point(f"{layer.mlp}.{_first_there(mlps, ROUTERS) or 'gate'}", "out", returned)
     once = {"token_ids": Point(embedding, "in", given), "embed": Point(embedding, "out", returned),
             "resid_final": Point(norm, "both", families.summed), "final_ln": Point(norm, "out", returned),
-            "final_logits": Point("logits_processor", "out", returned)}
+            "final_logits": Point("logits_processor", "out", returned, (0, taps.REQUESTS))}
     lacks = _lacks(layer) | {"resid_post": "the next norm adds it up: resid_pre of the next layer, and resid_final"} | dict.fromkeys(
         ("topk_ids", "topk_weights"), "vLLM's kernels for experts choose them: no module returns them") | dict.fromkeys(
         ("q_rot", "k_rot"), "its attention is given no queries and keys by head")

@@ -24,14 +24,15 @@ from dmi import taps as library
 from dmi.saying import say
 
 PLACE, OWNER = "_dmi_place", "_dmi_owner"  # a buffer, and an attribute, of attached modules
+REQUESTS = library.MAX_DIMS  # among rows: they are requests', each that of the last token that its request has in the step
 ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
 _DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items() if hasattr(torch, name)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def to_library(tensor, name, layer, n_layers, rows, writable=False):
+def to_library(tensor, name, layer, n_layers, rows, writable=False, requests=False):
     """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is neither on a CUDA device nor on the CPU.
-    @writable: edits may write into it."""
+    @writable: edits may write into it; @requests: its rows are requests'."""
     if not _is_seen(tensor) or not library.loaded():
         say_of_device(tensor)
         return
@@ -43,8 +44,9 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False):
         tensor, writable = tensor.detach().resolve_neg(), False
     index = tensor.device.index
     stream, flags = (0, library.HOST) if tensor.is_cpu else (torch._C._cuda_getCurrentRawStream(index), 0)
+    flags |= (library.WRITABLE if writable else 0) | (library.REQUESTS if requests else 0)
     given = (name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
-             library.NO_LAYER if layer is None else layer, n_layers or 0, flags | library.WRITABLE if writable else flags)
+             library.NO_LAYER if layer is None else layer, n_layers or 0, flags)
     if tensor.is_cpu:
         say_of_cpu()
         library.send(*given)
@@ -164,6 +166,10 @@ def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True, **more):
     try:
         if tensor.dim() == 0:
             tensor = tensor.reshape(1)
+        if rows and REQUESTS in rows:
+            rows = tuple(row for row in rows if row != REQUESTS)
+            if sink is to_library:
+                more["requests"] = True
         sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)), **more)
     except Exception as error:
         complain(f"{name}: {error!r}")
@@ -182,10 +188,10 @@ def complain(text):
 
 
 def rows_of(mask):
-    return tuple(d for d in range(library.MAX_DIMS) if mask >> d & 1)
+    return tuple(d for d in range(REQUESTS + 1) if mask >> d & 1)
 
 
-_MASKS = {rows_of(mask): mask for mask in range(1 << library.MAX_DIMS)}
+_MASKS = {rows_of(mask): mask for mask in range(2 << REQUESTS)}
 
 
 def mask_of(rows):
