@@ -14,7 +14,7 @@ import dmi
 from graph_client import BYTES, Client, by_hand, ok
 
 U32, F32, F16, BF16 = 11, 1, 2, 3
-WRITABLE, HOST = 1, 2  # enum dmi_tap_flags
+WRITABLE, HOST, REQUESTS = 1, 2, 4  # enum dmi_tap_flags
 ROOM = 4 * BYTES
 
 
@@ -251,6 +251,23 @@ def steps(c):
         if step == 1:
             c.launch("block", s, 0, 32, 3)
             c.tap("q", 0, s, 0, counts=(8, 4))
+        else:
+            ok(cu.cuGraphLaunch(exe, s))
+
+
+def last_rows(c):
+    """Of the batch of steps() a row a request, and none of a part of a prompt: padded to three rows, and of two alone; in a graph, and eagerly."""
+    s = c.streams[0]
+
+    def one(s, n):
+        c.launch("block", s, 0, 12, 3)
+        c.tap("q", 0, s, 0, counts=(n, 4), flags=REQUESTS)
+    exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: one(s, 3)), 0))
+    for step in range(3):
+        spans = [dmi.Span("a", 10 * step, 3, 2), dmi.Span("b", 5 * step, 1, 5), dmi.Span("c", 2 * step, 2, 0, flags=dmi.PART)]
+        dmi.step_begin(step, spans, 8)
+        if step == 1:
+            one(s, 2)
         else:
             ok(cu.cuGraphLaunch(exe, s))
 

@@ -167,6 +167,15 @@ def test_rows_of_requests(bench, play):
     bench.check([r.step for r in run.of(0)] == [0, 1, 2] and not run.balance(), "steps are those that were said", run.balance())
 
 
+def test_a_row_a_request(bench, play):
+    """Each is its token's, where the site's rows are tokens; where they are requests', the spans are counted."""
+    run = play("last_rows", taps("q", tap("q", name="of_b", requests="'b'"), tap("q", name="by_request", row="request"))).run()
+    values = tuple(3 << 16 | i for i in range(8))
+    bench.check([(r.dims, r.kept, r.words) for r in run.of(0)] == [((2, 4), [4, 5], values)] * 3, "the rows of their last tokens", [(r.dims, r.kept) for r in run.of(0)])
+    bench.check([(r.dims, r.kept, r.words) for r in run.of(1)] == [((1, 4), [5], values[4:])] * 3, "a request's alone", [(r.dims, r.kept) for r in run.of(1)])
+    bench.check([(r.dims, r.kept) for r in run.of(2)] == [((2, 4), None)] * 3 and not run.balance(), "those that have one", [(r.dims, r.kept) for r in run.of(2)])
+
+
 def test_forwards_begin_by_themselves(bench, play):
     run = play("forwards", taps("resid_pre", "q")).run()
     expected = [(f, layer) for f, order in enumerate(((0, 1, 2, 3), (3, 2, 1, 0), (0, 1), (0, 1, 2, 3))) for layer in order]

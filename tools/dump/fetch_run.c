@@ -127,7 +127,7 @@ static struct dmi_span span_of(const json_t *o, char id[DMI_MAX_ID + 1], bool *b
         .n_prompt = has_prompt ? (uint32_t)number_of(o, "prompt", 0, UINT32_MAX, bad) : 0,
         .phase = number_named(text_of(o, "phase"), request_phase_name, DMI_PHASE_DRAFT),
         .flags = (flag_of(o, "padding") ? DMI_SPAN_PADDING : 0) |
-                 (flag_of(o, "last") ? DMI_SPAN_LAST : 0)
+                 (flag_of(o, "last") ? DMI_SPAN_LAST : 0) | (flag_of(o, "part") ? DMI_SPAN_PART : 0)
     };
 }
 

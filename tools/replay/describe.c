@@ -180,6 +180,8 @@ static json_t *span_value(const struct reader_step *step, uint32_t i)
     set(&o, "phase", json_string(request_phase_name(span->phase)));
     set(&o, "padding", json_boolean(span->flags & DMI_SPAN_PADDING));
     set(&o, "last", json_boolean(span->flags & DMI_SPAN_LAST));
+    if (span->flags & DMI_SPAN_PART)
+        set(&o, "part", json_true());
     set(&o, "tags", tags_value(step, span->tags_offset, span->tags_bytes));
     return o;
 }
