@@ -64,11 +64,13 @@ bool taps_of(const struct tree_node *list, const struct tree_node *node,
         names[(*n)++] = tap;
         return is_tap_name(tap);
     }
-    for (size_t i = 0; tap_names[i]; i++) {
-        bool matches = !fnmatch(tap, tap_names[i], 0);
+    /* a pattern of gradients ends as their names do: "resid_*" stands for none */
+    const char *const *there = tap_is_gradient(tap) ? tap_gradient_names : tap_names;
+    for (size_t i = 0; there[i]; i++) {
+        bool matches = !fnmatch(tap, there[i], 0);
         known = known || matches;
-        if (matches && !is_named(list, tap_names[i]))
-            names[(*n)++] = tap_names[i];
+        if (matches && !is_named(list, there[i]))
+            names[(*n)++] = there[i];
     }
     return known;
 }

@@ -6,14 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const tap_names[] = {
-    "token_ids",   "embed",      "resid_pre",     "ln1",      "q",
-    "k",           "v",          "q_rot",         "k_rot",    "z",
-    "attn_out",    "resid_mid",  "ln2",           "mlp_in",   "mlp_post",
-    "mlp_out",     "resid_post", "router_logits", "topk_ids", "topk_weights",
-    "attn_scores", "pattern",    "resid_final",   "final_ln", "final_logits",
-    NULL,
-};
+/* clang-format off */
+#define TAP_NAMES(NAME, ID) \
+    ID(token_ids) NAME(embed) NAME(resid_pre) NAME(ln1) NAME(q) NAME(k) NAME(v) NAME(q_rot) \
+    NAME(k_rot) NAME(z) NAME(attn_out) NAME(resid_mid) NAME(ln2) NAME(mlp_in) NAME(mlp_post) \
+    NAME(mlp_out) NAME(resid_post) NAME(router_logits) ID(topk_ids) NAME(topk_weights) \
+    NAME(attn_scores) NAME(pattern) NAME(resid_final) NAME(final_ln) NAME(final_logits)
+/* clang-format on */
+
+#define TEXT(name)     #name,
+#define GRADIENT(name) #name TAP_GRADIENT,
+#define NONE(name)
+
+const char *const tap_names[] = { TAP_NAMES(TEXT, TEXT) NULL };
+const char *const tap_gradient_names[] = { TAP_NAMES(GRADIENT, NONE) NULL };
+
+bool tap_has_gradient(const char *name)
+{
+    static const char *const ids[] = { TAP_NAMES(NONE, TEXT) };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (!strcmp(name, ids[i]))
+            return false;
+    return true;
+}
+
+bool tap_is_gradient(const char *text)
+{
+    size_t n = text ? strlen(text) : 0, suffix = strlen(TAP_GRADIENT);
+    return n > suffix && !strcmp(text + n - suffix, TAP_GRADIENT);
+}
 
 bool tap_is_pattern(const char *text)
 {

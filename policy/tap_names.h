@@ -13,6 +13,18 @@
 extern const char *const tap_names[];
 #define TAP_NAMES_MAX 32
 
+/* What comes after a tap's name where its gradient is meant: what flows back into the tensor. */
+#define TAP_GRADIENT ".grad"
+
+/* Is it the name, or a pattern, of gradients? */
+bool tap_is_gradient(const char *text);
+
+/* May anything flow back into a tap of that name? Not into ids. */
+bool tap_has_gradient(const char *name);
+
+/* The names of gradients: of the taps of tap_names that have one, in their order; NULL after the last one. */
+extern const char *const tap_gradient_names[];
+
 /* Does @text name several taps, as a shell's pattern does? */
 bool tap_is_pattern(const char *text);
 

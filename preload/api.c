@@ -224,13 +224,37 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 
 EXPORT int dmi_tap(const struct dmi_tap *tap)
 {
+    return dmi_tap_at(tap, NULL);
+}
+
+EXPORT int dmi_tap_at(const struct dmi_tap *tap, const struct dmi_moment *moment)
+{
     struct session_call call;
     if (stays_off(SESSION_SITES) || has_no_sites())
         return DMI_STATUS_OFF;
-    int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
+    int r = session_enter(&call) ? tap_at(tap, moment) : DMI_STATUS_OFF;
     steps_own_ahead(eager_take_own(), (struct stream){ .handle = tap ? tap->stream : NULL });
     session_leave(&call);
     return r;
+}
+
+EXPORT int dmi_moment_take(const struct dmi_tap *tap, struct dmi_moment **moment)
+{
+    struct session_call call;
+    if (!moment)
+        return -EINVAL;
+    *moment = NULL;
+    if (stays_off(SESSION_SITES) || has_no_sites())
+        return DMI_STATUS_OFF;
+    int r = session_enter(&call) ? tap_take_moment(tap, moment) : DMI_STATUS_OFF;
+    steps_own_ahead(eager_take_own(), (struct stream){ .handle = tap ? tap->stream : NULL });
+    session_leave(&call);
+    return r;
+}
+
+EXPORT void dmi_moment_release(struct dmi_moment *moment)
+{
+    tap_release_moment(moment);
 }
 
 EXPORT int dmi_site_enable(const char *pattern, int on)

@@ -17,6 +17,7 @@
 #include "preload/context/lifetime.h"
 #include "preload/context/references.h"
 #include "preload/control/server.h"
+#include "preload/eager/tap.h"
 #include "preload/eager/taps.h"
 #include "preload/edit/edits.h"
 #include "preload/function/functions.h"
@@ -122,6 +123,7 @@ static void in_child(void)
     variants_reset();
     ranges_reset();
     taps_reset();
+    tap_reset();
     order_reset();
     exec_reset();
     recorder_reset();

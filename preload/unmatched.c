@@ -2,6 +2,7 @@
 #include "preload/unmatched.h"
 
 #include "core/atomic.h"
+#include "policy/tap_names.h"
 #include "preload/eager/taps.h"
 #include "preload/function/functions.h"
 #include "preload/nvtx/names.h"
@@ -30,7 +31,10 @@ static void report_untapped(uint32_t site)
             return;
     }
     taps_nearest(s->about.tap, nearest, sizeof nearest);
-    session_problem(site, PROBLEM_NO_MATCH, "nothing was tapped as %s in layers that it takes%s",
+    session_problem(site, PROBLEM_NO_MATCH, "%s %s in layers that it takes%s",
+                    tap_is_gradient(s->about.tap)
+                        ? "no backward pass gave a gradient that is tapped as"
+                        : "nothing was tapped as",
                     s->about.tap, nearest);
 }
 

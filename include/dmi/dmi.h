@@ -249,6 +249,36 @@ struct dmi_tap {
  */
 int dmi_tap(const struct dmi_tap *tap);
 
+/* Where a tensor stands in a run: its step, whose rows are whose, its forward, layer and pass. For tensors that come later and belong there, too. */
+struct dmi_moment;
+
+/**
+ * dmi_moment_take() - say where a tensor belongs that comes later, as the gradient of the one that is there now
+ * @tap: its name, layer and n_layers; data, stream and flags of the tensor that is there now
+ * @moment: gets what dmi_tap_at() is given, to be released; NULL where that is given none: on a stream that is being captured, as each launch
+ *          of the graph is a moment of its own
+ *
+ * It takes the occurrence that a tap of that name would take here. The run expects nothing before dmi_tap_at(), so a tensor that never comes
+ * costs nothing.
+ *
+ * Thread: as dmi_tap(). Return: 0; DMI_STATUS_OFF (also where no site wants the name in the layer: dmi_tap_at() need not be called);
+ * DMI_STATUS_BAD_VERSION, -EINVAL as dmi_tap(), -ENOMEM.
+ */
+int dmi_moment_take(const struct dmi_tap *tap, struct dmi_moment **moment);
+
+/**
+ * dmi_tap_at() - as dmi_tap(), of a tensor that belongs to an earlier moment
+ * @tap: with the name that the moment was taken for
+ * @moment: stays the caller's, who may tap at it again: each time is a record; NULL, and on a stream that is being captured: now.
+ *          What another process took, before a fork, is now, too
+ *
+ * Thread: any, as dmi_tap(), whichever took the moment. Return: as dmi_tap(); -EINVAL also where the moment was taken for another name.
+ */
+int dmi_tap_at(const struct dmi_tap *tap, const struct dmi_moment *moment);
+
+/* Frees @moment, NULL too. Thread: any. */
+void dmi_moment_release(struct dmi_moment *moment);
+
 /**
  * dmi_site_enable() - switch the capture of sites on or off, from the next launch on
  * @pattern: a shell's pattern (fnmatch(3)) for names of sites in the HookSpec: "q", "resid_*", "*";

@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
+#include "policy/tap_names.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
 #include "preload/context/lifetime.h"
@@ -12,7 +13,7 @@
 
 /* ------------------------------------------------------------------------- counted, expected, dropped */
 
-void admission_count(struct context *c, uint32_t site, struct admission *item)
+void admission_take(struct context *c, uint32_t site, struct admission *item)
 {
     item->site = site;
     item->context = c;
@@ -27,12 +28,23 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->doubt = c->forward->sites[site].doubt;
     item->state = ADMISSION_COUNTED;
     item->forward = c->forward->sequence;
-    atomic_add_relaxed(&session_counters(site)->launches, 1);
 }
 
-void admission_begin(struct admission_launch *l)
+void admission_count(struct context *c, uint32_t site, struct admission *item)
 {
-    l->said = said_now(true);
+    admission_take(c, site, item);
+    if (item->state == ADMISSION_COUNTED)
+        atomic_add_relaxed(&session_counters(site)->launches, 1);
+}
+
+void admission_begin(struct admission_launch *l, const struct said *said)
+{
+    if (said) {
+        l->said = *said;
+        step_hold(said->rows);
+    } else {
+        l->said = said_now(true);
+    }
     l->step = l->said.rows;
     l->edits = l->step ? NULL : edits_hold();
     l->edits_differ = l->said.overlaps && l->edits && !requests_all_have(l->edits);
@@ -182,8 +194,11 @@ static void report_pass(const struct admission *item)
         return;
     session_problem(item->site, PROBLEM_PASSES,
                     "layer %d ran more than once in a step: each pass is a record, and tensors of "
-                    "requests hold the last one",
-                    (int)item->layer);
+                    "requests hold the last one%s",
+                    (int)item->layer,
+                    tap_is_gradient(site->about.tap)
+                        ? " that came; gradients come in reverse, so it is the first pass's"
+                        : "");
 }
 
 void admission_locate(struct admission *item, int32_t tapped)

@@ -95,9 +95,12 @@ struct admission_together {
 };
 
 /**
- * admission_count() - the launch takes the next occurrence of @site, if the forward under way has that site
+ * admission_take() - the next occurrence of @site, if the forward under way has that site
  * Under the capture context's lock, after forward_advance().
  */
+void admission_take(struct context *context, uint32_t site, struct admission *item);
+
+/* The same for a launch that is there, which is counted. */
 void admission_count(struct context *context, uint32_t site, struct admission *item);
 
 /*
@@ -106,8 +109,11 @@ void admission_count(struct context *context, uint32_t site, struct admission *i
  */
 void admission_locate(struct admission *item, int32_t tapped);
 
-/* What the thread launches for is settled, from here to admission_end(). Before occurrences are counted. */
-void admission_begin(struct admission_launch *launch);
+/*
+ * What the thread launches for is settled, from here to admission_end(). Before occurrences are counted.
+ * @said: what it launches for, whose rows are held once more; NULL: what holds for the thread now
+ */
+void admission_begin(struct admission_launch *launch, const struct said *said);
 
 /* Nothing of it changes any more. */
 void admission_end(struct admission_launch *launch);

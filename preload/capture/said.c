@@ -423,10 +423,8 @@ struct said said_now(bool hold)
         out.strand = e->strand;
         out.begins = 1;
     }
-    if (hold && e && e->rows) {
-        out.rows = e->rows;
-        atomic_add_relaxed(&e->rows->refs, 1);
-    }
+    if (hold && e)
+        out.rows = step_hold(e->rows);
     pthread_mutex_unlock(&all.lock);
     return out;
 }
@@ -459,8 +457,7 @@ void said_replace(struct step *next)
     for (struct said_step *e = all.entries; e && !before; e = e->next)
         if (e->rows && e->rows->all == next->all) {
             before = e->rows;
-            e->rows = next;
-            atomic_add_relaxed(&next->refs, 1);
+            e->rows = step_hold(next);
         }
     pthread_mutex_unlock(&all.lock);
     step_release(before);

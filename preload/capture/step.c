@@ -197,6 +197,13 @@ struct step *step_without(struct step *before, const bool *keeps)
     return step;
 }
 
+struct step *step_hold(struct step *step)
+{
+    if (step)
+        atomic_add_relaxed(&step->refs, 1);
+    return step;
+}
+
 void step_release(struct step *step)
 {
     /* whoever is last sees what the others did with it */

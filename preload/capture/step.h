@@ -42,6 +42,9 @@ struct step *step_new(uint64_t sequence, const struct dmi_step *said, edits_is_o
  */
 struct step *step_without(struct step *step, const bool *keeps);
 
+/* One more who holds it. Accepts NULL. Return: @step. */
+struct step *step_hold(struct step *step);
+
 /* Accepts NULL. */
 void step_release(struct step *step);
 

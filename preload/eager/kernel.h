@@ -20,6 +20,8 @@ struct eager_launch {
     void **kernel_params, **extra;
     const struct dmi_tap *tap; /* NULL: a kernel; else none of the parameters are there */
     bool on_host;              /* a tap of host memory, of no stream */
+    const struct dmi_moment
+        *moment; /* of a tap: where it belongs, taken before; NULL: where the thread stands now */
 };
 
 /**

@@ -11,6 +11,7 @@
 #include "preload/graph/order.h"
 #include "preload/graph/tap.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Where the tensors of this launch were last found; copied under the lock, put back under it. */
@@ -31,6 +32,30 @@ static bool takes_layer(const struct eager_launch *l, uint32_t site)
            spec_takes_layer(&session_site(site)->layers, l->tap->layer, l->tap->n_layers);
 }
 
+/* One site's occurrence, by @take. Under the lock. */
+static void count_site(const struct eager_launch *l, const struct func *func, uint32_t site,
+                       struct context *c, struct admission *item,
+                       void (*take)(struct context *, uint32_t, struct admission *))
+{
+    item->state = ADMISSION_NONE;
+    if (!takes_layer(l, site))
+        return;
+    if (l->tap)
+        forward_tap(c, site, l->tap->layer);
+    take(c, site, item);
+    item->range = variants_site(func, site);
+    admission_locate(item, l->tap ? l->tap->layer : RUN_NO_LAYER);
+}
+
+/* It took its occurrence before, in whichever context. */
+static void count_taken(const struct admission *taken, struct context *c, struct admission *item)
+{
+    *item = *taken;
+    item->context = c;
+    if (item->state == ADMISSION_COUNTED)
+        atomic_add_relaxed(&session_counters(item->site)->launches, 1);
+}
+
 /* 1. Which occurrences of which sites this launch is. */
 static void count_occurrences(const struct eager_launch *l, struct eager_job *job,
                               struct eager_ranges *ranges)
@@ -38,19 +63,16 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
     const struct func *func = job->func;
     struct context *c = job->launch.context;
     pthread_mutex_lock(&c->lock);
-    forward_follow(c, &job->launch.said);
-    if (!l->tap || func->match.kind >= 0)
+    if (!l->moment)
+        forward_follow(c, &job->launch.said);
+    if (!l->tap || (func->match.kind >= 0 && !l->moment))
         forward_advance(c, func->match.kind);
     for (uint32_t i = 0; i < func->match.n_sites; i++) {
         struct admission *item = &job->items[i];
-        item->state = ADMISSION_NONE;
-        if (!takes_layer(l, func->match.sites[i]))
-            continue;
-        if (l->tap)
-            forward_tap(c, func->match.sites[i], l->tap->layer);
-        admission_count(c, func->match.sites[i], item);
-        item->range = variants_site(func, func->match.sites[i]);
-        admission_locate(item, l->tap ? l->tap->layer : RUN_NO_LAYER);
+        if (l->moment)
+            count_taken(&l->moment->items[i], c, item);
+        else
+            count_site(l, func, func->match.sites[i], c, item, admission_count);
         if (item->state == ADMISSION_COUNTED)
             ranges->at[i] = *range_of(c, item);
     }
@@ -177,7 +199,7 @@ static void drop_homeless(const struct eager_launch *l, const struct func *func)
 static void admit(const struct eager_launch *l, struct eager_job *job)
 {
     struct eager_ranges ranges;
-    admission_begin(&job->launch);
+    admission_begin(&job->launch, l->moment ? &l->moment->said : NULL);
     count_occurrences(l, job, &ranges);
     find_operands(l, job, &ranges);
     job->in_pieces = pieces_set_aside(&job->launch);
@@ -205,6 +227,29 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     struct current_visit visit = current_visit(job->guest_in);
     admit(l, job);
     current_leave(&visit);
+}
+
+int eager_take_moment(const struct eager_launch *l, struct dmi_moment *moment)
+{
+    struct eager_job job = { .guest_in = NULL };
+    struct context *c = context_of(l, &job);
+    const struct func *func = moment->func;
+    bool any = false;
+    if (!c)
+        return -ENODEV;
+    moment->said = said_now(true);
+    moment->n = func->match.n_sites;
+    pthread_mutex_lock(&c->lock);
+    forward_follow(c, &moment->said);
+    for (uint32_t i = 0; i < moment->n; i++) {
+        count_site(l, func, func->match.sites[i], c, &moment->items[i], admission_take);
+        any = any || moment->items[i].state == ADMISSION_COUNTED;
+    }
+    pthread_mutex_unlock(&c->lock);
+    context_unuse(c);
+    if (!any)
+        step_release(moment->said.rows);
+    return any ? DMI_OK : DMI_STATUS_OFF;
 }
 
 /* A capturing stream made it a node: its place in the order of the graph's sites is now. */

@@ -31,4 +31,19 @@ void eager_before(const struct eager_launch *launch, const struct func *func,
                   struct eager_job *job);
 void eager_after(const struct eager_launch *launch, struct eager_job *job, CUresult result);
 
+/*
+ * Where a tap stands whose tensor comes later: what counts as a launch's occurrences, which this one takes. Whose rows are whose is held.
+ * Thread: the application's, entered.
+ */
+struct dmi_moment {
+    uint64_t process;        /* which of this one's and its parents' it was taken in */
+    const struct func *func; /* of the tap's name */
+    struct said said;
+    uint32_t n;
+    struct admission items[SPEC_MAX_MATCHES];
+};
+
+/* @moment: has process and func. Return: DMI_OK; DMI_STATUS_OFF: no site wants the tap; -ENODEV: it has no capture context. */
+int eager_take_moment(const struct eager_launch *launch, struct dmi_moment *moment);
+
 #endif

@@ -11,6 +11,7 @@
 #include <dmi/format.h>
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_NAME 128
@@ -92,8 +93,10 @@ static int refuse_unnamed(int status, const char *why)
     return status;
 }
 
-int tap_here(const struct dmi_tap *given)
+/* Can it be read, and has it a name? *@func: NULL: it is in no site. Return: DMI_OK, or as dmi_tap(). */
+static int find(const struct dmi_tap *given, const struct func **func)
 {
+    *func = NULL;
     if (!given || given->size < sizeof *given || given->version != DMI_TAP_VERSION)
         return refuse_unnamed(
             DMI_STATUS_BAD_VERSION,
@@ -101,22 +104,103 @@ int tap_here(const struct dmi_tap *given)
     if (!is_name(given->name))
         return refuse_unnamed(-EINVAL, "it has no name, or one with other characters than letters, "
                                        "digits, _ - . or over 128 of them");
-    const struct func *func = taps_find(given->name);
-    int32_t n_layers = taps_n_layers(given);
-    if (!func || !session_run())
-        return func ? DMI_STATUS_OFF : DMI_OK;
+    *func = taps_find(given->name);
+    return *func && !session_run() ? DMI_STATUS_OFF : DMI_OK;
+}
+
+/* @moment: NULL: now. The tap can be, and is of @func. */
+static int launch(const struct dmi_tap *tap, const struct func *func,
+                  const struct dmi_moment *moment)
+{
+    struct eager_launch l = { .stream = { .handle = tap->stream },
+                              .tap = tap,
+                              .on_host = is_on_host(tap),
+                              .moment = moment };
+    struct eager_job job;
+    eager_before(&l, func, &job);
+    eager_after(&l, &job, CUDA_SUCCESS);
+    return DMI_OK;
+}
+
+/* With the number of layers, as far as it is known. */
+static struct dmi_tap with_layers(const struct dmi_tap *given, const struct func *func,
+                                  int32_t n_layers)
+{
+    struct dmi_tap tap = *given;
+    tap.n_layers = n_layers;
+    if (!n_layers)
+        report_unknown_layers(func);
+    return tap;
+}
+
+int tap_here(const struct dmi_tap *given)
+{
+    const struct func *func;
+    int r = find(given, &func);
+    int32_t n_layers = r == DMI_STATUS_BAD_VERSION || r < 0 ? 0 : taps_n_layers(given);
+    if (r || !func)
+        return r;
     const char *why = fault(given);
     if (why)
         return refuse(func, given, why);
-    if (!n_layers)
-        report_unknown_layers(func);
-    struct dmi_tap tap = *given;
-    tap.n_layers = n_layers;
-    struct eager_launch launch = { .stream = { .handle = tap.stream },
-                                   .tap = &tap,
-                                   .on_host = is_on_host(&tap) };
-    struct eager_job job;
-    eager_before(&launch, func, &job);
-    eager_after(&launch, &job, CUDA_SUCCESS);
-    return DMI_OK;
+    struct dmi_tap tap = with_layers(given, func, n_layers);
+    return launch(&tap, func, NULL);
+}
+
+/* ------------------------------------------------------------------------- of an earlier moment */
+
+/* Rises with each fork on the way to this process. Written where there is one thread. */
+static uint64_t process;
+
+int tap_at(const struct dmi_tap *given, const struct dmi_moment *moment)
+{
+    const struct func *func;
+    if (!moment || moment->process != process)
+        return tap_here(given);
+    int r = find(given, &func);
+    if (r || func != moment->func)
+        return r ? r : -EINVAL;
+    const char *why = fault(given);
+    return why ? refuse(func, given, why) : launch(given, func, moment);
+}
+
+int tap_take_moment(const struct dmi_tap *given, struct dmi_moment **out)
+{
+    const struct func *func;
+    *out = NULL;
+    int r = find(given, &func);
+    int32_t n_layers = r == DMI_STATUS_BAD_VERSION || r < 0 ? 0 : taps_n_layers(given);
+    if (r || !func)
+        return r ? r : DMI_STATUS_OFF;
+    struct dmi_tap tap = with_layers(given, func, n_layers);
+    struct eager_launch l = { .stream = { .handle = tap.stream },
+                              .tap = &tap,
+                              .on_host = is_on_host(&tap) };
+    if (!l.on_host && stream_is_capturing(l.stream))
+        return DMI_OK;
+    struct dmi_moment *moment = calloc(1, sizeof *moment);
+    if (!moment)
+        return -ENOMEM;
+    moment->process = process;
+    moment->func = func;
+    r = eager_take_moment(&l, moment);
+    if (r == DMI_OK)
+        *out = moment;
+    else
+        free(moment);
+    return r == -ENODEV ? DMI_OK
+                        : r; /* then nobody can tap it now, either: that is a drop of its own */
+}
+
+void tap_release_moment(struct dmi_moment *moment)
+{
+    /* a parent's step is of its spec, which may be another one here */
+    if (moment && moment->process == process)
+        step_release(moment->said.rows);
+    free(moment);
+}
+
+void tap_reset(void)
+{
+    process++;
 }

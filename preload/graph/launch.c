@@ -218,7 +218,7 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    admission_begin(&job->launch);
+    admission_begin(&job->launch, NULL);
     count_occurrences(x, &job->launch.said, c);
     job->by_event = !admit(x, &job->launch) && ticket_is_read(x);
 }

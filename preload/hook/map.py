@@ -4,7 +4,7 @@
 import re
 import sys
 
-OTHER = ["dlsym", "_exit", "_Exit", "execve", "execv", "execvp", "execvpe", "fexecve", "execveat", "execl", "execlp", "execle", "dmi_step_begin", "dmi_step_resume", "dmi_step_end", "dmi_accept", "dmi_request_end", "dmi_tap",
+OTHER = ["dlsym", "_exit", "_Exit", "execve", "execv", "execvp", "execvpe", "fexecve", "execveat", "execl", "execlp", "execle", "dmi_step_begin", "dmi_step_resume", "dmi_step_end", "dmi_accept", "dmi_request_end", "dmi_tap", "dmi_tap_at", "dmi_moment_take", "dmi_moment_release",
          "dmi_site_enable", "dmi_describe", "dmi_flush", "dmi_edits_missed",
          "dmi_range_begin", "dmi_range_begin_at", "dmi_range_fact", "dmi_range_end", "InitializeInjectionNvtx2",
          "cuptiActivityRegisterCallbacks", "cuptiActivityRegisterCallbacks_v2", "cuptiActivityEnable", "cuptiActivityEnable_v2", "cuptiActivityEnableAndDump",

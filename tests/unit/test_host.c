@@ -97,7 +97,8 @@ static uint32_t fill(uint32_t *buffer, const struct shape *s, uint32_t t, uint32
     return total;
 }
 
-static int tap(const char *name, const void *data, const struct shape *s, int32_t layer)
+static struct dmi_tap tap_of(const char *name, const void *data, const struct shape *s,
+                             int32_t layer)
 {
     struct dmi_tap tap = { .size = sizeof tap,
                            .version = DMI_TAP_VERSION,
@@ -111,9 +112,33 @@ static int tap(const char *name, const void *data, const struct shape *s, int32_
         tap.count[d] = s->count[d];
         tap.stride[d] = s->stride[d] * 4;
     }
+    return tap;
+}
+
+/* @moment: NULL: now */
+static int tap_in(const char *name, const void *data, const struct shape *s, int32_t layer,
+                  const struct dmi_moment *moment)
+{
+    struct dmi_tap tap = tap_of(name, data, s, layer);
     struct session_call call;
     ck_assert(session_enter(&call));
-    int r = tap_here(&tap);
+    int r = tap_at(&tap, moment);
+    session_leave(&call);
+    return r;
+}
+
+static int tap(const char *name, const void *data, const struct shape *s, int32_t layer)
+{
+    return tap_in(name, data, s, layer, NULL);
+}
+
+static int take(const char *name, const void *data, const struct shape *s, int32_t layer,
+                struct dmi_moment **moment)
+{
+    struct dmi_tap tap = tap_of(name, data, s, layer);
+    struct session_call call;
+    ck_assert(session_enter(&call));
+    int r = tap_take_moment(&tap, moment);
     session_leave(&call);
     return r;
 }
@@ -318,6 +343,62 @@ START_TEST(rows_of_a_request_are_chosen)
 }
 END_TEST
 
+static const struct shape plain = { 2, 1, { 8, WIDTH }, { WIDTH, 1 } };
+static uint32_t later[ROOM];
+
+static void *tap_later(void *moment)
+{
+    ck_assert_int_eq(tap_in("chosen", later, &plain, 3, moment), DMI_OK);
+    return NULL;
+}
+
+START_TEST(a_tap_at_an_earlier_moment_is_of_its_step)
+{
+    static const uint32_t wanted[] = { 3, 4, 6 };
+    struct dmi_moment *moment, *none;
+    pthread_t other;
+    set_up(1u << 16, "{mode: complete}");
+    say_step();
+    fill(later, &plain, N_THREADS, 3);
+    ck_assert_int_eq(take("chosen", later, &plain, 3, &moment), DMI_OK);
+    ck_assert_int_eq(take("stranger", later, &plain, 3, &none), DMI_STATUS_OFF);
+    ck_assert_ptr_null(none);
+    said_ends(); /* from here on no row is of a request */
+    ck_assert_uint_eq(expected(), 0);
+    ck_assert_uint_eq(session.counters->sites[N_THREADS].launches, 0);
+    ck_assert_int_eq(pthread_create(&other, NULL, tap_later, moment), 0);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(tap_in("t0", later, &plain, 3, moment), -EINVAL);
+    tap_later(moment);
+    tap_release_moment(moment);
+    tap_release_moment(NULL);
+    finish();
+    ck_assert_uint_eq(session.counters->sites[N_THREADS].launches, 2);
+    ck_assert_uint_eq(world.n_records, 2);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    ck_assert_uint_eq(world.n_kept, 3);
+    ck_assert_mem_eq(world.kept, wanted, sizeof wanted);
+    ck_assert_uint_eq(kit_captured() + dropped(), expected());
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_moment_of_the_parents_is_now_in_its_child)
+{
+    struct dmi_moment *moment;
+    set_up(1u << 16, "{mode: complete}");
+    fill(later, &plain, 0, 2);
+    ck_assert_int_eq(take("t0", later, &plain, 2, &moment), DMI_OK);
+    tap_reset();
+    ck_assert_int_eq(tap_in("t0", later, &plain, 2, moment), DMI_OK);
+    tap_release_moment(moment);
+    finish();
+    ck_assert_uint_eq(kit_captured(), 1);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    tear_down();
+}
+END_TEST
+
 /* Two pages, of which the second cannot be read. */
 static char *half_readable(size_t page)
 {
@@ -383,6 +464,8 @@ int main(void)
     tcase_add_loop_test(tcase, threads_wait_for_room_and_nothing_is_lost, 0, 12);
     tcase_add_loop_test(tcase, what_finds_no_room_is_counted, 0, 12);
     tcase_add_loop_test(tcase, rows_of_a_request_are_chosen, 0, 3);
+    tcase_add_test(tcase, a_tap_at_an_earlier_moment_is_of_its_step);
+    tcase_add_test(tcase, a_moment_of_the_parents_is_now_in_its_child);
     tcase_add_loop_test(tcase, a_pointer_to_nothing_is_a_counted_drop, 0, 2);
     tcase_add_loop_test(tcase, what_can_be_read_is_known_without_a_fault, 0, 2);
     suite_add_tcase(suite, tcase);

@@ -623,7 +623,8 @@ START_TEST(patterns_of_taps_are_sites_of_their_own)
                             "- {tap: blocks.*.attn.hook_q, name: query}\n"
                             "- {tap: k, layers: 0-4}\n"
                             "- {tap: k, layers: 5-9}\n"
-                            "- {tap: k, name: k2}\n";
+                            "- {tap: k, name: k2}\n"
+                            "- {tap: 't*_*s.grad'}\n";
     static const char *const names[][2] = {
         { "resid_pre", "resid_pre" },
         { "resid_post", "resid_post" },
@@ -634,6 +635,7 @@ START_TEST(patterns_of_taps_are_sites_of_their_own)
         { "k", "k" },
         { "k", "k" },
         { "k2", "k" },
+        { "topk_weights.grad", "topk_weights.grad" },
     };
     ck_assert_int_eq(parse(text, &errors, &spec), 0);
     ck_assert(spec->has_taps && !spec->has_kernels);
