@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmi_tap() of include/dmi/dmi.h, through ctypes: for adapters. Knows nothing of PyTorch; any thread."""
+"""dmi_tap() and dmi_tap_at() of include/dmi/dmi.h, through ctypes: for adapters. Knows nothing of PyTorch; any thread."""
 import ctypes
 import errno
 import struct
@@ -27,9 +27,14 @@ class _PerThread(threading.local):
 
 _mine = _PerThread()
 _names = {}  # str: (memory, its address)
-_function = getattr(ctypes.CDLL(None), "dmi_tap", None)
+_process = ctypes.CDLL(None)
+_function, _at, _take, _release = (getattr(_process, name, None) for name in ("dmi_tap", "dmi_tap_at", "dmi_moment_take", "dmi_moment_release"))
 if _function is not None:
     _function.argtypes, _function.restype = (ctypes.c_void_p,), ctypes.c_int
+if _take is not None:
+    _at.argtypes, _at.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
+    _take.argtypes, _take.restype = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)), ctypes.c_int
+    _release.argtypes, _release.restype = (ctypes.c_void_p,), None
 
 
 def loaded():
@@ -64,7 +69,38 @@ def tap(array, name, layer=None, rows=(0,), n_layers=None):
         return -errno.EINVAL
 
 
-def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags=0):
+class Moment:
+    """Where a tensor belongs that comes later: struct dmi_moment. address: None where each launch of a CUDA graph is one of its own."""
+    __slots__ = ("address",)
+
+    def __init__(self, address):
+        self.address = address
+
+    def __del__(self):
+        if self.address and _release is not None:  # None: the interpreter ends
+            _release(self.address)
+
+
+def moment(name, data, stream, layer, n_layers, flags=0):
+    """The Moment of a tensor called @name that comes later, where the one that is there now is at @data: dmi_moment_take(). None: no site wants it,
+    and without the library. Other arguments as of send()."""
+    if _take is None:
+        return None
+    taken, mine = ctypes.c_void_p(), _mine
+    _fill(mine, name, data, stream, 0, (), (), 0, 0, layer, n_layers, flags)
+    return Moment(taken.value) if _take(mine.address, ctypes.byref(taken)) == OK else None
+
+
+def _fill(mine, name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags):
+    if (text := _names.get(name)) is None:
+        memory = ctypes.create_string_buffer(name.encode())
+        text = _names[name] = memory, ctypes.addressof(memory)
+    n = len(shape)
+    _FORM.pack_into(mine.bytes, 0, _FORM.size, VERSION, text[1], data, stream, layer, n_layers, dtype, n, row_dims, flags, *shape,
+                    *_PADDING[n], *[stride * n_bytes for stride in strides], *_PADDING[n])
+
+
+def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags=0, at=None):
     """Point a tensor out to the library: dmi_tap().
 
     data, stream    addresses, as integers
@@ -73,12 +109,9 @@ def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_
     row_dims        bit d: dimension d is a row dimension
     flags           WRITABLE: edits may write there, as what reads the tensor later on the stream reads this memory; HOST: the CPU has computed it; REQUESTS: a row
                     is a request's, of its last token in the step
-    Returns what dmi_tap() returns.
+    at              the Moment that it belongs to; None: now
+    Returns what dmi_tap() returns, or dmi_tap_at().
     """
-    if (text := _names.get(name)) is None:
-        memory = ctypes.create_string_buffer(name.encode())
-        text = _names[name] = memory, ctypes.addressof(memory)
-    n, mine = len(shape), _mine
-    _FORM.pack_into(mine.bytes, 0, _FORM.size, VERSION, text[1], data, stream, layer, n_layers, dtype, n, row_dims, flags, *shape,
-                    *_PADDING[n], *[stride * n_bytes for stride in strides], *_PADDING[n])
-    return _function(mine.address)
+    mine = _mine
+    _fill(mine, name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags)
+    return _function(mine.address) if at is None else _at(mine.address, at.address)

@@ -77,11 +77,17 @@ def test_sites(text, wanted):
     assert [(wish.names, wish.layers) for wish in names.parse_sites(text)] == wanted
 
 
+def test_gradients():
+    assert [wish.names for wish in names.parse_sites("q, gradients,k")] == [("q",), ("k",)]
+    assert names.asks_gradients("q, gradients,k") and names.asks_gradients(["q", "gradients"]) and not names.asks_gradients("q,k")
+
+
 def test_modules():
     assert names.parse_sites("module:model.layers.*.mlp:in")[0].module == ("model.layers.*.mlp", "in")
 
 
 @pytest.mark.parametrize("text, complaint", [
+    ("gradients", "beside gradients, as residuals,gradients"), ("q.grad", "as q,gradients"),
     ("resid_per", "near it: resid_pre"), ("residual", "residuals"), ("wwww", "there are: resid_pre, ln1"), ("zz*", "nothing is called"),
     ("module:model.norm", "module:PATTERN:in"), ("module:model.norm:output", "module:PATTERN:in"), (" , ", "no sites"),
     ("pattern", "q_rot k_rot^T"), ("blocks.2.attn.hook_attn_scores", "dmi.torch.tap(scores, 'attn_scores', layer)"), ("q,pattern", "keep no scores"),

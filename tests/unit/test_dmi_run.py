@@ -97,6 +97,7 @@ def test_version_is_printed(case):
     pytest.param(["--strict", "--tap", "q", "--layers", "1:3", "true"], "'1:3' is written 1-2", id="layers as positions are written"),
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
     pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
+    pytest.param(["--attach", "gradients", "true"], "of which sites?", id="gradients of nothing"),
     pytest.param(["--write", "resid_*", "true"], "names of taps", id="a pattern of places"),
     pytest.param(["--model", "main", "--tap", "q", "true"], "--model without", id="a model, and none is attached"),
     pytest.param(["--write", "q", "--spec", "good.yaml", "true"], "--write", id="places beside a HookSpec"),
@@ -148,6 +149,9 @@ def test_taps_in_place_of_a_spec(case, args, env, taps, layers):
     (["--attach", "resid_*,q"], "resid_*,q", "resid_*,q"),
     (["--attach", "attention,module:*.act_fn:out", "--tap", "mlp.act_fn.out"], "attention,module:*.act_fn:out",
      "mlp.act_fn.out,q,k,v,q_rot,k_rot,z,attn_out"),
+    (["--attach", "resid_*,mlp,gradients", "--attach", "hook_embed", "--tap", "mine"], "resid_*,mlp,gradients,hook_embed",
+     "mine,resid_*,mlp_in,mlp_post,mlp_out,router_logits,topk_ids,topk_weights,hook_embed,resid_*.grad,mlp_in.grad,mlp_post.grad,mlp_out.grad,"
+     "router_logits.grad,topk_weights.grad,embed.grad"),
     (["--attach", "residuals", "--spec", "good.yaml"], "residuals", None)])
 def test_attach(case, args, attach, taps):
     said, stderr = case.environment(*args, "--layers" if taps else "-Da=2", *(["3,last"] if taps else []), PYTHONPATH="/mine")

@@ -93,6 +93,7 @@ _dmi_values() {
     --layers | --layer) printf '%s\n' last middle ;;
     --names) [ "$_dmi_command" != export ] || printf '%s\n' keys transformerlens ;;
     --preset) printf '%s\n' residuals attention mlp logits eagle3 all ;;
+    --attach) printf '%s\n' residuals attention mlp logits eagle3 all residuals,gradients ;;
     --log) printf '%s\n' stderr none ;;
     --by) printf '%s\n' layer token channel ;;
     --speed) printf '%s\n' max 1 ;;

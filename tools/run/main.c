@@ -137,7 +137,8 @@ static const struct option_row rows[] = {
       AT(taps.layers) },
     { "--attach SITES",
       "COMMAND is a program in Python: models of Hugging Face's are tapped\n"
-      "there, by name or module:PATTERN:in|out, and the taps stored",
+      "there, by name or module:PATTERN:in|out, and the taps stored; as\n"
+      "residuals,gradients: what flows back into them, too",
       take_list, AT(taps.attach) },
     { "--write SITES",
       "edits may write into these taps, as resid_post,mlp_out; without --tap and\n"

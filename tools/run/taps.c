@@ -12,13 +12,17 @@
 
 #define MODULE "module:"
 
+/* A word of --attach: the gradients of all that the others name. */
+#define GRADIENTS "gradients"
+
 /* What a word of --attach stands for: a group's taps, itself, or nothing that has a name here. */
 static const char *taps_of_word(const char *word)
 {
     const struct tap_preset *preset = tap_preset(word);
     if (preset)
         return preset->taps;
-    return strncmp(word, MODULE, strlen(MODULE)) ? word : "";
+    bool none = !strncmp(word, MODULE, strlen(MODULE)) || !strcmp(word, GRADIENTS);
+    return none ? "" : word;
 }
 
 bool taps_add(char **list, const char *more)
@@ -33,15 +37,45 @@ bool taps_add(char **list, const char *more)
     return true;
 }
 
+/* Adds the gradients of the taps in @names. Return: false without memory. */
+static bool add_gradients(char **list, const char *names)
+{
+    _cleanup_(freep) char *words = strdup(names);
+    bool good = words != NULL;
+    for (char *save = NULL, *word = good ? strtok_r(words, ", ", &save) : NULL; word && good;
+         word = strtok_r(NULL, ", ", &save)) {
+        _cleanup_(freep) char *gradient = NULL;
+        if (tap_has_gradient(word))
+            good = asprintf(&gradient, "%s" TAP_GRADIENT, tap_canonical(word)) >= 0 &&
+                   taps_add(list, gradient);
+    }
+    return good;
+}
+
+/* Does @sites have the word, or (@other) another one? */
+static bool has_word(const char *sites, bool other)
+{
+    for (const char *p = sites; *p; p += strspn(p, ", ")) {
+        size_t n = strcspn(p, ", ");
+        bool is = n == strlen(GRADIENTS) && !strncmp(p, GRADIENTS, n);
+        if (n && is != other)
+            return true;
+        p += n;
+    }
+    return false;
+}
+
 /* The taps that attach() makes under names of their own. */
 static bool add_attached(char **list, const char *sites)
 {
     _cleanup_(freep) char *words = strdup(sites);
+    _cleanup_(freep) char *names = NULL;
     bool good = words != NULL;
     for (char *save = NULL, *word = good ? strtok_r(words, ", ", &save) : NULL; word && good;
          word = strtok_r(NULL, ", ", &save))
-        good = taps_add(list, taps_of_word(word));
-    return good;
+        good = taps_add(&names, taps_of_word(word));
+    return good && taps_add(list, names) &&
+           (!names || !has_word(sites, false) || add_gradients(list, names));
 }
 
 /* Are models of a program in Python tapped? */
@@ -56,6 +90,9 @@ static const char *objection(const struct taps_options *t, const struct tap_pres
 {
     if (has_spec && (t->names || t->preset))
         return "--spec beside --tap or --preset: expected one; a HookSpec may name taps, too";
+    if (t->attach && has_word(t->attach, false) && !has_word(t->attach, true))
+        return "--attach gradients: of which sites? Expected them beside it, as "
+               "residuals,gradients";
     if (has_spec && t->write)
         return "--spec beside --write: expected one; a HookSpec says \"write\" at its sites";
     if (t->layers && !t->names && !t->preset && !t->attach && !t->write)

@@ -20,14 +20,14 @@ if importlib.util.find_spec("torch") is not None:
         found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
         return found
 else:
-    def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
+    def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False, gradient=False):
         """Nothing to tap without PyTorch."""
 
-    def edit(tensor, name, layer=None, rows=None, n_layers=None):
+    def edit(tensor, name, layer=None, rows=None, n_layers=None, gradient=False):
         """@tensor: nothing to edit without PyTorch."""
         return tensor
 
-    def attach(model, sites=None, layers=None, sink=None, write=None):
+    def attach(model, sites=None, layers=None, sink=None, write=None, gradients=False):
         """Nothing to attach to without PyTorch."""
         raise ImportError("dmi.torch.attach() needs PyTorch, which is not installed")
 

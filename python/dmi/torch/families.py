@@ -91,8 +91,16 @@ class Heads:
         """What __init__() is given of the attention module; @head: the attribute with the elements of a head."""
         return (getattr(attention, head, 0),)
 
+    def whole(self, *given):
+        """The tensor of the model's that it is a part of."""
+        return self.pick(*given)
+
+    def shaped(self, x):
+        """The part of that, or of what is as that."""
+        return x.unflatten(-1, (-1, self.head))
+
     def __call__(self, *given):
-        return self.pick(*given).unflatten(-1, (-1, self.head))
+        return self.shaped(self.pick(*given))
 
 
 class Third(Heads):
@@ -102,15 +110,15 @@ class Third(Heads):
         super().__init__(pick, head)
         self.part = part
 
-    def __call__(self, *given):
-        return self.pick(*given).unflatten(-1, (3, -1, self.head))[..., self.part, :, :]
+    def shaped(self, x):
+        return x.unflatten(-1, (3, -1, self.head))[..., self.part, :, :]
 
 
 class Interleaved(Third):
     """Of [q, k, v of a head] for each head."""
 
-    def __call__(self, *given):
-        return self.pick(*given).unflatten(-1, (-1, 3, self.head))[..., self.part, :]
+    def shaped(self, x):
+        return x.unflatten(-1, (-1, 3, self.head))[..., self.part, :]
 
 
 class ValueHeads(Heads):
@@ -138,8 +146,8 @@ class Packed(Heads):
         n, n_kv = (getattr(config, name, 0) for name in ("num_attention_heads", "num_key_value_heads"))
         return (size, n, n_kv) if size and n and n_kv else None
 
-    def __call__(self, *given):
-        return self.pick(*given).narrow(-1, self.first, self.n).unflatten(-1, (-1, self.head))
+    def shaped(self, x):
+        return x.narrow(-1, self.first, self.n).unflatten(-1, (-1, self.head))
 
 
 # ---------------------------------------------------------------------------------------- families

@@ -56,7 +56,7 @@ def family_of(model):
     return found and getattr(getattr(found[0], "config", None), "model_type", type(found[0]).__name__)
 
 
-def attach(model, sites=None, layers=None, sink=None, write=None):
+def attach(model, sites=None, layers=None, sink=None, write=None, gradients=False):
     """Tap @model's tensors by name: before it is compiled, if it is.
 
     model   a module, or what holds one in an attribute: a pipeline, PEFT's wrapper, one of your own
@@ -69,6 +69,8 @@ def attach(model, sites=None, layers=None, sink=None, write=None):
     write   names, as of @sites, of tensors that are tapped as places for edits (docs/edits.md): names.WRITABLE. Edits write into
             the memory that the next modules read. In models of vLLM, whose layers pass the residual stream on as (hidden, residual), resid_mid and
             resid_post are the sum: float32, and what an edit changes of it is stored in hidden
+    gradients  what flows back into each tensor that is tapped is tapped, too, as NAME.grad, of the same rows: once for each backward pass that reaches
+            it. The word "gradients" among @sites says the same. Code that the compiler builds of tensors that need a gradient is then an error
     Returns an Attached, by which to detach. Raises ValueError where a name means nothing, no tensor is found, or the model is
     compiled already. Without the library and without a sink the model stays as it is.
     """
@@ -77,6 +79,9 @@ def attach(model, sites=None, layers=None, sink=None, write=None):
     model = _module_in(model)
     _refuse(model)
     plan = _Plan(model)
+    plan.gradients = gradients or bool(sites) and names.asks_gradients(sites)
+    if plan.gradients and _is_vllms(model):
+        raise ValueError("gradients: vLLM computes none")
     for wish in wishes:
         plan.add(wish, layers)
     for wish in places:
@@ -194,7 +199,7 @@ class _Plan:
     """All that is to be tapped of a model."""
 
     def __init__(self, model):
-        self.model, self.modules, self.found, self.missing, self.picks, self.writes = model, {}, {}, [], {}, {}
+        self.model, self.modules, self.found, self.missing, self.picks, self.writes, self.gradients = model, {}, {}, [], {}, {}, False
         self.backbone, self.family, self.path = _backbone(model) or (None, None, "")
         self.blocks = list(getattr(self.backbone, self.family.blocks)) if self.family else []
         self.block_path = _joined(self.path, self.family.blocks) if self.family else None
@@ -312,7 +317,7 @@ class _Plan:
             among, layer, inner = self._place_of(path)
             if among is None or layer in chosen[among]:
                 name = f"{inner}.{side}"
-                if len(name) > library.MAX_NAME:
+                if len(name + taps.GRADIENT * self.gradients) > library.MAX_NAME:
                     raise ValueError(f"{wish.text!r}: {name!r} is longer than {library.MAX_NAME}")
                 module = self.model.get_submodule(path)
                 self._tap(name, module, layer, side, _first_given if side == "in" else _first_returned, rows, path, among or "",
@@ -371,8 +376,10 @@ class _Plan:
         return torch.device("cpu") if parameter is None else parameter.device
 
     def sites(self):
-        return [Site(name, None if None in layers else tuple(sorted(layers)), path, side, convention)
-                for (name, path, side, convention), layers in self.found.items()]
+        found = [Site(name, None if None in layers else tuple(sorted(layers)), path, side, convention)
+                 for (name, path, side, convention), layers in self.found.items()]
+        return found + [replace(site, name=site.name + taps.GRADIENT, convention=f"what flows back into {site.name}") for site in found
+                        if self.gradients and site.name not in names.IDS]
 
 
 def _first(values):
@@ -406,8 +413,9 @@ class _Hook:
     def tap_all(self, module, *given):
         for name, pick, rows in self.points:
             try:
-                tensor = pick(*given)
-                taps.tap_of(module, tensor, name, rows(tensor) if callable(rows) else rows)
+                whole, shaped = (pick.whole(*given), pick.shaped) if isinstance(pick, families.Heads) else (pick(*given), None)
+                tensor = whole if shaped is None else shaped(whole)
+                taps.tap_of(module, tensor, name, rows(tensor) if callable(rows) else rows, whole, shaped)
             except Exception as error:
                 taps.complain(f"{name}: {error!r}")
 
@@ -599,7 +607,7 @@ class Attached:
         owners, hooks = {}, {}
         for entry in entries:
             n_layers = len(entry.among) or len(plan.blocks)
-            owner = owners.setdefault((entry.layer, n_layers), taps.Owner(entry.layer, n_layers, sink, frozenset(plan.writes.get(entry.layer, ()))))
+            owner = owners.setdefault((entry.layer, n_layers), taps.Owner(entry.layer, n_layers, sink, frozenset(plan.writes.get(entry.layer, ())), plan.gradients))
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
             sides = {side: tuple(points) for side, points in entry.points.items()}

@@ -12,6 +12,8 @@ PER_LAYER = ("resid_pre", "ln1", "q", "k", "v", "q_rot", "k_rot", "z", "attn_out
              "mlp_out", "resid_post", "router_logits", "topk_ids", "topk_weights")
 ONCE = ("token_ids", "embed", "resid_final", "final_ln", "final_logits")
 NAMES = PER_LAYER + ONCE
+IDS = ("token_ids", "topk_ids")  # no gradient flows into these
+GRADIENTS = "gradients"  # the word among sites that asks for the gradients of all others
 
 # What modules that come later read from the very tensor that is tapped, which this forward computed; with a row for each of its tokens.
 WRITABLE = ("embed", "ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "resid_post", "final_ln")
@@ -61,13 +63,21 @@ class Wish:
     module: tuple | None = None
 
 
+def _words(sites):
+    return [word.strip() for text in ([sites] if isinstance(sites, str) else sites) for word in text.split(",")]
+
+
 def parse_sites(sites):
-    """[Wish] of a text with commas, or of a list of texts; ValueError, with the nearest names, where nothing has one."""
-    words = [word.strip() for text in ([sites] if isinstance(sites, str) else sites) for word in text.split(",")]
-    wishes = [_wish(word) for word in words if word]
+    """[Wish] of a text with commas, or of a list of texts, without the word "gradients"; ValueError, with the nearest names, where nothing has one."""
+    wishes = [_wish(word) for word in _words(sites) if word and word != GRADIENTS]
     if not wishes:
-        raise ValueError("no sites are named")
+        raise ValueError("no sites are named" + (f" beside {GRADIENTS}, as residuals,{GRADIENTS}" if asks_gradients(sites) else ""))
     return wishes
+
+
+def asks_gradients(sites):
+    """Is the word "gradients" among @sites?"""
+    return GRADIENTS in _words(sites)
 
 
 def parse_places(write):
@@ -93,6 +103,8 @@ def _wish(word):
             return Wish(word, names, layers)
     elif name in NAMES:
         return Wish(word, (name,), layers, exact=True)
+    if name.endswith(".grad"):
+        raise ValueError(f"{word!r}: the word {GRADIENTS} beside sites asks for the gradients of all of them, as {name.removesuffix('.grad')},{GRADIENTS}")
     if (kept := name.rpartition("hook_")[2]) in NOT_KEPT:
         raise ValueError(f"{word!r}: " + WHY_NOT_KEPT.format(name=kept))
     raise ValueError(unknown(name, NAMES + tuple(PRESETS) + tuple(LENS)))

@@ -13,12 +13,17 @@ of PyTorch 2.14 gave it memory that had not been computed yet.)
 
 A graph that one layer compiled serves the others, too, so a layer's number must not stand in it: an attached module has a
 `place`, a buffer of one element by whose address the operator finds the layer.
+
+What flows back into a tensor is tapped as NAME.grad by a hook that autograd calls, in whichever thread, with the whole of it. That may be when other steps are under
+way, so where the tensor is tapped a moment is taken, which says whose rows these are, and the gradient is tapped at that moment. Each pass that reaches the
+tensor is a record; of a pass that never comes nothing is expected. In graphs of the compiler no hook is called: it is an error there.
 """
 import os
 import threading
 import weakref
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dmi import taps as library
 from dmi.saying import say
@@ -30,31 +35,38 @@ _DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def to_library(tensor, name, layer, n_layers, rows, writable=False, requests=False):
+def to_library(tensor, name, layer, n_layers, rows, writable=False, requests=False, at=None):
     """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is neither on a CUDA device nor on the CPU.
-    @writable: edits may write into it; @requests: its rows are requests'."""
+    @writable: edits may write into it; @requests: its rows are requests'. @at: the library's Moment that it belongs to; None: now."""
     if not _is_seen(tensor) or not library.loaded():
         say_of_device(tensor)
         return
-    if type(tensor) not in _PLAIN or not (dtype := _DTYPES.get(tensor.dtype)):
-        raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype} cannot be tapped")
+    if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or not (dtype := _DTYPES.get(tensor.dtype)):
+        raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype}, {tensor.layout} cannot be tapped")
     if tensor.dim() > library.MAX_DIMS:
         raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
     if tensor.is_neg():  # its memory holds the values with the other sign: what is tapped is a copy, which nothing reads later
         tensor, writable = tensor.detach().resolve_neg(), False
-    index = tensor.device.index
-    stream, flags = (0, library.HOST) if tensor.is_cpu else (torch._C._cuda_getCurrentRawStream(index), 0)
+    stream, flags = _way_of(tensor)
     flags |= (library.WRITABLE if writable else 0) | (library.REQUESTS if requests else 0)
     given = (name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
-             library.NO_LAYER if layer is None else layer, n_layers or 0, flags)
+             library.NO_LAYER if layer is None else layer, n_layers or 0, flags, at)
     if tensor.is_cpu:
         say_of_cpu()
-        library.send(*given)
-    elif index == torch._C._cuda_getDevice():
-        library.send(*given)
-    else:  # the library takes the current context to be the stream's
-        with torch.cuda.device(index):
-            library.send(*given)
+    _in_context(tensor, library.send, *given)
+
+
+def _way_of(tensor):
+    """(the stream that is current for its device, flags) of a tap."""
+    return (0, library.HOST) if tensor.is_cpu else (torch._C._cuda_getCurrentRawStream(tensor.device.index), 0)
+
+
+def _in_context(tensor, call, *given):
+    """@call(*@given): the library takes the current context to be that of the tensor's stream."""
+    if tensor.is_cpu or tensor.device.index == torch._C._cuda_getDevice():
+        return call(*given)
+    with torch.cuda.device(tensor.device.index):
+        return call(*given)
 
 
 def _is_seen(tensor):
@@ -100,7 +112,7 @@ class redirect:
         _sink = self.before
 
 
-def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
+def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False, gradient=False):
     """Point out @tensor, on the stream that is current for its device, or on the CPU: it is read as it is now.
 
     name      letters, digits, and _ - .
@@ -109,7 +121,10 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
               [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
     writable  edits may write into @tensor (docs/edits.md): what the program computes next reads it, and nothing has read it yet. In graphs of
               the compiler edit() does it
-    Without the library, and for tensors that are neither on a CUDA device nor on the CPU, nothing happens. Never raises.
+    gradient  what flows back into @tensor is tapped, too, as NAME.grad: once for each backward pass that reaches it, of this step. Of no tensor that
+              needs none
+    Without the library, and for tensors that are neither on a CUDA device nor on the CPU, nothing happens. Never raises, but for a gradient in graphs of
+    the compiler: a RuntimeError.
     """
     sink = _sink
     if sink is None or sink is to_library and not _is_seen(tensor):
@@ -117,17 +132,21 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None, writable=False):
             say_of_device(tensor)
         return
     if torch.compiler.is_compiling():
+        if gradient and tensor.requires_grad:
+            _refuse_compiled(name)
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
                           mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         deliver(sink, tensor, name, layer, n_layers, rows, of_module=False, **_marked(writable))
+        if gradient:
+            _watch(tensor, name, layer, n_layers, rows, sink)
 
 
-def edit(tensor, name, layer=None, rows=None, n_layers=None):
+def edit(tensor, name, layer=None, rows=None, n_layers=None, gradient=False):
     """The tensor to go on with in place of @tensor, which keeps its values: what edits leave of it (docs/edits.md). Also a tap.
 
     @tensor itself comes back without the library, where it is neither on a CUDA device nor on the CPU, and eagerly where `dmi-run --write` names other places: then it is
-    tapped alone. Else a copy. Arguments as of tap(). Never raises. A gradient passes as if a constant had been added.
+    tapped alone. Else a copy. Arguments as of tap(); the gradient is that of what comes back. Raises as tap(). A gradient passes as if a constant had been added.
     """
     sink = _sink
     if sink is None or sink is to_library and not _is_seen(tensor):
@@ -135,12 +154,17 @@ def edit(tensor, name, layer=None, rows=None, n_layers=None):
             say_of_device(tensor)
         return tensor
     if torch.compiler.is_compiling():
+        if gradient and tensor.requires_grad:
+            _refuse_compiled(name)
         return torch.ops.dmi.edit(tensor, None, name, -1 if layer is None else layer, n_layers or 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     if sink is to_library and _places and name not in _places:
+        after = tensor
         deliver(sink, tensor, name, layer, n_layers, rows, of_module=False)
-        return tensor
-    after = tensor.clone()
-    deliver(sink, after.detach(), name, layer, n_layers, rows, of_module=False, writable=True)
+    else:
+        after = tensor.clone()
+        deliver(sink, after.detach(), name, layer, n_layers, rows, of_module=False, writable=True)
+    if gradient:
+        _watch(after, name, layer, n_layers, rows, sink)
     return after
 
 
@@ -161,9 +185,18 @@ def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True, **more):
     """Call @sink, which may fail: the program goes on. A tap in a recomputation was seen in the forward. What tap() is given in a backward
     pass may also be a gradient (@of_module: it is not): these come without a graph of their own. @more: what the sink is given besides.
     """
-    if _backward() != -1 and (of_module or torch.is_grad_enabled()):
-        return
+    if not _is_recomputed(of_module):
+        _give(sink, tensor, name, layer, n_layers, rows, **more)
+
+
+def _is_recomputed(of_module):
+    return _backward() != -1 and (of_module or torch.is_grad_enabled())
+
+
+def _give(sink, tensor, name, layer, n_layers, rows, shaped=None, **more):
+    """deliver(), wherever it is called. @shaped: as of _watch(). Returns whether the sink took it."""
     try:
+        tensor = tensor if shaped is None else shaped(tensor)
         if tensor.dim() == 0:
             tensor = tensor.reshape(1)
         if rows and REQUESTS in rows:
@@ -171,8 +204,10 @@ def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True, **more):
             if sink is to_library:
                 more["requests"] = True
         sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)), **more)
+        return True
     except Exception as error:
         complain(f"{name}: {error!r}")
+        return False
 
 
 _complained, _lock = set(), threading.Lock()
@@ -199,6 +234,87 @@ def mask_of(rows):
     return _MASKS[tuple(sorted(rows))]
 
 
+# ---------------------------------------------------------------------------------------- gradients
+
+GRADIENT = ".grad"  # what comes after the name of a tap
+_leaves = WeakTensorKeyDictionary()  # {tensor that nothing computed: {(name, layer): the handle of its hook}}
+
+
+def _watch(tensor, name, layer, n_layers, rows, sink, owner=None, shaped=None):
+    """Tap what flows back into @tensor, if anything may. Never raises.
+
+    name, layer, n_layers, rows  as the tensor is tapped
+    owner   of the module's that it is a tap of; None: of tap()
+    shaped  how the gradient is seen, as the tensor is; None: as it is
+    """
+    if not isinstance(tensor, torch.Tensor) or not tensor.requires_grad:
+        return
+    name += GRADIENT
+    try:
+        if _is_recomputed(owner is not None):
+            _say_of_recomputed(tensor, name)
+            return
+        at = None
+        if sink is to_library and (at := _moment_of(tensor, name, layer, n_layers)) is None:
+            return
+        _hook(tensor, _Gradient(name, layer, n_layers, rows, sink, owner, shaped, at))
+    except Exception as error:
+        complain(f"{name}: {error!r}")
+
+
+def _moment_of(tensor, name, layer, n_layers):
+    """The library's Moment of what is tapped as @name later, and belongs where @tensor stands now; None: no site wants it."""
+    if not _is_seen(tensor) or not library.loaded():
+        return None
+    stream, flags = _way_of(tensor)
+    return _in_context(tensor, library.moment, name, tensor.data_ptr(), stream, library.NO_LAYER if layer is None else layer, n_layers or 0, flags)
+
+
+def _say_of_recomputed(tensor, name):
+    """A checkpoint computes the tensor again. One that kept the forward's graph needs no more: the forward's tensor has a hook. So has what a reentrant
+    one was given, of which there is a detached copy now; what that computes has none."""
+    node = torch._C._current_autograd_node()
+    if node is not None and node.name() == "CheckpointFunctionBackward" and not tensor.is_leaf:
+        complain(f"{name}: a reentrant checkpoint computes its forward without a graph, so gradients inside are not tapped: use_reentrant=False")
+
+
+def _hook(tensor, hook):
+    """A tensor that nothing computed lives on, and forward after forward may tap it: it has one gradient, which is the latest one's."""
+    handle = tensor.register_hook(hook)
+    if tensor.is_leaf:
+        of = _leaves.setdefault(tensor, {})
+        if before := of.pop((hook.name, hook.layer), None):
+            before.remove()
+        of[hook.name, hook.layer] = handle
+
+
+class _Gradient:
+    """A hook of a tensor's. at: the library's Moment, of its sink."""
+    __slots__ = ("name", "layer", "n_layers", "rows", "sink", "owner", "shaped", "at")
+    __torch_unserializable__ = True  # a leaf that is saved goes without it
+
+    def __init__(self, name, layer, n_layers, rows, sink, owner, shaped, at):
+        self.name, self.layer, self.n_layers, self.rows, self.sink, self.owner, self.shaped, self.at = name, layer, n_layers, rows, sink, owner, shaped, at
+
+    def __call__(self, gradient):
+        if gradient is None or self.owner is not None and self.owner.ended:
+            return
+        if torch.compiler.is_compiling():  # compiled autograd
+            _refuse_compiled(self.name.removesuffix(GRADIENT))
+        more = {} if self.at is None else {"at": self.at}
+        given = _give(self.sink, gradient.detach(), self.name, self.layer, self.n_layers, self.rows, self.shaped, **more)
+        if not given and self.at is not None:  # a counted drop
+            library.send(self.name, 0, 0, 0, (), (), 0, 0, library.NO_LAYER if self.layer is None else self.layer, 0, at=self.at)
+
+
+def _refuse_compiled(name):
+    raise RuntimeError(f"dmi: {name}{GRADIENT}: gradients are not tapped in compiled code: run the model eagerly, or attach without gradients")
+
+
+# The compiler calls it while it traces, so that its exception is the compiler's: neither code that is traced catches it, nor is the code run uncompiled.
+_refuse_compiled._dynamo_marked_constant = True
+
+
 # ---------------------------------------------------------------------------------------- places
 
 
@@ -209,11 +325,14 @@ class Owner:
     sink             where they go
     everywhere       of tensors on any device?
     writes           names of those into which edits may write
+    gradients        is what flows back into them tapped, too?
+    ended            it was detached
     """
-    __slots__ = ("layer", "n_layers", "sink", "everywhere", "writes")
+    __slots__ = ("layer", "n_layers", "sink", "everywhere", "writes", "gradients", "ended")
 
-    def __init__(self, layer, n_layers, sink, writes=frozenset()):
+    def __init__(self, layer, n_layers, sink, writes=frozenset(), gradients=False):
         self.layer, self.n_layers, self.sink, self.everywhere, self.writes = layer, n_layers, sink, sink is not to_library, writes
+        self.gradients, self.ended = gradients, False
 
 
 _attached = weakref.WeakSet()  # modules that have a place
@@ -231,7 +350,8 @@ def unsettle(module):
     _attached.discard(module)
     module._buffers.pop(PLACE, None)
     module._non_persistent_buffers_set.discard(PLACE)
-    module.__dict__.pop(OWNER, None)
+    if owner := module.__dict__.pop(OWNER, None):
+        owner.ended = True
 
 
 def _owner_at(address):
@@ -247,9 +367,12 @@ def _owner_at(address):
     return None
 
 
-def tap_of(module, tensor, name, rows=None):
-    """A tap of an attached module; also within graphs of the compiler. Edits write into the tensor itself, where they may."""
+def tap_of(module, tensor, name, rows=None, whole=None, shaped=None):
+    """A tap of an attached module; also within graphs of the compiler. Edits write into the tensor itself, where they may.
+    @whole: the tensor of the model's that it is a view of: what flows back into that one is @shaped(); None: @tensor itself"""
     if torch.compiler.is_compiling():
+        if module._dmi_owner.gradients and tensor.requires_grad:
+            _refuse_compiled(name)
         if name in module._dmi_owner.writes:
             after = edit_of(module, tensor, name, rows)
             if after is not tensor:
@@ -259,6 +382,8 @@ def tap_of(module, tensor, name, rows=None):
     else:
         owner = module.__dict__[OWNER]
         deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows, **_marked(name in owner.writes))
+        if owner.gradients:
+            _watch(tensor if whole is None else whole, name, owner.layer, owner.n_layers, rows, owner.sink, owner, shaped)
 
 
 def edit_of(module, tensor, name, rows=None):
