@@ -98,6 +98,11 @@ def test_version_is_printed(case):
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
     pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
     pytest.param(["--attach", "gradients", "true"], "of which sites?", id="gradients of nothing"),
+    pytest.param(["--attach", "residuals,resid_pst", "true"], 'did you mean "resid_post"? Expected one of token_ids,embed,', id="a site to attach that no model has"),
+    pytest.param(["--attach", "*_pst", "true"], "no model has a site of that name. Expected one of", id="a pattern that fits none"),
+    pytest.param(["--attach", "pattern", "true"], "--attach pattern: no model has", id="what attention does not keep"),
+    pytest.param(["--attach", "q,module:x", "true"], "--attach module:x: no model", id="a module without a side"),
+    pytest.param(["--attach", "blocks.2.hook_resid_pre", "true"], "a group (residuals, attention,", id="a layer within a name"),
     pytest.param(["--write", "resid_*", "true"], "names of taps", id="a pattern of places"),
     pytest.param(["--model", "main", "--tap", "q", "true"], "--model without", id="a model, and none is attached"),
     pytest.param(["--write", "q", "--spec", "good.yaml", "true"], "--write", id="places beside a HookSpec"),
@@ -152,7 +157,8 @@ def test_taps_in_place_of_a_spec(case, args, env, taps, layers):
     (["--attach", "resid_*,mlp,gradients", "--attach", "hook_embed", "--tap", "mine"], "resid_*,mlp,gradients,hook_embed",
      "mine,resid_*,mlp_in,mlp_post,mlp_out,router_logits,topk_ids,topk_weights,hook_embed,resid_*.grad,mlp_in.grad,mlp_post.grad,mlp_out.grad,"
      "router_logits.grad,topk_weights.grad,embed.grad"),
-    (["--attach", "residuals", "--spec", "good.yaml"], "residuals", None)])
+    (["--attach", "blocks.*.hook_resid_pre attn.hook_z", "--tap", "mine"], "blocks.*.hook_resid_pre attn.hook_z", "mine,blocks.*.hook_resid_pre,attn.hook_z"),
+    (["--attach", "residuals,blocks.2.attn.hook_z", "--spec", "good.yaml"], "residuals,blocks.2.attn.hook_z", None)])
 def test_attach(case, args, attach, taps):
     said, stderr = case.environment(*args, "--layers" if taps else "-Da=2", *(["3,last"] if taps else []), PYTHONPATH="/mine")
     assert (said["DMI_ATTACH"], said.get("DMI_TAP"), stderr) == (attach, taps, "")

@@ -2,15 +2,18 @@
 #include "tools/run/taps.h"
 
 #include "core/cleanup.h"
+#include "policy/nearest.h"
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
 #include "tools/common/say.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MODULE "module:"
+#define BLOCKS "blocks."
 
 /* A word of --attach: the gradients of all that the others name. */
 #define GRADIENTS "gradients"
@@ -78,6 +81,74 @@ static bool add_attached(char **list, const char *sites)
            (!names || !has_word(sites, false) || add_gradients(list, names));
 }
 
+/* Names of taps that no attach() makes: attention keeps no scores in memory. */
+static bool is_kept(const char *name)
+{
+    return strcmp(name, "attn_scores") && strcmp(name, "pattern");
+}
+
+/* Does @name, which may be a pattern, fit a tap that attach() makes? */
+static bool is_attached(const char *name)
+{
+    for (size_t i = 0; tap_names[i]; i++)
+        if (is_kept(tap_names[i]) &&
+            (tap_is_pattern(name) ? !fnmatch(name, tap_names[i], 0) : !strcmp(name, tap_names[i])))
+            return true;
+    return false;
+}
+
+/* Is it module:PATTERN:in or :out? */
+static bool is_module(const char *word)
+{
+    const char *side = strrchr(word, ':');
+    return !strncmp(word, MODULE, strlen(MODULE)) && side - word > (ptrdiff_t)strlen(MODULE) &&
+           (!strcmp(side, ":in") || !strcmp(side, ":out"));
+}
+
+/*
+ * What a word names without the block of TransformerLens. A layer in it (blocks.3.) is for taps of a HookSpec, as no tap
+ * is stored under such a name.
+ */
+static const char *without_block(const char *word, bool has_spec)
+{
+    const char *name = word + strlen(BLOCKS);
+    if (!has_spec || strncmp(word, BLOCKS, strlen(BLOCKS)))
+        return word;
+    name += strspn(name, "0123456789");
+    return *name == '.' ? name + 1 : word;
+}
+
+/* Says which names there are in place of @word. */
+static void complain_of_word(const char *word)
+{
+    const char *known[TAP_NAMES_MAX];
+    char hint[128], groups[128];
+    _cleanup_(freep) char *names = NULL;
+    size_t n = 0;
+    for (size_t i = 0; tap_names[i]; i++)
+        if (is_kept(tap_names[i]) && taps_add(&names, tap_names[i]))
+            known[n++] = tap_names[i];
+    nearest_hint(word, strlen(word), known, n, hint, sizeof hint);
+    tap_preset_names(groups, sizeof groups);
+    complain("--attach %s: no model has a site of that name%s Expected one of %s, a group (%s), a "
+             "pattern, or module:PATTERN:in or :out",
+             word, *hint ? hint : ".", names ? names : "", groups);
+}
+
+/* Does each word of --attach stand for something? Python would say so only where a model comes. */
+static bool names_sites(const char *sites, bool has_spec)
+{
+    _cleanup_(freep) char *words = strdup(sites);
+    for (char *save = NULL, *word = words ? strtok_r(words, ", ", &save) : NULL; word;
+         word = strtok_r(NULL, ", ", &save))
+        if (!tap_preset(word) && !is_module(word) && strcmp(word, GRADIENTS) &&
+            !is_attached(tap_canonical(without_block(word, has_spec)))) {
+            complain_of_word(word);
+            return false;
+        }
+    return true;
+}
+
 /* Are models of a program in Python tapped? */
 static bool attaches(const struct taps_options *t)
 {
@@ -123,6 +194,8 @@ bool taps_complete(struct taps_options *t, bool has_spec)
         complain("%s", why);
         return false;
     }
+    if (t->attach && !names_sites(t->attach, has_spec))
+        return false;
     if (!taps_add(&t->layers, preset ? preset->layers : NULL) || !taps_add(&t->all, t->names) ||
         !taps_add(&t->all, preset ? preset->taps : NULL) ||
         (t->attach && !has_spec && !add_attached(&t->all, t->attach))) {
