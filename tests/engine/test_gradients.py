@@ -85,6 +85,57 @@ def test_compiled(check, tmp_path):
     check_all(check, run(tmp_path, "cpu", MODELS, "compiled"))
 
 
+def test_example(check, tmp_path):
+    """examples/attribution_patching.py: the estimates are autograd's gradients times the difference, the patches are those of hooks, and their ranks go together."""
+    program = tmp_path / "program.py"
+    program.write_text("""import os, sys
+sys.setdlopenflags(os.RTLD_LAZY)
+import torch, attach_models as models, pretrained
+class Tokens:
+    def __call__(self, text, **_): return {"input_ids": [int(word) for word in text.split()]}
+    def decode(self, ids): return str(int(ids[0]))
+torch.set_num_threads(1)
+model = models.model_of("llama")
+pretrained.load = lambda name: (object.__new__(Tokens), model)
+import attribution_patching as example
+kept = {name: getattr(example, name) for name in ("estimated", "patched")}
+done = {}
+for name, call in kept.items():
+    setattr(example, name, lambda *given, name=name, call=call: done.setdefault(name, call(*given)))
+sys.argv[1:] = ["model", "3 10 17 24 31", "3 10 18 24 31"]
+example.main()
+(estimate, _, (right, wrong), before), truth = done["estimated"], done["patched"]
+blocks = models.blocks_of(model)
+def run(ids, hook=None, layer=0):
+    handles = [blocks[layer].register_forward_hook(hook)] if hook else []
+    logits = model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+    [handle.remove() for handle in handles]
+    return logits[right] - logits[wrong]
+stream = lambda out: out[0] if isinstance(out, tuple) else out
+def seen(ids):
+    kept = [None] * len(blocks)
+    handles = [block.register_forward_hook(lambda _, given, out, i=i: kept.__setitem__(i, stream(out))) for i, block in enumerate(blocks)]
+    ahead = run(ids)
+    [handle.remove() for handle in handles]
+    return kept, ahead
+clean, corrupt = ([int(word) for word in text.split()] for text in sys.argv[2:])
+after, _ = seen(clean)
+here, ahead = seen(corrupt)
+gradients = torch.autograd.grad(ahead, here)
+for layer, gradient in enumerate(gradients):
+    assert torch.equal((gradient * (after[layer] - here[layer]))[0].sum(-1).detach(), torch.from_numpy(estimate[layer])), layer
+    for position in range(5):
+        def patch(_, given, out):
+            stream(out).data[0, position] = after[layer][0, position].detach()
+        assert abs((run(corrupt, patch, layer) - ahead).item() - truth[layer, position]) < 1e-5, (layer, position)
+print("same")
+""")
+    python, env = environment(ROOT / "examples")
+    done = harness.run([DMI_RUN, "--attach", "resid_post,gradients", "--write", "resid_post", "--out", tmp_path / "RUN", "--", python, program], env=env)
+    said_last = done.stdout.splitlines()[-2:]
+    check(said_last[1] == "same" and said_last[0].startswith("rank correlation over 15 patches: ") and float(said_last[0].split()[-1]) > 0.7, "the example", done.stdout)
+
+
 def test_command(check, tmp_path):
     """One command, for a program that knows nothing of DMI; without a backward pass the run says so, and with --attach a compiled program ends by that error."""
     program = tmp_path / "program.py"
