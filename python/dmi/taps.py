@@ -14,6 +14,7 @@ WRITABLE, HOST, REQUESTS = 1 << 0, 1 << 1, 1 << 2  # enum dmi_tap_flags
 
 # struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
 _FORM = struct.Struct("@IIPPPiiIIII4Q4q")
+_DATA, _ADDRESS = struct.calcsize("@IIP"), struct.Struct("@P")
 _PADDING = tuple((0,) * (MAX_DIMS - n) for n in range(MAX_DIMS + 1))
 
 
@@ -115,3 +116,14 @@ def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_
     mine = _mine
     _fill(mine, name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_layers, flags)
     return _function(mine.address) if at is None else _at(mine.address, at.address)
+
+
+def form(*tap):
+    """What send() says of a tensor, for tensors that differ from it in their address alone: send_form() sends them."""
+    _fill(_mine, *tap)
+    return _mine.bytes.raw[:_DATA], _mine.bytes.raw[_DATA + _ADDRESS.size:_FORM.size]
+
+
+def send_form(those, data):
+    """send() of a tensor at @data, by what form() has made of one like it."""
+    return _function(those[0] + _ADDRESS.pack(data) + those[1])

@@ -49,7 +49,7 @@ def tapped(request, x, site="resid_pre", **more):
     """It holds something else at once."""
     EXPECTED[f"{request}/{site}.0"] = x.detach().reshape(len(x), -1).contiguous().clone()
     announced(request, len(x), **more)
-    dmi.torch.tap(x, site, 0, rows=(0,))
+    dmi.torch.tap(x, site, 0, rows=[0])
     x.detach().zero_()
     dmi.step_end()
 

@@ -33,11 +33,28 @@ REQUESTS = library.MAX_DIMS  # among rows: they are requests', each that of the 
 ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
 _DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items() if hasattr(torch, name)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_forms = {}  # what send() says of tensors on the CPU, but their address; the key: what that follows from
+MOST_FORMS = 1024
+
+
+def _key(tensor, *said):
+    return *said, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _sent_again(tensor, *said):
+    """Was it a tensor on the CPU of a kind that was sent before, and is sent now? A decode step taps the same kinds of tensors again and again."""
+    form = _forms.get(_key(tensor, *said))
+    if form is None or not tensor.is_cpu or tensor.is_neg():
+        return False
+    library.send_form(form, tensor.data_ptr())
+    return True
 
 
 def to_library(tensor, name, layer, n_layers, rows, writable=False, requests=False, at=None):
     """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is neither on a CUDA device nor on the CPU.
     @writable: edits may write into it; @requests: its rows are requests'. @at: the library's Moment that it belongs to; None: now."""
+    if _forms and at is None and type(tensor) in _PLAIN and tensor.layout is torch.strided and _sent_again(tensor, name, layer, n_layers, tuple(rows), writable, requests):
+        return
     if not _is_seen(tensor) or not library.loaded():
         say_of_device(tensor)
         return
@@ -53,6 +70,10 @@ def to_library(tensor, name, layer, n_layers, rows, writable=False, requests=Fal
              library.NO_LAYER if layer is None else layer, n_layers or 0, flags, at)
     if tensor.is_cpu:
         say_of_cpu()
+        if at is None:
+            if len(_forms) >= MOST_FORMS:
+                _forms.clear()
+            _forms[_key(tensor, name, layer, n_layers, tuple(rows), writable, requests)] = library.form(*given[:-1])
     _in_context(tensor, library.send, *given)
 
 
