@@ -68,7 +68,7 @@ def operator(backend):
 
 class OnCuda:
     """What the library's sink asks of a tensor, of one that is not on this machine."""
-    is_cuda, is_cpu, device, dtype, shape = True, False, torch.device("cuda", 3), torch.bfloat16, (2, 5, 7)
+    is_cuda, is_cpu, device, dtype, layout, shape = True, False, torch.device("cuda", 3), torch.bfloat16, torch.strided, (2, 5, 7)
 
     def dim(self):
         return 3
