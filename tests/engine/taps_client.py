@@ -73,6 +73,9 @@ class OnCuda:
     def dim(self):
         return 3
 
+    def is_neg(self):
+        return False
+
     def stride(self):
         return (70, 14, 2)
 
