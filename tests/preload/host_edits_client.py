@@ -4,6 +4,7 @@
 
 PLAN is JSON (test_host_edits.py writes it): bytes that both memories hold, taps of tensors in them, and rounds. A round fills both anew, says a step, taps each tensor on the
 device and, in a thread that rounds upward, in host memory, and leaves a file of what each memory holds then. host: no device, and no driver. fork: in a child, too. forever: the rounds again and again.
+FAIL_DISK: the disk is full from the third round to the fortieth.
 """
 import ctypes
 import json
@@ -77,6 +78,8 @@ def main():
         play(plan, number, said, memories)
         for memory in memories if number < len(plan["rounds"]) else ():
             pathlib.Path(f"{sys.argv[1]}.{memory.file}.{number}{'.child' * forked}").write_bytes(memory.read())
+        if "FAIL_DISK" in os.environ and (rule := {2: "pwritev ENOSPC\n", 40: "\n"}.get(number)):
+            pathlib.Path(os.environ["FAIL_DISK"]).write_text(rule)
         if number == 20:
             print("ready", flush=True)
     if "fork" in sys.argv and not forked:

@@ -15,7 +15,7 @@ from harness import DMI_DUMP, DMI_RUN, PRELOAD
 from test_edit_changes import Accounts
 from test_edits import (ALONG, VECTORS, all_values, along, elementwise_tensors, feature_tensors, layout_tensors, normal, one_after_the_other, part_tensors,
                         scaled_tensors, sum_tensors)
-from test_host import killed
+from test_host import FAIL_DISK, killed
 
 from dmi import taps
 
@@ -171,6 +171,21 @@ def test_kill(bench, delay):
     due, written, missed = Accounts(folder / "edits").of("x-0")
     bench.check(verify.returncode == 0 and f"{due} rows due = {written} written + 0 missed" in verify.stdout, "dmi-dump verify", verify.stdout + verify.stderr)
     bench.check(due > written > 0 or due == written > 40 and not missed, "it was killed at work", (due, written, missed))
+
+
+@pytest.mark.long
+def test_a_full_disk(bench):
+    """Rows are written, and counted, where the records that are captured beside them are lost."""
+    play, t, wanted = one_tensor(bench)
+    play.spec = play.spec.replace("capture: none", "capture: after").replace("slots: 512}", "slots: 512}\noverload: {mode: best-effort}").replace("bytes: 1M", "bytes: 24K")
+    for _ in range(59):
+        play.round("tapped", SPANS)
+    (bench.folder / "rules").write_text("")
+    result = play.start(play.pack({}), how=("host",), before=[FAIL_DISK], FAIL_DISK=bench.folder / "rules")
+    at, run, account = play.at[t.name][1], result.run(), Accounts(result.folders[0] / "edits").of("x-0")
+    bench.check(result.said() == (0, "ready\ndone\n") and all(play.left("host", n)[at:at + t.n_bytes] == wanted.tobytes() for n in range(60)), "each round's rows are written", result.stderr[-1500:])
+    dropped = {reason for of in run.counters.dropped for reason, tally in of.items() if tally.records}
+    bench.check(account == (120, 120, {}) and not run.balance() and dropped and dropped <= {"write_failed", "ring_full", "shed"}, "and counted, whatever became of records", (account, dropped))
 
 
 def test_memory_that_cannot_be_written(bench, tmp_path):
