@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/ids.h"
 
-#include "core/cleanup.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ROWS_AT_ONCE 256

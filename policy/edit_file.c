@@ -6,7 +6,6 @@
 #include "policy/edit.h"
 
 #include "core/cleanup.h"
-#include "core/grow.h"
 #include "policy/report.h"
 
 #include <emmintrin.h>

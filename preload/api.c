@@ -2,7 +2,6 @@
 /* The functions of include/dmi/dmi.h. */
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/base/driver.h"
 #include "preload/capture/said.h"
 #include "preload/capture/shed.h"
 #include "preload/capture/step.h"

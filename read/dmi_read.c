@@ -3,12 +3,10 @@
 #include <dmi/read.h>
 
 #include "core/abi.h"
-#include "core/cleanup.h"
 #include "read/account.h"
 #include "read/fill.h"
 #include "read/handle.h"
 #include "read/record.h"
-#include "read/rows.h"
 #include "storage/reader/trace_account.h"
 
 #include <dmi/dtype.h>

@@ -2,7 +2,6 @@
 /* The C ABI of <dmi/read.h>: what edits wrote. */
 #include <dmi/read.h>
 
-#include "core/abi.h"
 #include "read/handle.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/fill.h"
 
-#include "core/cleanup.h"
 #include "core/grow.h"
 #include "read/edit_history.h"
 #include "read/prefixes.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/safetensors.h"
 
-#include "core/cleanup.h"
 #include "core/regular.h"
 #include "core/whole.h"
 #include "read/value.h"

@@ -2,14 +2,11 @@
 #include "preload/capture/admission_private.h"
 
 #include "core/atomic.h"
-#include "core/clock.h"
 #include "policy/tap_names.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
 #include "preload/context/lifetime.h"
 #include "preload/edit/requests.h"
-
-#include <string.h>
 
 /* ------------------------------------------------------------------------- counted, expected, dropped */
 

@@ -11,7 +11,6 @@
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "preload/eager/launch.h"
 
 #include "core/atomic.h"
-#include "preload/action/action.h"
 #include "preload/base/current.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"

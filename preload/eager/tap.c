@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/eager/tap.h"
 
-#include "core/atomic.h"
 #include "preload/base/driver.h"
 #include "preload/base/stream.h"
 #include "preload/eager/launch.h"
 #include "preload/eager/taps.h"
 
 #include <dmi/dtype.h>
-#include <dmi/format.h>
 
 #include <errno.h>
 #include <stdlib.h>

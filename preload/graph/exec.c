@@ -3,7 +3,6 @@
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
-#include "core/log.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"

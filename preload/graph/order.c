@@ -6,7 +6,6 @@
 #include "core/grow.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
-#include "preload/function/variants.h"
 #include "preload/graph/tap.h"
 
 #include <pthread.h>

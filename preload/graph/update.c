@@ -3,14 +3,12 @@
 
 #include "core/atomic.h"
 #include "preload/base/current.h"
-#include "preload/base/driver.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Positions of the exec's graph that an update is for. */
 struct node_range {

@@ -26,7 +26,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define VARIABLE    "DMI_CUPTI"

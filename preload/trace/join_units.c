@@ -2,10 +2,6 @@
 /* Launches, from the records of a stream, and whether they fit a run of one deal. */
 #include "preload/trace/join_parts.h"
 
-#include "cupti/layouts.h"
-
-#include <dmi/trace.h>
-
 #include <string.h>
 
 #define MOST_OTHERS 16u /* times that ids of graphs do not fit, where they never did */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/named.h"
 
-#include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/log.h"
 #include "policy/range_name.h"

@@ -5,8 +5,6 @@
 #include "cupti/layouts.h"
 #include "preload/session/session.h"
 
-#include <dmi/format.h>
-
 #include <string.h>
 
 #define MOST_BYTES 262144u /* of a chunk */

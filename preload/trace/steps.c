@@ -5,7 +5,6 @@
 #include "core/grow.h"
 #include "preload/base/current.h"
 #include "preload/capture/said.h"
-#include "preload/trace/batch.h"
 #include "preload/trace/events.h"
 
 #include <dmi/format.h>

@@ -3,7 +3,6 @@
 #include "preload/trace/steps_private.h"
 
 #include "core/clock.h"
-#include "preload/capture/said.h"
 #include "preload/trace/batch.h"
 
 #include <dmi/format.h>

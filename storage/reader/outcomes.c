@@ -3,7 +3,6 @@
  * OUTCOMES: what became of rows after their step. Those of spans go to the steps that they name, ends of requests into a
  * list. Source: docs/format.md 6.1.
  */
-#include "core/cleanup.h"
 #include "storage/reader/reader_steps.h"
 
 #include <errno.h>

@@ -5,7 +5,6 @@
  */
 #include "storage/reader/trace_account.h"
 
-#include "core/cleanup.h"
 #include "core/sorted.h"
 #include "storage/reader/reader_steps.h"
 

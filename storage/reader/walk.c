@@ -5,7 +5,6 @@
  */
 #include "core/cleanup.h"
 #include "storage/chunk.h"
-#include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
 #include "core/sorted.h"
 #include "storage/parse.h"
 #include "storage/table.h"
-#include "storage/writer/outcomes.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/writer/manifest.h"
 
-#include "core/cleanup.h"
-#include "core/grow.h"
 #include "storage/checksum.h"
 #include "storage/names.h"
 

@@ -3,7 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "core/grow.h"
 #include "core/log.h"
 #include "storage/codec/hash.h"
 #include "storage/file.h"

@@ -3,17 +3,13 @@
  * What a run does because time has passed or room is short: it closes a segment that has grown old, deletes closed
  * segments beyond what is to be kept, and brings what was committed to the disk.
  */
-#include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "storage/folder.h"
-#include "storage/names.h"
 #include "storage/writer/run_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/attention.h"
 
-#include "core/cleanup.h"
 #include "tools/analyze/describe.h"
 #include "tools/analyze/weights_file.h"
 #include "tools/common/pairs.h"
 #include "tools/common/report.h"
 #include "tools/common/weight_map.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

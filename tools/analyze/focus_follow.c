@@ -4,7 +4,6 @@
 #include "storage/map.h"
 #include "tools/analyze/focus.h"
 #include "tools/common/edit_words.h"
-#include "tools/common/report.h"
 #include "tools/common/stop.h"
 #include "tools/common/ticker.h"
 

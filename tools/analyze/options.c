@@ -3,7 +3,6 @@
 
 #include "policy/number.h"
 #include "tools/common/choice.h"
-#include "tools/common/say.h"
 #include "tools/common/usage.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/passage.h"
 
-#include "analyze/ids.h"
 #include "tools/common/say.h"
 
 #include <errno.h>

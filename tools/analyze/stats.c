@@ -11,10 +11,7 @@
 #include "tools/common/select.h"
 #include "tools/common/stop.h"
 
-#include <dmi/dtype.h>
-
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #define LEAST_PAUSE_NS 1000000000u /* between two answers about a growing run */

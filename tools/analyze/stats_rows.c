@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/stats_rows.h"
 
-#include "core/cleanup.h"
 #include "core/unnamed.h"
 #include "core/whole.h"
 

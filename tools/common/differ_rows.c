@@ -2,8 +2,6 @@
 /* Two runs: rows against the rows at the same positions of the other one. */
 #include "tools/common/differ.h"
 
-#include "core/cleanup.h"
-#include "read/record.h"
 #include "read/rows.h"
 #include "storage/elements.h"
 

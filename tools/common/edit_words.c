@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/edit_words.h"
 
-#include "core/cleanup.h"
 #include "core/words.h"
 #include "read/value.h"
 #include "storage/map.h"

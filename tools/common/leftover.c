@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/leftover.h"
 
-#include <errno.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>

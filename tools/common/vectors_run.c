@@ -5,7 +5,6 @@
 #include "policy/spec.h"
 #include "storage/elements.h"
 
-#include <dmi/dtype.h>
 #include <dmi/read.h>
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-ctl: asks running captures, through the control sockets in their folders, to change what they capture. See docs/man/dmi-ctl.1. */
 #include "core/cleanup.h"
-#include "core/clock.h"
 #include "read/runs.h"
 #include "read/value.h"
 #include "tools/common/say.h"

@@ -2,7 +2,6 @@
 /* dmi-dump verify --against: captured rows against reference activations, or sketches of them. */
 #include "tools/dump/compare.h"
 
-#include "core/cleanup.h"
 #include "storage/elements.h"
 #include "read/rows.h"
 

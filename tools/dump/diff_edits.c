@@ -2,7 +2,6 @@
 /* dmi-dump diff, of runs whose edits differ: what an edit changed first, and what it should have changed and did not. */
 #include "tools/dump/diff.h"
 #include "read/edit_packs.h"
-#include "tools/dump/edits.h"
 
 #include "core/cleanup.h"
 

@@ -7,7 +7,6 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "policy/number.h"
 #include "policy/tree.h"
 #include "read/safetensors.h"
 #include "storage/file.h"

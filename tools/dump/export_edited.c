@@ -2,8 +2,6 @@
 /* dmi-dump export: what edits wrote in the requests that are exported. */
 #include "tools/dump/export.h"
 
-#include "core/cleanup.h"
-
 static json_t *phrases(const struct exporter *x, size_t request)
 {
     struct edited *edits;

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOST_LIST  (64ull << 20)  /* bytes of an answer: names of runs, numbers of chunks */
 #define MOST_FACTS (256ull << 20) /* the same, of steps or of ends */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/record_fields.h"
 #include "tools/dump/fetch_private.h"

@@ -4,7 +4,6 @@
 #include "read/requests.h"
 #include "tools/dump/fetch_private.h"
 
-#include <dmi/counters.h>
 #include <dmi/dmi.h>
 #include <dmi/dtype.h>
 #include <dmi/format.h>

@@ -12,7 +12,6 @@
 #include "storage/map.h"
 #include "tools/common/npy.h"
 
-#include <dmi/dtype.h>
 #include <dmi/format.h>
 
 #include <errno.h>

@@ -5,7 +5,6 @@
  */
 #include "tools/dump/export.h"
 
-#include "core/cleanup.h"
 #include "core/whole.h"
 #include "read/safetensors.h"
 

@@ -8,7 +8,6 @@
 #include "tools/dump/formats.h"
 #include "tools/dump/output.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "tools/dump/recover.h"
 
 #include "core/cleanup.h"
-#include "core/grow.h"
 #include "storage/record_fields.h"
 #include "storage/rows.h"
 #include "storage/table.h"

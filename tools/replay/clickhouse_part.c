@@ -7,7 +7,6 @@
 #include "read/value.h"
 #include "storage/codec/hash.h"
 #include "storage/record_fields.h"
-#include "tools/replay/describe.h"
 #include "tools/replay/statistics.h"
 
 #include <dmi/dtype.h>

@@ -6,8 +6,6 @@
 #include "read/account.h"
 #include "read/value.h"
 
-#include <string.h>
-
 static json_t *tally_value(const struct dmi_tally *t)
 {
     return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",

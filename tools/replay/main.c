@@ -8,7 +8,6 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "read/runs.h"
-#include "tools/common/say.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,11 +4,9 @@
 #include "policy/number.h"
 #include "read/utf8.h"
 #include "tools/common/choice.h"
-#include "tools/common/say.h"
 #include "tools/common/usage.h"
 #include "tools/replay/pace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

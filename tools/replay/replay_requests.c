@@ -5,7 +5,6 @@
  */
 #include "tools/replay/replay.h"
 
-#include "core/grow.h"
 #include "storage/map.h"
 #include "tools/common/stop.h"
 

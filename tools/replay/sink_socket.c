@@ -6,11 +6,9 @@
  */
 #include "tools/replay/sink.h"
 
-#include "core/cleanup.h"
 #include "core/clock.h"
 #include "tools/common/listen.h"
 #include "tools/common/stop.h"
-#include "tools/replay/bytes.h"
 
 #include <errno.h>
 #include <poll.h>

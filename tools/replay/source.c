@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/source.h"
 
-#include "core/grow.h"
-#include "read/record.h"
-#include "read/requests.h"
 #include "tools/common/select.h"
-
-#include <dmi/dtype.h>
 
 #include <errno.h>
 #include <stdlib.h>

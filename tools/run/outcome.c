@@ -10,7 +10,6 @@
 #include <dmi/edit_account.h>
 #include <dmi/format.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -3,9 +3,6 @@
 
 #include "tools/sites/look.h"
 
-#include <dmi/dtype.h>
-
-#include <errno.h>
 #include <stdlib.h>
 
 /* ------------------------------------------------------------------------- what is still to be found */

@@ -9,7 +9,6 @@
 #include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

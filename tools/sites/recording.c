@@ -2,7 +2,6 @@
 #include "tools/sites/recording.h"
 
 #include "core/bytes.h"
-#include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/regular.h"
 #include "storage/codec/hash.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/solve.h"
 
-#include "core/cleanup.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/top/view.h"
 
-#include "core/cleanup.h"
 #include "tools/top/view_edits.h"
 #include "storage/codec/rung.h"
 

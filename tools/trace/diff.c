@@ -2,7 +2,6 @@
 /* dmi-trace diff: which kernels ran in one run and not in another, which have other template arguments, and what each took in both. */
 #include "tools/trace/diff.h"
 
-#include "core/cleanup.h"
 #include "core/demangle.h"
 #include "core/own_stack.h"
 #include "core/sorted.h"

@@ -9,7 +9,6 @@
 #include "tools/trace/export.h"
 
 #include "core/cleanup.h"
-#include "core/grow.h"
 #include "core/sorted.h"
 #include "core/words.h"
 #include "tools/common/leftover.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/steps.h"
 
-#include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "read/value.h"

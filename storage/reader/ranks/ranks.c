@@ -5,10 +5,8 @@
  */
 #include "core/cleanup.h"
 #include "storage/reader/ranks/ranks_agree.h"
-#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
