@@ -17,7 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
 #define FORMULA "1" /* of docs/analysis.md */
 
 /* ------------------------------------------------------------------------- a layer */

@@ -16,8 +16,6 @@
 
 #define LEAST_PAUSE_NS 1000000000u /* between two answers about a growing run */
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* ------------------------------------------------------------------------- the table of layers */
 
 static void show_median(struct text *to, const json_t *norm)

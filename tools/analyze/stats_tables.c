@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define N_OF(a)      (sizeof(a) / sizeof(a)[0])
 #define ROWS_AT_ONCE 256
 
 /* ------------------------------------------------------------------------- tokens */

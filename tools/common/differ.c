@@ -122,5 +122,6 @@ void differ_deinit(struct differ *d)
     free(d->results);
     free(d->met);
     row_pair_deinit(&d->pair);
+    free(d->signs);
     aliases_deinit(&d->aliases);
 }

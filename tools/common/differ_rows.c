@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two runs: rows against the rows at the same positions of the other one. */
+/* Rows against the rows at the same positions of the other run, or of the reference: sketches of them, where it has these. */
+#include "core/sorted.h"
 #include "tools/common/differ.h"
 
 #include "read/rows.h"
@@ -19,29 +20,23 @@ struct captured_row {
     double scale; /* of its site */
 };
 
-/* Where the other run has the row. */
+/* Where the other side has the row. */
 struct counterpart {
     size_t record;
     uint32_t row;
+    uint64_t reference_row;
 };
 
 /* ------------------------------------------------------------------------- the row at the same position */
 
 static bool find_position(const struct tensor *t, int64_t position, struct counterpart *out)
 {
-    size_t low = 0,
-           high = t->n_stretches; /* the last stretch that begins at or before it is below @high */
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (t->stretches[mid].position <= position)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    const struct stretch *p = low ? &t->stretches[low - 1] : NULL;
+    size_t i; /* after the last stretch that begins at or before it */
+    SEARCH(i, t->n_stretches, t->stretches[i].position <= position);
+    const struct stretch *p = i ? &t->stretches[i - 1] : NULL;
     if (!p || position - p->position >= p->n_rows)
         return false;
-    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(position - p->position) };
+    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(position - p->position), 0 };
     return true;
 }
 
@@ -62,14 +57,59 @@ static bool find_index(struct difference *x, uint64_t index, struct counterpart 
     if (x->stretch == t->n_stretches)
         return false;
     const struct stretch *p = &t->stretches[x->stretch];
-    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(index - x->before) };
+    *out = (struct counterpart){ p->record, p->first_row + (uint32_t)(index - x->before), 0 };
     return true;
 }
 
 /* @index, @position: of the row in the run's tensor */
 static bool find(struct difference *x, uint64_t index, int64_t position, struct counterpart *out)
 {
+    if (x->reference) {
+        int64_t row = reference_row(x->reference, position, index);
+        *out = (struct counterpart){ .reference_row = (uint64_t)row };
+        return row >= 0;
+    }
     return x->by_position ? find_position(x->other, position, out) : find_index(x, index, out);
+}
+
+/* ------------------------------------------------------------------------- sketches */
+
+/* Number i*8+j of splitmix64 decides the sign; tests/reference/README.md has the formula. */
+static double sign_of(uint64_t n)
+{
+    uint64_t z = (n + 1) * 0x9E3779B97F4A7C15ull + 0x444d49;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+    z ^= z >> 31;
+    return z >> 63 ? -1.0 : 1.0;
+}
+
+static int reserve_signs(struct differ *d, uint64_t width)
+{
+    if (width <= d->n_signs)
+        return 0;
+    double *s = realloc(d->signs, width * SKETCH_COLUMNS * sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    for (uint64_t n = d->n_signs * SKETCH_COLUMNS; n < width * SKETCH_COLUMNS; n++)
+        s[n] = sign_of(n);
+    d->signs = s;
+    d->n_signs = width;
+    return 0;
+}
+
+/* Makes a row its sketch. Return: the square of its norm. */
+static double project(const double *signs, double *x, uint64_t width)
+{
+    double norm2 = 0, y[SKETCH_COLUMNS] = { 0 };
+    for (uint64_t i = 0; i < width; i++)
+        norm2 += x[i] * x[i];
+    for (uint64_t i = 0; i < width; i++)
+        for (int j = 0; j < SKETCH_COLUMNS; j++)
+            y[j] += x[i] * signs[i * SKETCH_COLUMNS + (uint64_t)j];
+    for (int j = 0; j < SKETCH_COLUMNS; j++)
+        x[j] = y[j] / sqrt((double)SKETCH_COLUMNS);
+    return norm2;
 }
 
 /* ------------------------------------------------------------------------- two rows */
@@ -119,18 +159,49 @@ static int say_row(const struct differ *d, const struct divergence *at, uint64_t
     return d->row ? d->row(d->arg, &row) : 0;
 }
 
+/* Adds the rows of d->pair. @norm2: of the row that is sketched. Return: how far they are apart. */
+static double sum_row(struct differ *d, struct difference *x, uint64_t width, double norm2,
+                      int64_t position, struct sums *s)
+{
+    *s = sums_of(d->pair.captured, d->pair.reference, width);
+    double base2 = x->sketch ? norm2 : s->ref2, error = sums_error(s->err2, base2);
+    if (!x->n_rows++ || error > x->worst_row) {
+        x->worst_row = error;
+        x->worst_position = position;
+    }
+    sums_add(&x->sums, s);
+    x->base2 += base2;
+    return error;
+}
+
+static struct sums compare_reference(struct differ *d, struct difference *x,
+                                     const struct captured_row *ours, uint64_t row,
+                                     struct divergence at)
+{
+    struct sums s;
+    const struct st_entry *e = x->reference->entry;
+    uint64_t width = at.tensor->width, n = x->sketch ? SKETCH_COLUMNS : width;
+    uint64_t n_row = n * dmi_dtype_bytes(e->dtype);
+    const struct captured_row theirs = { (const uint8_t *)e->data + row * n_row, e->dtype,
+                                         x->reference->scale };
+    read_row(ours, width, d->pair.captured);
+    read_row(&theirs, n, d->pair.reference);
+    double norm2 = x->sketch ? project(d->signs, d->pair.captured, width) : 0;
+    x->n_differ += sum_row(d, x, n, norm2, at.position, &s) > d->row_tolerance;
+    return s;
+}
+
 static struct sums compare_row(struct differ *d, struct difference *x, const struct captured_row *a,
                                const struct captured_row *b, struct divergence at)
 {
+    struct sums s;
     uint64_t width = at.tensor->width;
     read_row(a, width, d->pair.reference);
     read_row(b, width, d->pair.captured);
-    struct sums s = sums_of(d->pair.captured, d->pair.reference, width);
-    sums_add(&x->sums, &s);
-    x->n_rows++;
+    double error = sum_row(d, x, width, 0, at.position, &s);
     bool same = same_bits(a, b, width);
     x->n_same += same;
-    if (same || (is_lenient(d) && sums_error(s.err2, s.ref2) <= d->row_tolerance))
+    if (same || (is_lenient(d) && error <= d->row_tolerance))
         return s;
     at.element = first_element(d, a, b, width);
     at.ours = d->pair.reference[at.element];
@@ -144,11 +215,21 @@ static struct sums compare_row(struct differ *d, struct difference *x, const str
     return s;
 }
 
+bool difference_is_paired(const struct difference *x)
+{
+    return x->other || x->reference;
+}
+
+double difference_error(const struct difference *x)
+{
+    return sums_error(x->sums.err2, x->base2);
+}
+
+/* A reference may lack rows, but not all. */
 bool difference_passes(const struct differ *d, const struct difference *x)
 {
-    if (x->bad_shape || x->n_lacking || x->n_differ)
-        return false;
-    return x->n_same == x->n_rows || sums_error(x->sums.err2, x->sums.ref2) <= d->tolerance;
+    bool lacks = x->reference ? !x->n_rows : x->n_lacking;
+    return !x->bad_shape && !lacks && !x->n_differ && difference_error(x) <= d->tolerance;
 }
 
 /* ------------------------------------------------------------------------- visiting */
@@ -156,14 +237,16 @@ bool difference_passes(const struct differ *d, const struct difference *x)
 static bool wants(void *ctx, size_t tensor)
 {
     const struct differ *d = ctx;
-    return d->results[tensor].other && !d->results[tensor].bad_shape;
+    const struct difference *x = &d->results[tensor];
+    return x->other ? !x->bad_shape
+                    : x->reference && !x->bad_shape && d->run.tensors.all[tensor].width;
 }
 
 /* @n: rows; the first of a record says why. */
 static void unreadable(struct differ *d, const struct side *side, size_t record, uint64_t n,
                        const struct err *why)
 {
-    if (!d->n_unreadable || d->bad_side != side || d->bad_record != record)
+    if (d->reference || !d->n_unreadable || d->bad_side != side || d->bad_record != record)
         d->undecoded(why);
     d->bad_side = side;
     d->bad_record = record;
@@ -180,6 +263,10 @@ static int take_row(struct differ *d, struct difference *x, uint64_t index,
     if (!find(x, index, at.position, &place)) {
         x->n_lacking++;
         return say_row(d, &at, index, DIFFERED_LACKING, NULL);
+    }
+    if (x->reference) {
+        struct sums sums = compare_reference(d, x, ours, place.reference_row, at);
+        return say_row(d, &at, index, DIFFERED_COMPARED, &sums);
     }
     int r = records_get(&why, &d->records, place.record, &data);
     if (r == -ENOMEM)
@@ -207,7 +294,9 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     struct captured_row ours = { data, t->dtype,
                                  reader_site(d->run.reader, record->at.site)->scale };
     struct divergence at = { .tensor = t, .record = p->record };
-    int r = row_pair_reserve(&d->pair, t->width + 1);
+    int r = row_pair_reserve(&d->pair, t->width + SKETCH_COLUMNS);
+    if (!r && d->results[rows->tensor].sketch)
+        r = reserve_signs(d, t->width);
     for (uint32_t i = 0; !r && i < p->n_rows; i++, ours.data += n_row) {
         at.row = p->first_row + i;
         at.position = p->position < 0 ? -1 : p->position + i;
@@ -225,6 +314,7 @@ static int damaged(void *ctx, const struct rows *rows, const struct err *why)
     struct divergence at = { .tensor = t };
     struct counterpart place;
     int r = 0;
+    d->n_unreadable_stretches++;
     unreadable(d, &d->run, p->record, p->n_rows, why);
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {
         at.position = p->position < 0 ? -1 : p->position + i;

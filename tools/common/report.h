@@ -16,6 +16,8 @@
 /* The exit status of a tool that cannot do what it was asked for. */
 enum { REPORT_IMPOSSIBLE = 2 };
 
+#define N_OF(array) (sizeof(array) / sizeof *(array))
+
 struct column {
     const char *title;
     const char *key; /* of the row's member */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump verify --against: which tensor of the reference a captured one is compared with. */
-#include "tools/dump/compare.h"
+#include "tools/dump/diff.h"
 
 #include "tools/common/select.h"
-#include "tools/common/aliases.h"
 
 #include "core/cleanup.h"
 
@@ -28,7 +27,7 @@ static char *only_request(const struct safetensors *st)
 }
 
 /* Tokens of a tensor's request from a prefix cache; a tensor whose rows are tokens has no rows for them. */
-static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
+static uint64_t cached_rows(const struct requests *requests, const struct tensor *t,
                             const struct aliases *aliases)
 {
     struct selection_name name = { (char *)(uintptr_t)t->request, t->n_request };
@@ -37,79 +36,73 @@ static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
     for (size_t i = 0; i < aliases->names.n; i++)
         if (aliases->names.all[i].n == name.n && !memcmp(aliases->names.all[i].s, name.s, name.n))
             name = aliases->ids.all[i];
-    const struct request *r = requests_find(&c->requests, name.s, name.n);
+    const struct request *r = requests_find(requests, name.s, name.n);
     return r ? r->n_cached : 0;
 }
 
-static void match(struct comparer *c, const struct aliases *aliases)
+static void match(struct differ *d, const struct requests *requests)
 {
-    const struct selection chosen = { .requests = aliases->names };
-    for (size_t i = 0; i < c->tensors.n; i++) {
-        const struct tensor *t = &c->tensors.all[i];
-        struct compared *r = &c->results[i];
-        if (c->tensors.by_request &&
+    const struct selection chosen = { .requests = d->aliases.names };
+    for (size_t i = 0; i < d->run.tensors.n; i++) {
+        const struct tensor *t = &d->run.tensors.all[i];
+        struct difference *x = &d->results[i];
+        if (d->run.tensors.by_request &&
             !selection_wants_request(&chosen, t->request ? t->request : "", t->n_request))
             continue;
-        r->ref = reference_find(&c->reference, t->key);
-        if (!r->ref)
+        x->reference = reference_find(d->reference, t->key);
+        if (!x->reference)
             continue;
+        const struct st_entry *e = x->reference->entry;
         uint64_t width = 1;
-        for (uint32_t d = 1; d < r->ref->entry->n_dims; d++)
-            width *= r->ref->entry->dims[d];
-        r->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
-        r->n_cached = cached_rows(c, t, aliases);
-        if (!t->width &&
-            r->ref->entry->n_dims) /* rows without elements: alike if there are as many */
-            r->n_compared = t->n_rows == r->ref->entry->dims[0];
-        r->bad_shape = !r->ref->entry->n_dims || t->mixed == TENSOR_MIXED_TYPE ||
-                       (!r->sketch && width != t->width);
+        for (uint32_t k = 1; k < e->n_dims; k++)
+            width *= e->dims[k];
+        x->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
+        x->n_cached = cached_rows(requests, t, &d->aliases);
+        if (!t->width && e->n_dims) /* rows without elements: alike if there are as many */
+            x->n_rows = t->n_rows == e->dims[0];
+        x->bad_shape =
+            !e->n_dims || t->mixed == TENSOR_MIXED_TYPE || (!x->sketch && width != t->width);
     }
 }
 
-static int build(struct err *err, struct comparer *c, const struct aliases *aliases)
+static int build(struct err *err, struct differ *d)
 {
-    _cleanup_(freep) char *only = only_request(&c->reference.st);
-    const char *implied = aliases_implied(aliases);
-    struct selection asked = { .requests = aliases->ids };
+    _cleanup_(freep) char *only = only_request(&d->reference->st);
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    const char *implied = aliases_implied(&d->aliases);
+    struct selection asked = { .requests = d->aliases.ids };
     const struct tensors_query query = { .implied = implied ? implied : only,
-                                         .aliases = aliases->all,
-                                         .n_aliases = aliases->n };
-    if (implied && !reader_n_steps(c->reader))
+                                         .aliases = d->aliases.all,
+                                         .n_aliases = d->aliases.n };
+    if (implied && !reader_n_steps(d->run.reader))
         asked.requests = (struct selection_names){ 0 }; /* what the run is taken for */
-    if (select_check(err, c->reader, &asked))
+    if (select_check(err, d->run.reader, &asked))
         return err->code;
-    if (sites_build(c->reader, &c->sites) || requests_build(c->reader, &c->requests))
+    if (sites_build(d->run.reader, &d->run.sites) || requests_build(d->run.reader, &requests))
         return err_set_errno(err, ENOMEM, "cannot compare");
-    int r = tensors_build(err, c->reader, &c->sites, &query, &c->tensors);
-    if (!r && !(c->results = calloc(c->tensors.n + 1, sizeof *c->results)))
+    int r = tensors_build(err, d->run.reader, &d->run.sites, &query, &d->run.tensors);
+    if (!r && !(d->results = calloc(d->run.tensors.n + 1, sizeof *d->results)))
         r = err_set_errno(err, ENOMEM, "cannot compare");
     if (r)
         return r;
-    match(c, aliases);
-    return compare_rows(err, c);
-}
-
-static void comparer_deinit(struct comparer *c)
-{
-    reference_deinit(&c->reference);
-    requests_deinit(&c->requests);
-    tensors_deinit(&c->tensors);
-    sites_deinit(&c->sites);
-    free(c->results);
-    row_pair_deinit(&c->row);
-    free(c->signs);
+    match(d, &requests);
+    return differ_rows(err, d);
 }
 
 int dump_compare(struct reader *reader, const struct dump_options *o, struct report *report)
 {
     struct err err = { 0 };
-    _cleanup_(comparer_deinit) struct comparer c = { .reader = reader, .options = o };
-    _cleanup_(aliases_deinit) struct aliases aliases = { 0 };
-    if (aliases_of(&o->select.requests, &aliases))
+    _cleanup_(reference_deinit) struct reference reference = { 0 };
+    _cleanup_(differ_deinit) struct differ d = { .run = { .reader = reader },
+                                                 .reference = &reference,
+                                                 .tolerance = o->tolerance,
+                                                 .row_tolerance = o->row_tolerance,
+                                                 .undecoded = complain_undecoded };
+    if (aliases_of(&o->select.requests, &d.aliases))
         return no_memory();
-    if (reference_open(&err, o->against, &c.reference) || build(&err, &c, &aliases)) {
+    if (reference_open(&err, o->against, &reference) || build(&err, &d)) {
         complain("%s", err.msg);
         return DUMP_USAGE;
     }
-    return compare_report(&c, report);
+    return diff_reference_report(&d, o->against, report);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump verify --against: what only one side has, a name without layer and request a line. */
-#include "tools/dump/compare.h"
+#include "tools/dump/diff.h"
 #include "tools/common/names.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 #include "storage/map.h"
 
 #include <errno.h>
@@ -20,15 +21,9 @@ static size_t prefix_of(const struct tensor *t)
 /* Whether the reference holds anything of a captured request: its keys are sorted. */
 static bool is_known(const struct safetensors *st, const struct tensor *t)
 {
-    size_t n = prefix_of(t), low = 0, high = st->n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (strncmp(st->entries[mid].key, t->key, n) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return !n || (low < st->n && !strncmp(st->entries[low].key, t->key, n));
+    size_t n = prefix_of(t), i;
+    SEARCH(i, st->n, strncmp(st->entries[i].key, t->key, n) < 0);
+    return !n || (i < st->n && !strncmp(st->entries[i].key, t->key, n));
 }
 
 struct sides {
@@ -46,17 +41,17 @@ static void sides_deinit(struct sides *s)
     map_deinit(&s->requests);
 }
 
-static int take_captured(const struct comparer *c, struct sides *s, size_t i)
+static int take_captured(const struct differ *d, struct sides *s, size_t i)
 {
-    const struct tensor *t = &c->tensors.all[i];
+    const struct tensor *t = &d->run.tensors.all[i];
     const char *site;
     if (!map_at(&s->keys, t->key, strlen(t->key)) || !map_at(&s->requests, t->key, prefix_of(t)))
         return -ENOMEM;
     *map_at(&s->keys, t->key, strlen(t->key)) = i;
     *map_at(&s->requests, t->key, prefix_of(t)) = i;
-    if (c->results[i].ref)
+    if (d->results[i].reference)
         return 0;
-    if (!is_known(&c->reference.st, t))
+    if (!is_known(&d->reference->st, t))
         return names_add(&s->unknown, t->key, prefix_of(t) - 1);
     size_t n = names_site(t->key, &site);
     return names_add(&s->extra, site, n);
@@ -72,14 +67,14 @@ static int take_reference(struct sides *s, const char *key)
     return served ? names_add(&s->absent, site, n) : names_add(&s->unserved, key, n_prefix - 1);
 }
 
-int compare_names(const struct comparer *c, struct report *report)
+int compare_names(const struct differ *d, struct report *report)
 {
     _cleanup_(sides_deinit) struct sides s = { 0 };
     int r = 0;
-    for (size_t i = 0; !r && i < c->tensors.n; i++)
-        r = take_captured(c, &s, i);
-    for (size_t i = 0; !r && i < c->reference.st.n; i++)
-        r = take_reference(&s, c->reference.st.entries[i].key);
+    for (size_t i = 0; !r && i < d->run.tensors.n; i++)
+        r = take_captured(d, &s, i);
+    for (size_t i = 0; !r && i < d->reference->st.n; i++)
+        r = take_reference(&s, d->reference->st.entries[i].key);
     if (r)
         return r;
     names_print(report, "Requests of the reference that the run does not hold (tensors): ",

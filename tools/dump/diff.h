@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of dmi-dump diff share. A program of one thread. */
+/* What the parts of dmi-dump diff and verify --against share. A program of one thread. */
 #ifndef TOOLS_DUMP_DIFF_H
 #define TOOLS_DUMP_DIFF_H
 
@@ -11,5 +11,11 @@ int diff_edits(const struct differ *differ, struct report *report);
 
 /* Return: an exit status. */
 int diff_report(const struct differ *differ, struct report *report);
+/* Of a run and a reference of this name. Return: an exit status. */
+int diff_reference_report(const struct differ *differ, const char *reference,
+                          struct report *report);
+
+/* What only the run or only the reference has. Return: 0 or -ENOMEM. */
+int compare_names(const struct differ *differ, struct report *report);
 
 #endif

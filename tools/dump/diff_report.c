@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dmi-dump diff: how far two runs are apart, by site and by tensor, and where they part first. */
+/* dmi-dump diff and verify --against: how far a run and another one, or a reference, are apart, by site and by tensor, and where runs part first. */
 #include "tools/dump/diff.h"
 
 #include "core/cleanup.h"
@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define N_OF(a)   (sizeof(a) / sizeof(a)[0])
 #define MOST_TOLD 20
 
 /* ------------------------------------------------------------------------- where */
@@ -49,12 +48,42 @@ static const struct column site_columns[] = {
     { " FIRST", "first", -1, cell_first },
 };
 
+static void cell_rows(struct text *to, const json_t *row)
+{
+    text_printf(to, "%" JSON_INTEGER_FORMAT "/%" JSON_INTEGER_FORMAT,
+                json_integer_value(json_object_get(row, "rows")),
+                json_integer_value(json_object_get(row, "reference_rows")));
+}
+
+static void cell_worst(struct text *to, const json_t *row)
+{
+    const char *worst = json_string_value(json_object_get(row, "worst_tensor"));
+    text_printf(to, "%s%s%s", worst ? worst : "-",
+                json_is_true(json_object_get(row, "sketch")) ? " (sketch)" : "",
+                json_integer_value(json_object_get(row, "failed")) ? "  DIFFERS" : "");
+}
+
+static const struct column reference_columns[] = {
+    { "SITE", "site", -16, NULL },
+    { "LAYERS", "layers", 7, NULL },
+    { "TENSORS", "tensors", 8, NULL },
+    { "ROWS COMPARED", "rows", 15, cell_rows },
+    { "CACHED", "cached_rows", 8, NULL },
+    { "WORST ERROR", "worst_error", 11, NULL, value_of_error },
+    { "WORST ROW", "worst_row", 11, NULL, value_of_error },
+    { "LEAST COSINE", "least_cosine", 12, NULL, value_of_cosine },
+    { " WORST TENSOR", "worst_tensor", -1, cell_worst },
+};
+
 static int print_sites(const struct differ *d, struct report *report)
 {
     json_t *sites = differ_sites(d);
     if (!sites)
         return -ENOMEM;
-    report_table(report, "sites", site_columns, N_OF(site_columns));
+    if (d->reference)
+        report_table(report, "sites", reference_columns, N_OF(reference_columns));
+    else
+        report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t i = 0; i < json_array_size(sites); i++)
         report_row(report, json_incref(json_array_get(sites, i)));
     report_table_end(report);
@@ -64,6 +93,26 @@ static int print_sites(const struct differ *d, struct report *report)
 }
 
 /* ------------------------------------------------------------------------- by tensor */
+
+static void reference_failure_line(struct report *report, const struct tensor *t,
+                                   const struct difference *x)
+{
+    if (x->bad_shape)
+        report_line(report,
+                    "DIFFERS %s: captured %" PRIu64 " wide%s, the reference has another shape",
+                    t->key, t->width, t->mixed ? " (and changing)" : "");
+    else if (!x->n_rows)
+        report_line(report,
+                    "DIFFERS %s: no row could be compared (the reference lacks "
+                    "%" PRIu64 " of its rows)",
+                    t->key, x->n_lacking);
+    else
+        report_line(report,
+                    "DIFFERS %s: error %.2e of its norm, worst row %.2e at position %" PRId64
+                    ", cosine %.7f",
+                    t->key, difference_error(x), x->worst_row, x->worst_position,
+                    sums_cosine(&x->sums));
+}
 
 static void failure_line(struct report *report, const struct tensor *t, const struct difference *x)
 {
@@ -88,7 +137,7 @@ static void failure_line(struct report *report, const struct tensor *t, const st
                     "DIFFERS %s: %" PRIu64 " of %" PRIu64 " %s, error %.2e of its norm, greatest "
                     "%.3g, cosine %.7f%s",
                     t->key, x->n_differ, x->n_rows, word_for(x->n_rows, "row", "rows"),
-                    sums_error(x->sums.err2, x->sums.ref2), x->sums.greatest, sums_cosine(&x->sums),
+                    difference_error(x), x->sums.greatest, sums_cosine(&x->sums),
                     first.data ? first.data : "");
 }
 
@@ -99,12 +148,13 @@ static void print_tensors(const struct differ *d, struct report *report)
         report_table(report, "tensors", NULL, 0);
     for (size_t i = 0; i < d->run.tensors.n; i++) {
         const struct difference *x = &d->results[i];
-        bool failed = x->other && !difference_passes(d, x);
+        bool paired = difference_is_paired(x), failed = paired && !difference_passes(d, x);
         n_failed += failed;
-        if (x->other && report->json)
+        if (paired && report->json)
             report_row(report, differ_tensor(d, i));
         else if (failed && n_failed <= MOST_TOLD)
-            failure_line(report, &d->run.tensors.all[i], x);
+            (x->reference ? reference_failure_line : failure_line)(report, &d->run.tensors.all[i],
+                                                                   x);
     }
     if (report->json)
         report_table_end(report);
@@ -185,4 +235,57 @@ int diff_report(const struct differ *d, struct report *report)
     first_line(report, &d->first);
     verdict(d, report, &totals);
     return totals.equal ? DUMP_OK : DUMP_FAILED;
+}
+
+/* ------------------------------------------------------------------------- a reference */
+
+static void reference_lines(const struct differ *d, const char *reference, struct report *report,
+                            const struct differ_totals *t)
+{
+    const struct tensors *tensors = &d->run.tensors;
+    if (tensors->n_short)
+        report_line(report,
+                    "%" PRIu64 " %s fewer rows than the forward has tokens: rows are missing.",
+                    tensors->n_short, word_for(tensors->n_short, "record has", "records have"));
+    if (!t->n_compared)
+        report_line(report,
+                    "Nothing could be compared: no tensor of the run has a name that %s knows. %s",
+                    reference,
+                    tensors->by_request
+                        ? "dmi-dump list --tensors shows the names."
+                        : "The run has no request ids: say with --request which of the reference's "
+                          "requests it is.");
+    else if (t->equal)
+        report_line(report,
+                    "%s %" PRIu64 " %s with the reference: error <= %g of the norm, <= %g in any "
+                    "row.",
+                    word_for(t->n_compared, "The", "All"), t->n_compared,
+                    word_for(t->n_compared, "tensor agrees", "tensors agree"), d->tolerance,
+                    d->row_tolerance);
+    else
+        report_line(report,
+                    "%" PRIu64 " of %" PRIu64 " %s from the reference (allowed: %g of "
+                    "the norm, %g in any row).",
+                    t->n_differing, t->n_compared,
+                    word_for(t->n_compared, "tensor differs", "tensors differ"), d->tolerance,
+                    d->row_tolerance);
+}
+
+int diff_reference_report(const struct differ *d, const char *reference, struct report *report)
+{
+    struct differ_totals t = differ_total(d);
+    t.equal = t.equal && !d->run.tensors.n_short;
+    report_line(report, "%s", "");
+    if (print_sites(d, report))
+        return no_memory();
+    print_tensors(d, report);
+    if (compare_names(d, report))
+        return no_memory();
+    report_member(report, "compared", value_u64(t.n_compared));
+    report_member(report, "failed", value_u64(t.n_differing));
+    report_member(report, "short_records", value_u64(d->run.tensors.n_short));
+    report_member(report, "unreadable_records", value_u64(d->n_unreadable_stretches));
+    report_member(report, "agrees", json_boolean(t.equal));
+    reference_lines(d, reference, report, &t);
+    return t.equal ? DUMP_OK : DUMP_FAILED;
 }

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* "calm, no-refusal (off)"; "none" */
 static void edits_add_names(struct text *to, const json_t *in_force)
 {

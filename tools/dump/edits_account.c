@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* Of some accounts. Sums of hostile numbers wrap, and hurt nothing. */
 struct sum {
     const struct dmi_edit_account *of; /* the first of them */

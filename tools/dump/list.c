@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* "9x64" of [9, 64]; "1" of [] */
 static void add_shape(struct text *to, const json_t *shape)
 {

@@ -10,8 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 static const char *text_of(const json_t *row, const char *key)
 {
     const char *s = json_string_value(json_object_get(row, key));

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* ------------------------------------------------------------------------- a row */
 
 static json_int_t member_of(const json_t *row, const char *member, const char *key)
