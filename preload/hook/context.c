@@ -28,15 +28,13 @@ static CUcontext green_context(CUgreenCtx green)
 }
 
 /* The new context is current. */
-#define CREATES(name, declare, pass)                                                               \
-    EXPORT CUresult CUDAAPI name declare                                                           \
-    {                                                                                              \
-        CUresult r = REAL(name) pass;                                                              \
-        if (r == CUDA_SUCCESS)                                                                     \
-            context_created(*c);                                                                   \
-        lifecycle_waited(r);                                                                       \
-        return r;                                                                                  \
-    }
+static void creates(CUresult r, const CUcontext *c)
+{
+    if (r == CUDA_SUCCESS)
+        context_created(*c);
+    lifecycle_waited(r);
+}
+#define CREATES(name, declare, pass) FOLLOWED(name, declare, pass, creates(r, c))
 CREATES(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
 CREATES(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
 CREATES(cuCtxCreate_v3,
@@ -47,12 +45,7 @@ CREATES(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flag
 
 /* One that becomes current is about to be used; the code that it runs may have been loaded in another one. */
 #define BECOMES_CURRENT(name)                                                                      \
-    EXPORT CUresult CUDAAPI name(CUcontext context)                                                \
-    {                                                                                              \
-        CUresult r = REAL(name)(context);                                                          \
-        lifecycle_waited_in(r, context);                                                           \
-        return r;                                                                                  \
-    }
+    FOLLOWED(name, (CUcontext context), (context), lifecycle_waited_in(r, context))
 BECOMES_CURRENT(cuCtxSetCurrent)
 BECOMES_CURRENT(cuCtxPushCurrent)
 BECOMES_CURRENT(cuCtxPushCurrent_v2)
@@ -124,13 +117,8 @@ EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc re
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
-{
-    CUresult r = REAL(cuCtxFromGreenCtx)(context, green);
-    if (context)
-        lifecycle_waited_in(r, *context);
-    return r;
-}
+FOLLOWED(cuCtxFromGreenCtx, (CUcontext * context, CUgreenCtx green), (context, green),
+         context ? lifecycle_waited_in(r, *context) : (void)0)
 
 /* Its streams may be used without ever making it current. */
 EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags,

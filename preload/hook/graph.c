@@ -44,23 +44,14 @@ static CUgraph child_in(const CUgraphNodeParams *params)
     return params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph : NULL;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
-                                             const CUgraphNode *deps, size_t n_deps,
-                                             const CUDA_KERNEL_NODE_PARAMS_v1 *params)
-{
-    CUresult r = REAL(cuGraphAddKernelNode)(node, graph, deps, n_deps, params);
-    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func, NULL));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
-                                                const CUgraphNode *deps, size_t n_deps,
-                                                const CUDA_KERNEL_NODE_PARAMS_v2 *params)
-{
-    CUresult r = REAL(cuGraphAddKernelNode_v2)(node, graph, deps, n_deps, params);
-    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func, params->kern));
-    return r;
-}
+NOTED(cuGraphAddKernelNode,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+       const CUDA_KERNEL_NODE_PARAMS_v1 *params),
+      (node, graph, deps, n_deps, params), note_kernel(graph, *node, params->func, NULL))
+NOTED(cuGraphAddKernelNode_v2,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+       const CUDA_KERNEL_NODE_PARAMS_v2 *params),
+      (node, graph, deps, n_deps, params), note_kernel(graph, *node, params->func, params->kern))
 
 EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps,
                                        size_t n_deps, CUgraphNodeParams *params)
@@ -81,31 +72,16 @@ EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, cons
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
-                                                 const CUgraphNode *deps, size_t n_deps,
-                                                 CUgraph child)
-{
-    CUresult r = REAL(cuGraphAddChildGraphNode)(node, graph, deps, n_deps, child);
-    AFTER_SUCCESS(r, order_note_child(graph, *node, child));
-    return r;
-}
+NOTED(cuGraphAddChildGraphNode,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *deps, size_t n_deps, CUgraph child),
+      (node, graph, deps, n_deps, child), order_note_child(graph, *node, child))
 
 /* A new graph: whatever is noted under its handle was of another, which ended where we could not see. */
-EXPORT CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned flags)
-{
-    CUresult r = REAL(cuGraphCreate)(graph, flags);
-    AFTER_SUCCESS(r, order_forget(*graph));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle,
-                                                       CUgraph graph, CUcontext context,
-                                                       unsigned value, unsigned flags)
-{
-    CUresult r = REAL(cuGraphConditionalHandleCreate)(handle, graph, context, value, flags);
-    AFTER_SUCCESS(r, order_note_condition(graph, *handle));
-    return r;
-}
+NOTED(cuGraphCreate, (CUgraph * graph, unsigned flags), (graph, flags), order_forget(*graph))
+NOTED(cuGraphConditionalHandleCreate,
+      (CUgraphConditionalHandle * handle, CUgraph graph, CUcontext context, unsigned value,
+       unsigned flags),
+      (handle, graph, context, value, flags), order_note_condition(graph, *handle))
 
 static void capture_begun(struct stream stream)
 {
@@ -120,73 +96,40 @@ static void begins_capture(CUresult r, struct stream stream)
         steps_capture_begins();
     AFTER_SUCCESS(r, capture_begun(stream));
 }
-
-#define BEGIN_CAPTURE(name, ptsz)                                                                  \
-    EXPORT CUresult CUDAAPI name(CUstream stream)                                                  \
-    {                                                                                              \
-        CUresult r = REAL(name)(stream);                                                           \
-        begins_capture(r, (struct stream){ stream, ptsz });                                        \
-        return r;                                                                                  \
-    }
-BEGIN_CAPTURE(cuStreamBeginCapture, false)
-BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true)
-
-#define BEGIN_CAPTURE_V2(name, ptsz)                                                               \
-    EXPORT CUresult CUDAAPI name(CUstream stream, CUstreamCaptureMode mode)                        \
-    {                                                                                              \
-        CUresult r = REAL(name)(stream, mode);                                                     \
-        begins_capture(r, (struct stream){ stream, ptsz });                                        \
-        return r;                                                                                  \
-    }
-BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2, false)
-BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, true)
+FOLLOWED(cuStreamBeginCapture, (CUstream stream), (stream),
+         begins_capture(r, (struct stream){ stream, false }))
+FOLLOWED(cuStreamBeginCapture_ptsz, (CUstream stream), (stream),
+         begins_capture(r, (struct stream){ stream, true }))
+FOLLOWED(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode),
+         begins_capture(r, (struct stream){ stream, false }))
+FOLLOWED(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode),
+         begins_capture(r, (struct stream){ stream, true }))
 
 /* Into a graph that has nodes already. */
 #define BEGIN_CAPTURE_TO_GRAPH(name)                                                               \
-    EXPORT CUresult CUDAAPI name(CUstream stream, CUgraph graph, const CUgraphNode *deps,          \
-                                 const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode) \
-    {                                                                                              \
-        CUresult r = REAL(name)(stream, graph, deps, edges, n, mode);                              \
-        if (r == CUDA_SUCCESS)                                                                     \
-            steps_capture_begins();                                                                \
-        return r;                                                                                  \
-    }
+    FOLLOWED(name,                                                                                 \
+             (CUstream stream, CUgraph graph, const CUgraphNode *deps,                             \
+              const CUgraphEdgeData *edges, size_t n, CUstreamCaptureMode mode),                   \
+             (stream, graph, deps, edges, n, mode),                                                \
+             r == CUDA_SUCCESS ? steps_capture_begins() : (void)0)
 BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph)
 BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz)
 
 /* A capture that was invalidated ends with that error. */
-#define END_CAPTURE(name)                                                                          \
-    EXPORT CUresult CUDAAPI name(CUstream stream, CUgraph *graph)                                  \
-    {                                                                                              \
-        CUresult r = REAL(name)(stream, graph);                                                    \
-        if (r == CUDA_SUCCESS || r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)                       \
-            steps_capture_ends();                                                                  \
-        return r;                                                                                  \
-    }
-END_CAPTURE(cuStreamEndCapture)
-END_CAPTURE(cuStreamEndCapture_ptsz)
-
-EXPORT CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
+static void ends_capture(CUresult r)
 {
-    CUresult r = REAL(cuGraphClone)(clone, graph);
-    AFTER_SUCCESS(r, order_note_clone(graph, *clone));
-    return r;
+    if (r == CUDA_SUCCESS || r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        steps_capture_ends();
 }
-
-EXPORT CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
-                                                unsigned flags)
-{
-    CUresult r = REAL(cuGraphRetainUserObject)(graph, object, count, flags);
-    AFTER_SUCCESS(r, order_note_user(graph, object, (int)count));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned count)
-{
-    CUresult r = REAL(cuGraphReleaseUserObject)(graph, object, count);
-    AFTER_SUCCESS(r, order_note_user(graph, object, -(int)count));
-    return r;
-}
+FOLLOWED(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), ends_capture(r))
+FOLLOWED(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), (stream, graph),
+         ends_capture(r))
+NOTED(cuGraphClone, (CUgraph * clone, CUgraph graph), (clone, graph),
+      order_note_clone(graph, *clone))
+NOTED(cuGraphRetainUserObject, (CUgraph graph, CUuserObject object, unsigned count, unsigned flags),
+      (graph, object, count, flags), order_note_user(graph, object, (int)count))
+NOTED(cuGraphReleaseUserObject, (CUgraph graph, CUuserObject object, unsigned count),
+      (graph, object, count), order_note_user(graph, object, -(int)count))
 
 /* ------------------------------------------------------------------------- ending */
 

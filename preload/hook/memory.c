@@ -106,15 +106,8 @@ ENDS_MEMORY(cuMemHostUnregister, (void *p), (p), (uintptr_t)p, 1, false)
 ENDS_MEMORY(cuMemAddressFree, (CUdeviceptr p, size_t n), (p, n), p, n, false)
 
 /* Which allocations end is not said. */
-#define ENDS_SOME(name, declare, pass)                                                             \
-    EXPORT CUresult CUDAAPI name declare                                                           \
-    {                                                                                              \
-        CUresult r = REAL(name) pass;                                                              \
-        AFTER_SUCCESS(r, regions_unsure());                                                        \
-        return r;                                                                                  \
-    }
-ENDS_SOME(cuMemPoolDestroy, (CUmemoryPool pool), (pool))
-ENDS_SOME(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), (pool, keep))
+NOTED(cuMemPoolDestroy, (CUmemoryPool pool), (pool), regions_unsure())
+NOTED(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), (pool, keep), regions_unsure())
 
 /* ------------------------------------------------------------------------- mapped */
 
@@ -151,12 +144,8 @@ EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr at, size_t n, const CUmemAcce
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *at)
-{
-    CUresult r = REAL(cuMemRetainAllocationHandle)(handle, at);
-    AFTER_SUCCESS(r, regions_retained((uintptr_t)at, *handle));
-    return r;
-}
+NOTED(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *at), (handle, at),
+      regions_retained((uintptr_t)at, *handle))
 
 EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
@@ -175,33 +164,18 @@ EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 
 /* ------------------------------------------------------------------------- shared */
 
-EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable,
-                                                     CUmemGenericAllocationHandle handle,
-                                                     CUmemAllocationHandleType type,
-                                                     unsigned long long flags)
-{
-    CUresult r = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
-    AFTER_SUCCESS(r, regions_share_handle(handle));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
-                                                       void *os_handle,
-                                                       CUmemAllocationHandleType type)
-{
-    CUresult r = REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
-    AFTER_SUCCESS(r, regions_imported(*handle));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t at,
-                                           CUmemGenericAllocationHandle handle, size_t offset,
-                                           size_t n, unsigned long long flags)
-{
-    CUresult r = REAL(cuMulticastBindMem)(multicast, at, handle, offset, n, flags);
-    AFTER_SUCCESS(r, (regions_share_handle(handle), regions_share_handle(multicast)));
-    return r;
-}
+NOTED(cuMemExportToShareableHandle,
+      (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+       unsigned long long flags),
+      (shareable, handle, type, flags), regions_share_handle(handle))
+NOTED(cuMemImportFromShareableHandle,
+      (CUmemGenericAllocationHandle * handle, void *os_handle, CUmemAllocationHandleType type),
+      (handle, os_handle, type), regions_imported(*handle))
+NOTED(cuMulticastBindMem,
+      (CUmemGenericAllocationHandle multicast, size_t at, CUmemGenericAllocationHandle handle,
+       size_t offset, size_t n, unsigned long long flags),
+      (multicast, at, handle, offset, n, flags),
+      (regions_share_handle(handle), regions_share_handle(multicast)))
 
 /* The allocations and mappings that [@p, @p + @n) lies in, each as a whole. */
 static void share_around(CUdeviceptr p, size_t n)
@@ -220,42 +194,16 @@ static void share_around(CUdeviceptr p, size_t n)
     }
 }
 
-EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t at,
-                                            CUdeviceptr p, size_t n, unsigned long long flags)
-{
-    CUresult r = REAL(cuMulticastBindAddr)(multicast, at, p, n, flags);
-    AFTER_SUCCESS(r, share_around(p, n));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr p)
-{
-    CUresult r = REAL(cuIpcGetMemHandle)(handle, p);
-    AFTER_SUCCESS(r, share_around(p, 1));
-    return r;
-}
-
-#define IPC_OPENS(name)                                                                            \
-    EXPORT CUresult CUDAAPI name(CUdeviceptr *p, CUipcMemHandle handle, unsigned flags)            \
-    {                                                                                              \
-        CUresult r = REAL(name)(p, handle, flags);                                                 \
-        AFTER_SUCCESS(r, share_around(*p, 1));                                                     \
-        return r;                                                                                  \
-    }
-IPC_OPENS(cuIpcOpenMemHandle)
-IPC_OPENS(cuIpcOpenMemHandle_v2)
-
-EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr p)
-{
-    CUresult r = REAL(cuMemPoolExportPointer)(data, p);
-    AFTER_SUCCESS(r, share_around(p, 1));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *p, CUmemoryPool pool,
-                                               CUmemPoolPtrExportData *data)
-{
-    CUresult r = REAL(cuMemPoolImportPointer)(p, pool, data);
-    AFTER_SUCCESS(r, share_around(*p, 1));
-    return r;
-}
+NOTED(cuMulticastBindAddr,
+      (CUmemGenericAllocationHandle multicast, size_t at, CUdeviceptr p, size_t n,
+       unsigned long long flags),
+      (multicast, at, p, n, flags), share_around(p, n))
+NOTED(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr p), (handle, p), share_around(p, 1))
+NOTED(cuIpcOpenMemHandle, (CUdeviceptr * p, CUipcMemHandle handle, unsigned flags),
+      (p, handle, flags), share_around(*p, 1))
+NOTED(cuIpcOpenMemHandle_v2, (CUdeviceptr * p, CUipcMemHandle handle, unsigned flags),
+      (p, handle, flags), share_around(*p, 1))
+NOTED(cuMemPoolExportPointer, (CUmemPoolPtrExportData * data, CUdeviceptr p), (data, p),
+      share_around(p, 1))
+NOTED(cuMemPoolImportPointer, (CUdeviceptr * p, CUmemoryPool pool, CUmemPoolPtrExportData *data),
+      (p, pool, data), share_around(*p, 1))

@@ -20,13 +20,9 @@ static void note_function(const void *handle, enum func_type type, const char *n
         functions_add(session.spec, handle, type, name, owner);
 }
 
-EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-    CUresult r = REAL(cuModuleGetFunction)(function, module, name);
-    if (function)
-        AFTER_SUCCESS(r, note_function(*function, FUNC_FUNCTION, name, module));
-    return r;
-}
+NOTED(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name),
+      (function, module, name),
+      function ? note_function(*function, FUNC_FUNCTION, name, module) : (void)0)
 
 EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
@@ -75,22 +71,11 @@ EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kerne
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
-    CUresult r = REAL(cuLibraryGetModule)(module, library);
-    if (module)
-        AFTER_SUCCESS(r, functions_note_module(*module, library));
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned n,
-                                                   CUmodule module)
-{
-    CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
-    if (functions)
-        AFTER_SUCCESS(r, note_listed(functions, n, FUNC_FUNCTION, module));
-    return r;
-}
+NOTED(cuLibraryGetModule, (CUmodule * module, CUlibrary library), (module, library),
+      module ? functions_note_module(*module, library) : (void)0)
+NOTED(cuModuleEnumerateFunctions, (CUfunction * functions, unsigned n, CUmodule module),
+      (functions, n, module),
+      functions ? note_listed(functions, n, FUNC_FUNCTION, module) : (void)0)
 
 /* ------------------------------------------------------------------------- loading */
 
@@ -121,76 +106,35 @@ static void note_library_file(CUlibrary library, const char *path)
     contents_of(library, FUNC_KERNEL);
 }
 
-EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
-{
-    __typeof__(cuModuleLoad) *real = REAL(cuModuleLoad);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(module, path);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_module_file(*module, path));
-    lifecycle_waited(r);
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
-{
-    __typeof__(cuModuleLoadData) *real = REAL(cuModuleLoadData);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(module, image);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_module(*module, image));
-    lifecycle_waited(r);
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
-                                           CUjit_option *options, void **values)
-{
-    __typeof__(cuModuleLoadDataEx) *real = REAL(cuModuleLoadDataEx);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(module, image, n, options, values);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_module(*module, image));
-    lifecycle_waited(r);
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
-    __typeof__(cuModuleLoadFatBinary) *real = REAL(cuModuleLoadFatBinary);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(module, image);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_module(*module, image));
-    lifecycle_waited(r);
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit,
-                                          void **jit_values, unsigned n_jit,
-                                          CUlibraryOption *options, void **values, unsigned n)
-{
-    __typeof__(cuLibraryLoadData) *real = REAL(cuLibraryLoadData);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(library, image, jit, jit_values, n_jit, options, values, n);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_library(*library, image));
-    lifecycle_waited(r);
-    return r;
-}
-
-EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *path,
-                                              CUjit_option *jit, void **jit_values, unsigned n_jit,
-                                              CUlibraryOption *options, void **values, unsigned n)
-{
-    __typeof__(cuLibraryLoadFromFile) *real = REAL(cuLibraryLoadFromFile);
-    uint64_t begin_ns = stall_begins();
-    CUresult r = real(library, path, jit, jit_values, n_jit, options, values, n);
-    stall_ends(begin_ns, true);
-    AFTER_SUCCESS(r, note_library_file(*library, path));
-    lifecycle_waited(r);
-    return r;
-}
+#define LOADS(name, declare, pass, note)                                                           \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        uint64_t begin_ns = stall_begins();                                                        \
+        CUresult r = real pass;                                                                    \
+        stall_ends(begin_ns, true);                                                                \
+        AFTER_SUCCESS(r, note);                                                                    \
+        lifecycle_waited(r);                                                                       \
+        return r;                                                                                  \
+    }
+LOADS(cuModuleLoad, (CUmodule * module, const char *path), (module, path),
+      note_module_file(*module, path))
+LOADS(cuModuleLoadData, (CUmodule * module, const void *image), (module, image),
+      note_module(*module, image))
+LOADS(cuModuleLoadDataEx,
+      (CUmodule * module, const void *image, unsigned n, CUjit_option *options, void **values),
+      (module, image, n, options, values), note_module(*module, image))
+LOADS(cuModuleLoadFatBinary, (CUmodule * module, const void *image), (module, image),
+      note_module(*module, image))
+LOADS(cuLibraryLoadData,
+      (CUlibrary * library, const void *image, CUjit_option *jit, void **jit_values, unsigned n_jit,
+       CUlibraryOption *options, void **values, unsigned n),
+      (library, image, jit, jit_values, n_jit, options, values, n), note_library(*library, image))
+LOADS(cuLibraryLoadFromFile,
+      (CUlibrary * library, const char *path, CUjit_option *jit, void **jit_values, unsigned n_jit,
+       CUlibraryOption *options, void **values, unsigned n),
+      (library, path, jit, jit_values, n_jit, options, values, n),
+      note_library_file(*library, path))
 
 /* ------------------------------------------------------------------------- ends */
 

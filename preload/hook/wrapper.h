@@ -64,14 +64,20 @@ extern __thread
         session_leave(&_call);                                                                     \
     } while (0)
 
-/* A call in which the driver may wait for the device. @declare: its parameters; @pass: their names. */
-#define WAITS(name, declare, pass)                                                                 \
+/* A call, and what follows it, which sees its result, r. @declare: its parameters; @pass: their names. */
+#define FOLLOWED(name, declare, pass, work)                                                        \
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         CUresult r = REAL(name) pass;                                                              \
-        lifecycle_waited(r);                                                                       \
+        work;                                                                                      \
         return r;                                                                                  \
     }
+
+/* The same, where it succeeded: AFTER_SUCCESS(). */
+#define NOTED(name, declare, pass, work) FOLLOWED(name, declare, pass, AFTER_SUCCESS(r, work))
+
+/* A call in which the driver may wait for the device. */
+#define WAITS(name, declare, pass) FOLLOWED(name, declare, pass, lifecycle_waited(r))
 
 /* What a call that loads code, or allocates memory, takes of a step. */
 static inline uint64_t stall_begins(void)
