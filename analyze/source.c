@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
@@ -47,9 +48,9 @@ static int add_row(struct err *err, struct tensor_source *s, const struct dmi_re
         last->n++;
         return 0;
     }
-    if (GROW(s->pieces, s->n, s->room))
+    if (PUSH(s->pieces, s->n, s->room, 64,
+             (struct source_piece){ row->position, number, 1, scale, row->donor != 0 }))
         return err_set(err, -ENOMEM, "no memory for the rows of %s", s->about.key);
-    s->pieces[s->n++] = (struct source_piece){ row->position, number, 1, scale, row->donor != 0 };
     return 0;
 }
 
@@ -100,15 +101,9 @@ void sources_deinit(struct sources *sources)
 /* Index of the last piece that begins at or before a position, or -1. */
 static int64_t piece_before(const struct tensor_source *s, int64_t position)
 {
-    int64_t lo = -1, hi = (int64_t)s->n;
-    while (hi - lo > 1) {
-        int64_t middle = lo + (hi - lo) / 2;
-        if (s->pieces[middle].position <= position)
-            lo = middle;
-        else
-            hi = middle;
-    }
-    return lo;
+    size_t i;
+    SEARCH(i, s->n, s->pieces[i].position <= position);
+    return (int64_t)i - 1;
 }
 
 /* The piece with a position. Return: NULL, and *@next is the first position after it that has one, or @limit. */

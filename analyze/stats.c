@@ -5,6 +5,7 @@
 #include "analyze/workers.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
@@ -305,10 +306,8 @@ struct layer_key {
 static int by_layer(const void *pa, const void *pb)
 {
     const struct layer_key *a = pa, *b = pb;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
+    ORDER(a, b, site);
+    ORDER(a, b, layer);
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
@@ -424,12 +423,9 @@ static int prepare(struct stats_reader *p)
 static int by_weight(const void *pa, const void *pb)
 {
     const struct stats_outlier *a = pa, *b = pb;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    if (a->n_layers != b->n_layers)
-        return a->n_layers > b->n_layers ? -1 : 1;
-    if (a->score != b->score)
-        return a->score > b->score ? -1 : 1;
+    ORDER(a, b, site);
+    ORDER(b, a, n_layers);
+    ORDER(b, a, score);
     return a->channel < b->channel ? -1 : a->channel > b->channel;
 }
 

@@ -30,4 +30,13 @@ static inline int grow(void **array, size_t n, size_t *room, size_t size, size_t
 /* The same of an array of structs or numbers, for 64 at first. */
 #define GROW(array, n, room) grow((void **)&(array), n, &(room), sizeof *(array), 64)
 
+/* Puts a value, which may have commas, after the last one. @first: entries at first. Gives 0 or -ENOMEM. */
+#define PUSH(array, n, room, first, ...)                                                           \
+    ({                                                                                             \
+        int _grown = grow((void **)&(array), n, &(room), sizeof *(array), first);                  \
+        if (!_grown)                                                                               \
+            (array)[(n)++] = __VA_ARGS__;                                                          \
+        _grown;                                                                                    \
+    })
+
 #endif

@@ -43,28 +43,21 @@ struct builder {
 static int add_pair(struct builder *b, uint32_t row, uint32_t program)
 {
     for (int i = 0; i < 2; i++) {
-        if (grow((void **)&b->pairs, b->n_pairs, &b->room_pairs, sizeof *b->pairs, 64))
+        if (PUSH(b->pairs, b->n_pairs, b->room_pairs, 64, i ? program : row))
             return -ENOMEM;
-        b->pairs[b->n_pairs++] = i ? program : row;
     }
     return 0;
 }
 
 static int add_word(struct builder *b, uint32_t word)
 {
-    if (grow((void **)&b->programs, b->n_programs, &b->room_programs, sizeof *b->programs, 64))
-        return -ENOMEM;
-    b->programs[b->n_programs++] = word;
-    return 0;
+    return PUSH(b->programs, b->n_programs, b->room_programs, 64, word);
 }
 
 static int add_share(struct builder *b, struct edit_share share)
 {
     struct edit_rows *out = b->out;
-    if (grow((void **)&out->shares, out->n_shares, &b->room_shares, sizeof *out->shares, 16))
-        return -ENOMEM;
-    out->shares[out->n_shares++] = share;
-    return 0;
+    return PUSH(out->shares, out->n_shares, b->room_shares, 16, share);
 }
 
 /* ------------------------------------------------------------------------- coefficients */
@@ -252,9 +245,8 @@ static int share_rows(struct builder *b, const struct span_at *at, const struct 
         share.n_generated = n_generated(want, at->span);
     }
     if (!r && share.miss == EDIT_NO_MISS && want->from < want->to) {
-        if (GROW(b->wants, b->n_wants, b->room_wants))
+        if (PUSH(b->wants, b->n_wants, b->room_wants, 64, *want))
             return -ENOMEM;
-        b->wants[b->n_wants++] = *want;
     }
     return r || want->from >= want->to ? r : add_share(b, share);
 }
@@ -490,13 +482,7 @@ void edit_rows_deinit(struct edit_rows *rows)
 
 uint32_t edit_rows_below(const struct edit_rows *rows, uint32_t n_rows)
 {
-    uint32_t low = 0, high = rows->n_rows;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (rows->words[2 * middle] < n_rows)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t i;
+    SEARCH(i, rows->n_rows, rows->words[2 * i] < n_rows);
+    return i;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/report.h"
 
+#include "core/sorted.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,10 +65,8 @@ void report_add(struct text_report *report, uint32_t line, uint32_t column, cons
 static int by_place(const void *va, const void *vb)
 {
     const struct report_line *a = va, *b = vb;
-    if (a->line != b->line)
-        return a->line < b->line ? -1 : 1;
-    if (a->column != b->column)
-        return a->column < b->column ? -1 : 1;
+    ORDER(a, b, line);
+    ORDER(a, b, column);
     return a->order < b->order ? -1 : a->order > b->order;
 }
 

@@ -2,6 +2,7 @@
 #include "policy/select.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 #include "policy/tree.h"
 
 #include <dmi/span.h>
@@ -306,15 +307,9 @@ void select_rows_deinit(struct select_rows *rows)
 /* Entries below @n; they ascend. */
 static uint32_t n_below(const uint32_t *list, uint32_t n_list, uint32_t n)
 {
-    uint32_t low = 0, high = n_list;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (list[middle] < n)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t i;
+    SEARCH(i, n_list, list[i] < n);
+    return i;
 }
 
 uint32_t select_rows_between(const struct select_rows *rows, uint32_t from, uint32_t to)

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "read/record.h"
 
 #include <dmi/dmi.h>
@@ -211,18 +212,12 @@ static uint32_t *spans_by_row(const struct reader_step *step)
 /* The span that owns a row of the batch; n_spans: none. */
 static uint32_t owner_of(const struct reader_step *step, const uint32_t *spans, uint32_t row)
 {
-    uint32_t low = 0, high = step->entry->n_spans;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (step->spans[spans[mid]].first_row <= row)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (!low)
-        return step->entry->n_spans;
-    const struct dmi_span_entry *s = &step->spans[spans[low - 1]];
-    return row - s->first_row < s->n_tokens ? spans[low - 1] : step->entry->n_spans;
+    uint32_t i, n = step->entry->n_spans;
+    SEARCH(i, n, step->spans[spans[i]].first_row <= row);
+    if (!i)
+        return n;
+    const struct dmi_span_entry *s = &step->spans[spans[i - 1]];
+    return row - s->first_row < s->n_tokens ? spans[i - 1] : n;
 }
 
 /* Some rows of the batch: neighbours that are neighbours there, too, go together. */

@@ -114,10 +114,7 @@ static int add_part(struct edited *e, const struct edited_part *part)
     if (last && last->positions.first <= part->positions.first &&
         last->positions.end >= part->positions.end)
         return 0; /* of another version that the request may have begun with */
-    if (grow((void **)&e->parts, e->n_parts, &e->room, sizeof *e->parts, 1))
-        return -ENOMEM;
-    e->parts[e->n_parts++] = *part;
-    return 0;
+    return PUSH(e->parts, e->n_parts, e->room, 1, *part);
 }
 
 /* ------------------------------------------------------------------------- steps */
@@ -405,8 +402,7 @@ static int drop_unwritten(struct edited_all *all)
 static int by_request(const void *pa, const void *pb)
 {
     const struct edited *a = pa, *b = pb;
-    if (a->request != b->request)
-        return a->request < b->request ? -1 : 1;
+    ORDER(a, b, request);
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
@@ -428,10 +424,9 @@ static int arrange(struct edited_all *all)
 static int add_unknown(struct edited_all *all)
 {
     for (size_t slot = 0; slot <= all->requests->n; slot++) {
-        if (GROW(all->all, all->n, all->room))
+        if (PUSH(all->all, all->n, all->room, 64,
+                 (struct edited){ .request = slot == all->requests->n ? EDITED_NOBODY : slot }))
             return -ENOMEM;
-        all->all[all->n++] =
-            (struct edited){ .request = slot == all->requests->n ? EDITED_NOBODY : slot };
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "read/fill.h"
 
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "read/edit_history.h"
 #include "read/prefixes.h"
 #include "read/rows.h"
@@ -83,8 +84,7 @@ static void fill_deinit(struct fill *f)
 static int cached_order(const void *pa, const void *pb)
 {
     const struct cached *a = pa, *b = pb;
-    if (a->request != b->request)
-        return a->request < b->request ? -1 : 1;
+    ORDER(a, b, request);
     return a->sequence < b->sequence ? -1 : a->sequence > b->sequence;
 }
 
@@ -99,15 +99,15 @@ static int take_span(struct fill *f, const struct reader_step *step, uint32_t i,
     o->any_step = true;
     if (!span->n_cached || span->n_cached > span->first_position)
         return 0;
-    if (GROW(f->cached, f->n_cached, f->cached_room))
+    if (PUSH(f->cached, f->n_cached, f->cached_room, 64,
+             (struct cached){
+                 .request = request,
+                 .first = span->first_position - (int64_t)span->n_cached,
+                 .end = span->first_position,
+                 .sequence = step->entry->sequence,
+                 .ids = reader_cached_ids(step, i),
+             }))
         return -ENOMEM;
-    f->cached[f->n_cached++] = (struct cached){
-        .request = request,
-        .first = span->first_position - (int64_t)span->n_cached,
-        .end = span->first_position,
-        .sequence = step->entry->sequence,
-        .ids = reader_cached_ids(step, i),
-    };
     f->most = span->first_position > f->most ? span->first_position : f->most;
     return 0;
 }
@@ -313,16 +313,10 @@ static int64_t end_of(const struct stretch *s)
 static const struct stretch *own_rows(const struct fill *f, const struct tensor *t, int64_t at,
                                       uint64_t sequence)
 {
-    size_t low = 0, high = t->n_stretches;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (end_of(&t->stretches[mid]) <= at)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    for (; low < t->n_stretches; low++) {
-        const struct stretch *s = &t->stretches[low];
+    size_t i;
+    SEARCH(i, t->n_stretches, end_of(&t->stretches[i]) <= at);
+    for (; i < t->n_stretches; i++) {
+        const struct stretch *s = &t->stretches[i];
         const struct reader_record *rec = reader_record(f->reader, s->record);
         if (!s->flags && s->donor == STRETCH_OWN && rec->step &&
             rec->step->entry->sequence <= sequence &&
@@ -351,15 +345,10 @@ static int take_rows(struct fill *f, const struct donor_search *q, const struct 
         last->n_rows += (uint32_t)(end - q->at);
         return 0;
     }
-    if (GROW(f->taken, f->n_taken, f->taken_room))
-        return -ENOMEM;
-    f->taken[f->n_taken++] = (struct stretch){ from->record,
-                                               from->first_row + (uint32_t)(q->at - from->position),
-                                               (uint32_t)(end - q->at),
-                                               q->at,
-                                               0,
-                                               1 + donor };
-    return 0;
+    return PUSH(f->taken, f->n_taken, f->taken_room, 64,
+                (struct stretch){ from->record,
+                                  from->first_row + (uint32_t)(q->at - from->position),
+                                  (uint32_t)(end - q->at), q->at, 0, 1 + donor });
 }
 
 /* Rows from @q->at on of the first request of a node that has them. Return: 1: none has; 0; -ENOMEM. */
@@ -440,9 +429,8 @@ static int add_taken(struct fill *f, struct tensor *t)
     if (f->tensors->n_stretches + f->n_taken > TENSORS_MAX_STRETCHES)
         return -E2BIG;
     for (size_t i = 0; i < f->n_taken; i++) {
-        if (grow((void **)&t->stretches, t->n_stretches, &t->room, sizeof *t->stretches, 1))
+        if (PUSH(t->stretches, t->n_stretches, t->room, 1, f->taken[i]))
             return -ENOMEM;
-        t->stretches[t->n_stretches++] = f->taken[i];
         t->n_rows += f->taken[i].n_rows;
         f->tensors->n_filled += f->taken[i].n_rows;
     }

@@ -39,10 +39,7 @@ static void show(struct text *to, const json_t *value)
 
 static int add_ones(struct mask *m, int64_t first, int64_t end)
 {
-    if (grow((void **)&m->ones, m->n_ones, &m->room, sizeof *m->ones, 4))
-        return -ENOMEM;
-    m->ones[m->n_ones++] = (struct range){ first, end };
-    return 0;
+    return PUSH(m->ones, m->n_ones, m->room, 4, (struct range){ first, end });
 }
 
 /* Ones that follow one another are one range. */

@@ -54,9 +54,8 @@ static int add_link(struct prefixes *p, size_t node, uint32_t request)
 {
     if (p->n_links == PREFIXES_MAX_LINKS)
         return -E2BIG;
-    if (grow((void **)&p->links, p->n_links, &p->links_room, sizeof *p->links, 64))
+    if (PUSH(p->links, p->n_links, p->links_room, 64, (struct prefixes_link){ request, 0 }))
         return -ENOMEM;
-    p->links[p->n_links++] = (struct prefixes_link){ request, 0 };
     struct prefixes_node *to = &p->nodes[node];
     if (to->tail)
         p->links[to->tail - 1].next = p->n_links;

@@ -2,6 +2,7 @@
 #include "read/reference.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -137,17 +138,11 @@ int64_t reference_row(const struct reference_tensor *t, int64_t position, uint64
         return position >= 0 && (uint64_t)position < n_rows ? position : -1;
     if (!t->rows->ordered)
         return index < n_rows ? (int64_t)index : -1;
-    size_t low = 0, high = t->rows->n; /* the last span that begins at or before @position */
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (t->rows->spans[mid].position <= position)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (!low)
+    size_t i; /* after the last span that begins at or before @position */
+    SEARCH(i, t->rows->n, t->rows->spans[i].position <= position);
+    if (!i)
         return -1;
-    const struct reference_span *s = &t->rows->spans[low - 1];
+    const struct reference_span *s = &t->rows->spans[i - 1];
     uint64_t skip = (uint64_t)(position - s->position);
     return skip < s->n ? (int64_t)(s->row + skip) : -1;
 }

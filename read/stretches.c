@@ -2,6 +2,7 @@
 #include "read/stretches.h"
 
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,10 +10,8 @@
 static int order(const void *pa, const void *pb)
 {
     const struct stretch *a = pa, *b = pb;
-    if (a->position != b->position)
-        return a->position < b->position ? -1 : 1;
-    if (a->record != b->record)
-        return a->record < b->record ? -1 : 1;
+    ORDER(a, b, position);
+    ORDER(a, b, record);
     return a->first_row < b->first_row ? -1 : a->first_row > b->first_row;
 }
 
@@ -128,24 +127,15 @@ static int add(struct stretch_list *l, const struct stretch *p)
 {
     if (l->n == l->most)
         return -E2BIG;
-    if (grow((void **)&l->all, l->n, &l->room, sizeof *l->all, 16))
-        return -ENOMEM;
-    l->all[l->n++] = *p;
-    return 0;
+    return PUSH(l->all, l->n, l->room, 16, *p);
 }
 
 /* The first of @out that ends after @at: they are in order and share no position. */
 static size_t find(const struct stretch *out, size_t n, int64_t at)
 {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (end_of(&out[mid]) <= at)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, n, end_of(&out[i]) <= at);
+    return i;
 }
 
 static int add_flagged(struct stretch_list *l, const struct stretch *p, int64_t from, int64_t end)

@@ -135,14 +135,10 @@ int tensors_add(struct tensors_growing *b, const struct part *part, size_t numbe
     if (number == TENSORS_NO_ROWS)
         return 0;
     take_shape(t, rec, site);
-    if (grow((void **)&t->stretches, t->n_stretches, &t->room, sizeof *t->stretches, 1))
+    if (PUSH(t->stretches, t->n_stretches, t->room, 1,
+             (struct stretch){ number, part->first_row, part->n_rows, part->position,
+                               part->rejected ? STRETCH_REJECTED : 0, STRETCH_OWN }))
         return -ENOMEM;
-    t->stretches[t->n_stretches++] = (struct stretch){ number,
-                                                       part->first_row,
-                                                       part->n_rows,
-                                                       part->position,
-                                                       part->rejected ? STRETCH_REJECTED : 0,
-                                                       STRETCH_OWN };
     t->n_rows += part->n_rows;
     b->out->n_stretches++;
     return 0;

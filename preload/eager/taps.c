@@ -2,6 +2,7 @@
 #include "preload/eager/taps.h"
 
 #include "core/atomic.h"
+#include "core/sorted.h"
 #include "policy/nearest.h"
 
 #include <pthread.h>
@@ -33,17 +34,9 @@ static int by_name(const void *a, const void *b)
 
 static struct func *find(const char *name)
 {
-    for (size_t low = 0, high = taps.n; low < high;) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(name, taps.taps[mid]->name);
-        if (!order)
-            return taps.taps[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    size_t i;
+    SEARCH(i, taps.n, strcmp(taps.taps[i]->name, name) < 0);
+    return i < taps.n && !strcmp(taps.taps[i]->name, name) ? taps.taps[i] : NULL;
 }
 
 /* An entry of its own for each name. Return: false without memory. */

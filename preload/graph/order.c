@@ -35,9 +35,8 @@ static bool append(struct note *note, struct order_item item)
         if (note->items[i].node == item.node && note->items[i].body == item.body &&
             note->items[i].condition == item.condition)
             return true;
-    if (grow((void **)&note->items, note->n, &note->cap, sizeof *note->items, 16))
+    if (PUSH(note->items, note->n, note->cap, 16, item))
         return false;
-    note->items[note->n++] = item;
     return true;
 }
 

@@ -28,9 +28,8 @@ static struct sums_part *part_of(struct trace_sums *s, uint64_t step)
         if (s->parts[s->last].step == step)
             return &s->parts[s->last];
     if (s->n == s->n_made) {
-        if (GROW(s->parts, s->n_made, s->room))
+        if (PUSH(s->parts, s->n_made, s->room, 64, (struct sums_part){ 0 }))
             return NULL;
-        s->parts[s->n_made++] = (struct sums_part){ 0 };
     }
     s->last = s->n++;
     s->parts[s->last].step = step;

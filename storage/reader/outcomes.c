@@ -57,10 +57,7 @@ static int add_end(struct reader_steps *steps, const struct reader_chunk *c, uin
     } else {
         return 0; /* of a step that is not selected */
     }
-    if (GROW(steps->ends, steps->n_ends, steps->ends_room))
-        return -ENOMEM;
-    steps->ends[steps->n_ends++] = end;
-    return 0;
+    return PUSH(steps->ends, steps->n_ends, steps->ends_room, 64, end);
 }
 
 /* Outcome @number of a chunk. @ends: also an end. */

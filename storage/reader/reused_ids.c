@@ -80,10 +80,7 @@ static size_t base_of(const char *id, size_t n, uint64_t *number)
 
 static int keep_text(struct reader_names *names, char *text)
 {
-    if (GROW(names->texts, names->n_texts, names->texts_room))
-        return -ENOMEM;
-    names->texts[names->n_texts++] = text;
-    return 0;
+    return PUSH(names->texts, names->n_texts, names->texts_room, 64, text);
 }
 
 static int take(struct reader_naming *m, struct user *u, const char *name, size_t n)
@@ -202,11 +199,8 @@ static int name_end(struct reader_naming *m, const struct reader_end *end)
     last->ended |= !end->shed;
     if (last->name == last->id)
         return 0;
-    if (GROW(names->ends, names->n_ends, names->ends_room))
-        return -ENOMEM;
-    names->ends[names->n_ends++] =
-        (struct reader_named_end){ end->place, end->number, last->name, last->n_name };
-    return 0;
+    return PUSH(names->ends, names->n_ends, names->ends_room, 64,
+                (struct reader_named_end){ end->place, end->number, last->name, last->n_name });
 }
 
 /* ------------------------------------------------------------------------- all of them */
@@ -316,10 +310,9 @@ static int show_spans(const struct reader_names *names, struct reader_steps *ste
         const struct reader_use *use = padding ? NULL : use_of(names, steps, step, k);
         if (!use)
             continue;
-        if (GROW(steps->shown, steps->n_shown, steps->shown_room))
+        if (PUSH(steps->shown, steps->n_shown, steps->shown_room, 64,
+                 (struct reader_shown_id){ step, k, use->name, use->n_name }))
             return -ENOMEM;
-        steps->shown[steps->n_shown++] =
-            (struct reader_shown_id){ step, k, use->name, use->n_name };
     }
     return 0;
 }

@@ -33,10 +33,7 @@ static bool positions_meet(const struct reader_query *q, int64_t first, uint32_t
 
 static int want_step(struct reader_wanted *w, uint64_t sequence)
 {
-    if (GROW(w->steps, w->n_steps, w->steps_room))
-        return -ENOMEM;
-    w->steps[w->n_steps++] = sequence;
-    return 0;
+    return PUSH(w->steps, w->n_steps, w->steps_room, 64, sequence);
 }
 
 static int want_repeated(const struct reader_chunk *c, struct reader_wanted *w)

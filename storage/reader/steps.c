@@ -117,15 +117,11 @@ int reader_hold(struct reader_steps *steps, struct reader_chunk *c)
     if (c->in_part || !c->bytes)
         return 0;
     /* entries point into both */
-    if (GROW(steps->held, steps->n_held, steps->held_room))
+    if (PUSH(steps->held, steps->n_held, steps->held_room, 64, steal_ptr(c->bytes)))
         return -ENOMEM;
-    steps->held[steps->n_held++] = steal_ptr(c->bytes);
     if (!c->spans)
         return 0;
-    if (GROW(steps->held, steps->n_held, steps->held_room))
-        return -ENOMEM;
-    steps->held[steps->n_held++] = steal_ptr(c->spans);
-    return 0;
+    return PUSH(steps->held, steps->n_held, steps->held_room, 64, steal_ptr(c->spans));
 }
 
 static int take_steps(struct reader *r, struct reader_segment *s, struct reader_chunk *c,

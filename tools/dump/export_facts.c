@@ -23,10 +23,7 @@ static int add_pair(struct position_list *l, int64_t first, uint64_t n)
         last->n += n;
         return 0;
     }
-    if (grow((void **)&l->pairs, l->n, &l->room, sizeof *l->pairs, 2))
-        return -ENOMEM;
-    l->pairs[l->n++] = (struct position_pair){ first < 0 ? -1 : first, n };
-    return 0;
+    return PUSH(l->pairs, l->n, l->room, 2, (struct position_pair){ first < 0 ? -1 : first, n });
 }
 
 static int list_of(const struct tensor *t, struct position_list *out)

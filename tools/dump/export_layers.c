@@ -22,9 +22,8 @@ static int append(struct err *err, struct layers *out, int32_t layer)
     for (size_t i = 0; i < out->n; i++)
         if (out->all[i] == layer)
             return err_set(err, -EINVAL, "--layers: a layer is in the list twice");
-    if (grow((void **)&out->all, out->n, &out->room, sizeof *out->all, 64))
+    if (PUSH(out->all, out->n, out->room, 64, layer))
         return no_memory_for(err);
-    out->all[out->n++] = layer;
     return 0;
 }
 

@@ -148,9 +148,8 @@ static bool goes_on(const struct gathered *g, const struct part_row *p)
 static int add_part(struct gathered *g, const struct part_row *p)
 {
     for (uint32_t i = 0; i < p->rows; i++) {
-        if (grow((void **)&g->kept, g->n_kept, &g->kept_room, sizeof *g->kept, 64))
+        if (PUSH(g->kept, g->n_kept, g->kept_room, 64, p->first_row + i))
             return -ENOMEM;
-        g->kept[g->n_kept++] = p->first_row + i;
     }
     text_add(&g->data, (const char *)p->payload.data, p->payload.n);
     return g->data.failed ? -ENOMEM : 0;

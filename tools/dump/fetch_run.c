@@ -230,9 +230,8 @@ static int note_line(struct err *err, void *arg, const char *line, size_t n)
     json_decref(fact);
     if (bad)
         return wrong_fact(err);
-    if (grow((void **)&lines->all, lines->n, &lines->room, sizeof *lines->all, 64))
+    if (PUSH(lines->all, lines->n, lines->room, 64, (struct line){ sequence, line, n }))
         return no_room(err);
-    lines->all[lines->n++] = (struct line){ sequence, line, n };
     return 0;
 }
 

@@ -29,10 +29,8 @@ static int add_part(void *ctx, const struct part *part)
     uint32_t owner = all->of_span[all->first_span[b->step] + part->span];
     if (owner == NOBODY)
         return 0;
-    if (grow((void **)&out->parts, out->n_parts, &out->parts_room, sizeof *out->parts, 1024))
-        return -ENOMEM;
-    out->parts[out->n_parts++] = (struct rehearse_part){ owner, part->n_rows };
-    return 0;
+    return PUSH(out->parts, out->n_parts, out->parts_room, 1024,
+                (struct rehearse_part){ owner, part->n_rows });
 }
 
 /* Return: index of the spec's site of that name; n_sites: none. */

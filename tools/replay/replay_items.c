@@ -85,9 +85,8 @@ static int is_new(struct replay_source *s, const struct reader_finding *f, bool 
     for (size_t i = 0; i < s->n_noted; i++)
         if (s->noted[i] == hash)
             return 0;
-    if (grow((void **)&s->noted, s->n_noted, &s->noted_room, sizeof *s->noted, 16))
+    if (PUSH(s->noted, s->n_noted, s->noted_room, 16, hash))
         return -ENOMEM;
-    s->noted[s->n_noted++] = hash;
     *out = true;
     return 0;
 }

@@ -126,10 +126,7 @@ int source_events_add(struct source_events *events, const struct reader_step_pla
     events->n_ends += steps->n_ends;
     if (!l.any)
         return 0;
-    if (GROW(events->said, events->n, events->room))
-        return -ENOMEM;
-    events->said[events->n++] = said;
-    return 0;
+    return PUSH(events->said, events->n, events->room, 64, said);
 }
 
 /* ------------------------------------------------------------------------- in order */

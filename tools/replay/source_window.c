@@ -57,10 +57,8 @@ struct window_listing {
 static int add_rows(struct replay_source *s, const char *request, size_t n_request,
                     const struct stretch *stretch)
 {
-    if (grow((void **)&s->rows, s->n_listed, &s->rows_room, sizeof *s->rows, 1024))
-        return -ENOMEM;
-    s->rows[s->n_listed++] = (struct source_rows){ request, n_request, *stretch };
-    return 0;
+    return PUSH(s->rows, s->n_listed, s->rows_room, 1024,
+                (struct source_rows){ request, n_request, *stretch });
 }
 
 /* Whether its tensor is among those that are wanted by name. */
@@ -157,11 +155,8 @@ static int list_record(struct window_listing *l, size_t index)
         return r;
     if (s->n_listed > first + 1)
         qsort(s->rows + first, s->n_listed - first, sizeof *s->rows, rows_order);
-    if (grow((void **)&s->entries, s->n_entries, &s->entries_room, sizeof *s->entries, 256))
-        return -ENOMEM;
-    s->entries[s->n_entries++] =
-        (struct source_entry){ index, first, (uint32_t)(s->n_listed - first) };
-    return 0;
+    return PUSH(s->entries, s->n_entries, s->entries_room, 256,
+                (struct source_entry){ index, first, (uint32_t)(s->n_listed - first) });
 }
 
 int source_list(struct replay_source *s, struct source_left_out *left_out)

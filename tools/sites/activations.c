@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/elements.h"
 #include "tools/sites/printable.h"
 
@@ -131,10 +132,8 @@ static int add_tensor(struct err *err, struct activations *ref, const struct st_
 static int tensor_order(const void *pa, const void *pb)
 {
     const struct ref_tensor *a = pa, *b = pb;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
+    ORDER(a, b, site);
+    ORDER(a, b, layer);
     return a->request < b->request ? -1 : a->request > b->request;
 }
 

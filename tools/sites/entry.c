@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "tools/sites/entry_solve.h"
 
 #include <stdio.h>
@@ -77,9 +78,8 @@ static int add_member(const struct scene *scene, struct sighting_group *g, const
     for (size_t i = 0; i < g->n; i++)
         if (g->members[i]->forward == s->forward && g->members[i]->layer == s->layer)
             return 0; /* the first launch that leaves it counts */
-    if (grow((void **)&g->members, g->n, &g->room, sizeof *g->members, 32))
+    if (PUSH(g->members, g->n, g->room, 32, s))
         return -ENOMEM;
-    g->members[g->n++] = s;
     g->first = at < g->first ? at : g->first;
     g->error = s->error > g->error ? s->error : g->error;
     return 0;
@@ -413,10 +413,8 @@ static uint32_t place_of(const struct scene *scene, const struct entry *e)
 static int entry_order(const void *pa, const void *pb)
 {
     const struct entry *a = pa, *b = pb;
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->place != b->place)
-        return a->place < b->place ? -1 : 1;
+    ORDER(a, b, kind);
+    ORDER(a, b, place);
     return a->site < b->site ? -1 : a->site > b->site;
 }
 

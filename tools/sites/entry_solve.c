@@ -139,9 +139,8 @@ static int split(struct entry *e, const int *layers, uint32_t n, struct entries 
         }
         part.members = NULL;
         part.n_members = part.room_members = 0;
-        if (grow((void **)&more->at, more->n, &more->room, sizeof *more->at, 32))
+        if (PUSH(more->at, more->n, more->room, 32, part))
             return -ENOMEM;
-        more->at[more->n++] = part;
     }
     return 0;
 }

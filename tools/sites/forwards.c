@@ -119,11 +119,10 @@ static int close_forward(struct under_way *u, struct forwards *out)
         return 0;
     drop_likenesses(&u->rows);
     free(u->rows.votes);
-    if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 16))
+    if (PUSH(out->at, out->n, out->room, 16,
+             (struct forward){
+                 .first = u->first, .last = u->last, .rows = u->rows.rows, .n_rows = u->rows.n }))
         return -ENOMEM;
-    out->at[out->n++] = (struct forward){
-        .first = u->first, .last = u->last, .rows = u->rows.rows, .n_rows = u->rows.n
-    };
     *u = (struct under_way){ .rows = { .highest = REF_NO_LAYER } };
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <dmi/dtype.h>
 
@@ -34,24 +35,20 @@ int probe_pattern(const struct memory_view *v, size_t i, const struct index_patt
     float error = probe_error(values, p->values, p->n, scale, limit);
     if (!isfinite(error))
         return 0;
-    if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 4096))
-        return -ENOMEM;
-    out->at[out->n++] = (struct hit){ .launch = launch,
-                                      .tensor = p->tensor,
-                                      .row = p->number,
-                                      .dtype = v->dtype,
-                                      .address = v->address + (i - p->anchor) * v->size,
-                                      .error = error };
-    return 0;
+    return PUSH(out->at, out->n, out->room, 4096,
+                (struct hit){ .launch = launch,
+                              .tensor = p->tensor,
+                              .row = p->number,
+                              .dtype = v->dtype,
+                              .address = v->address + (i - p->anchor) * v->size,
+                              .error = error });
 }
 
 static int hit_order(const void *pa, const void *pb)
 {
     const struct hit *a = pa, *b = pb;
-    if (a->launch != b->launch)
-        return a->launch < b->launch ? -1 : 1;
-    if (a->address != b->address)
-        return a->address < b->address ? -1 : 1;
+    ORDER(a, b, launch);
+    ORDER(a, b, address);
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 

@@ -121,9 +121,9 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
     int r = charge(err, rec, OF_A_RUN + OF_A_PAGE * (run->n_bytes / 4096 + 1));
     if (r)
         return r;
-    if (grow((void **)&rec->runs, rec->n_runs, &rec->room_runs, sizeof *rec->runs, 1024))
+    if (PUSH(rec->runs, rec->n_runs, rec->room_runs, 1024,
+             (struct rec_run){ run->address, run->n_bytes, time, data }))
         return err_set(err, -ENOMEM, "no memory");
-    rec->runs[rec->n_runs++] = (struct rec_run){ run->address, run->n_bytes, time, data };
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "tools/sites/seed.h"
 
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <dmi/dtype.h>
 
@@ -30,12 +31,9 @@ struct seed {
 static int seed_order(const void *pa, const void *pb)
 {
     const struct hit *a = pa, *b = pb;
-    if (a->launch != b->launch)
-        return a->launch < b->launch ? -1 : 1;
-    if (a->tensor != b->tensor)
-        return a->tensor < b->tensor ? -1 : 1;
-    if (a->dtype != b->dtype)
-        return a->dtype < b->dtype ? -1 : 1;
+    ORDER(a, b, launch);
+    ORDER(a, b, tensor);
+    ORDER(a, b, dtype);
     return a->address < b->address ? -1 : a->address > b->address;
 }
 

@@ -163,10 +163,7 @@ int sight_add(struct sightings *out, const struct sighting *s)
             x->layout.list == s->layout.list && x->layout.list_dtype == s->layout.list_dtype)
             return 0;
     }
-    if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 1024))
-        return -ENOMEM;
-    out->at[out->n++] = *s;
-    return 0;
+    return PUSH(out->at, out->n, out->room, 1024, *s);
 }
 
 bool sight_has_rows(const struct probe *p, uint32_t site, int layer, const struct sight_rows *rows)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/top/view.h"
 
+#include "core/sorted.h"
 #include "tools/top/view_edits.h"
 #include "storage/codec/rung.h"
 
@@ -112,10 +113,8 @@ static void find_rates(const struct top_view *v, struct view_site *s)
 static int busiest_first(const void *pa, const void *pb)
 {
     const struct view_site *a = pa, *b = pb;
-    if (a->bytes_s != b->bytes_s)
-        return a->bytes_s > b->bytes_s ? -1 : 1;
-    if (a->captured.bytes != b->captured.bytes)
-        return a->captured.bytes > b->captured.bytes ? -1 : 1;
+    ORDER(b, a, bytes_s);
+    ORDER(b, a, captured.bytes);
     return strcmp(a->name, b->name);
 }
 
@@ -197,10 +196,8 @@ static void add_rings(struct top_view *v, const struct top_run *run)
 static int latest_first(const void *pa, const void *pb)
 {
     const struct view_request *a = pa, *b = pb;
-    if (a->last_ns != b->last_ns)
-        return a->last_ns > b->last_ns ? -1 : 1;
-    if (a->rows != b->rows)
-        return a->rows > b->rows ? -1 : 1;
+    ORDER(b, a, last_ns);
+    ORDER(b, a, rows);
     return 0;
 }
 

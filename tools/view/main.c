@@ -68,9 +68,8 @@ static const char after[] =
 
 static bool add_name(struct option_words *names, const char *text)
 {
-    if (GROW(names->all, names->n, names->room))
+    if (PUSH(names->all, names->n, names->room, 64, (struct dmi_read_name){ text, strlen(text) }))
         return false;
-    names->all[names->n++] = (struct dmi_read_name){ text, strlen(text) };
     return true;
 }
 
@@ -95,9 +94,9 @@ static int take_head(const struct option_row *row, void *into)
     if (strspn(optarg, "0123456789.") != strlen(optarg) ||
         sscanf(optarg, "%5u.%5u%c", &layer, &head, &more) != 2)
         return usage_wrong("--%s %s: expected LAYER.HEAD, as 2.4", option_word(row), optarg);
-    if (GROW(heads->all, heads->n, heads->room))
+    if (PUSH(heads->all, heads->n, heads->room, 64,
+             (struct dmi_analyze_head){ (int32_t)layer, head }))
         return usage_hint();
-    heads->all[heads->n++] = (struct dmi_analyze_head){ (int32_t)layer, head };
     return -1;
 }
 
@@ -189,9 +188,8 @@ static int choose_requests(struct view_report *report, struct option_words *name
     view_leave_out(report, "tensors of the first %d of %llu requests are in the report",
                    VIEW_REQUESTS, (unsigned long long)run.n_requests);
     for (uint64_t i = 0; i < VIEW_REQUESTS && !dmi_read_request(report->run, i, &r); i++) {
-        if (GROW(names->all, names->n, names->room))
+        if (PUSH(names->all, names->n, names->room, 64, (struct dmi_read_name){ r.id, r.id_bytes }))
             return -ENOMEM;
-        names->all[names->n++] = (struct dmi_read_name){ r.id, r.id_bytes };
     }
     return 0;
 }
@@ -202,9 +200,8 @@ static int pair_requests(struct options *o)
     for (size_t i = 0; o->other && i < o->requests.n; i++) {
         struct dmi_read_name *own = &o->requests.all[i];
         const char *equals = memchr(own->text, '=', own->bytes);
-        if (GROW(o->pairs.all, o->pairs.n, o->pairs.room))
+        if (PUSH(o->pairs.all, o->pairs.n, o->pairs.room, 64, *own))
             return -ENOMEM;
-        o->pairs.all[o->pairs.n++] = *own;
         own->bytes = equals ? (uint64_t)(equals - own->text) : own->bytes;
     }
     return 0;

@@ -408,10 +408,7 @@ static bool are_alike(struct joining *j, const struct run_record_of *all, size_t
 
 static int add_part(struct reader_ranks *k, const struct run_record_of *e)
 {
-    if (GROW(k->parts, k->n_parts, k->parts_room))
-        return -ENOMEM;
-    k->parts[k->n_parts++] = (struct reader_part){ e->run, e->index };
-    return 0;
+    return PUSH(k->parts, k->n_parts, k->parts_room, 64, (struct reader_part){ e->run, e->index });
 }
 
 /* The shape of what the parts are together. Return: whether they can be one. */
