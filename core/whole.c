@@ -28,7 +28,7 @@ int whole_read(int fd, void *data, size_t n, uint64_t at)
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return got ? -errno : -EIO;
+            return got ? -errno : -ENODATA;
         to += got;
         at += (uint64_t)got;
         n -= (size_t)got;

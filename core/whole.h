@@ -9,7 +9,7 @@
 /* Writes all @n bytes at @at. Return: 0 or -errno. */
 int whole_write(int fd, const void *data, size_t n, uint64_t at);
 
-/* Reads all @n bytes at @at. Return: 0; -EIO: the file ends before; -errno. */
+/* Reads all @n bytes at @at. Return: 0; -ENODATA: the file ends before; -errno. */
 int whole_read(int fd, void *data, size_t n, uint64_t at);
 
 #endif

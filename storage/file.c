@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -211,6 +212,26 @@ int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint6
     r = file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
                                                      : write_rest(file->fd, &rest);
     quiet_end(&quiet);
+    return r;
+}
+
+int file_create_mapped(const char *path, const void *data, size_t n, void **map)
+{
+    struct file file = { .fd = -1 };
+    struct iovec buffer = { (void *)(uintptr_t)data, n };
+    int r = file_create(&file, path);
+    if (r)
+        return r;
+    /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the application */
+    r = file_write_at(&file, &buffer, 1, 0);
+    void *at = r ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
+    if (!r && at == MAP_FAILED)
+        r = -errno;
+    file_deinit(&file);
+    if (r)
+        unlink(path);
+    else
+        *map = at;
     return r;
 }
 

@@ -33,6 +33,9 @@ int file_create(struct file *file, const char *path);
  */
 int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint64_t offset);
 
+/* Makes @path of @n bytes, mapped for writing as *@map, and then without a descriptor. Return: 0 or -errno: it is not there. */
+int file_create_mapped(const char *path, const void *data, size_t n, void **map);
+
 /* Cuts back to @n_bytes. Return: 0 or -errno. */
 int file_cut(struct file *file, uint64_t n_bytes);
 int file_sync(struct file *file);

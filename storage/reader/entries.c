@@ -74,30 +74,6 @@ int reader_take_packed_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *b
     return res || *wrong ? res : reader_take_steps(c, n, steps, wrong);
 }
 
-int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
-                         const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct table_view v;
-    parse_table(bytes, n_meta, sizeof(struct dmi_outcome), &v, wrong);
-    if (*wrong)
-        return 0;
-    struct reader_outcome *all = calloc(v.n + 1u, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < v.n; i++) {
-        struct reader_outcome o = { 0 };
-        const char *what = parse_outcome(&v, i, &o.at, &o.list, &o.id);
-        if (what && !*wrong)
-            *wrong = what;
-        else if (!what)
-            all[c->n_held++] = o;
-    }
-    c->bytes = steal_ptr(owned);
-    c->outcomes = all;
-    return 0;
-}
-
 static bool is_object(const char *json, size_t n)
 {
     json_t *value = reader_parse_json(json, n);
@@ -122,9 +98,8 @@ int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
             break;
         if (what)
             continue;
-        if (GROW(all, n_all, room))
+        if (PUSH(all, n_all, room, 64, one))
             return -ENOMEM;
-        all[n_all++] = one;
     }
     c->bytes = steal_ptr(owned);
     c->noted_changes = steal_ptr(all);
@@ -132,99 +107,60 @@ int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
     return 0;
 }
 
-int reader_take_step_times(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
-                           const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct table_view v;
-    parse_table(bytes, n_meta, DMI_STEP_TIMES_LEAST, &v, wrong);
-    if (*wrong)
-        return 0;
-    struct dmi_step_times *all = calloc(v.n + 1u, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    for (; c->n_held < v.n; c->n_held++)
-        parse_step_times(&v, (uint32_t)c->n_held, &all[c->n_held]);
-    c->bytes = steal_ptr(owned);
-    c->step_times = all;
-    return 0;
-}
-
-int reader_take_ranges(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct table_view v;
-    parse_table(bytes, n_meta, sizeof(struct dmi_range_entry), &v, wrong);
-    if (*wrong)
-        return 0;
-    struct reader_range *all = calloc(v.n + 1u, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < v.n; i++) {
-        struct reader_range *one = &all[c->n_held];
-        const char *what = parse_range(&v, i, &one->at, &one->name, &one->facts);
-        c->n_held += !what;
-        *wrong = *wrong ? *wrong : what;
+/*
+ * A table of entries, which are held as c->@name. @least: bytes of an entry; @parse: takes entry i of the view v into *one, and gives what is
+ * wrong with it.
+ */
+#define TAKE_TABLE(name, least, parse)                                                             \
+    int reader_take_##name(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,                \
+                           const char **wrong)                                                     \
+    {                                                                                              \
+        _cleanup_(freep) uint8_t *owned = bytes;                                                   \
+        struct table_view v;                                                                       \
+        parse_table(bytes, n_meta, least, &v, wrong);                                              \
+        if (*wrong)                                                                                \
+            return 0;                                                                              \
+        __typeof__(c->name) one, all = calloc(v.n + 1u, sizeof *all);                              \
+        if (!all)                                                                                  \
+            return -ENOMEM;                                                                        \
+        for (uint32_t i = 0; i < v.n; i++) {                                                       \
+            one = &all[c->n_held];                                                                 \
+            const char *what = parse;                                                              \
+            c->n_held += !what;                                                                    \
+            *wrong = *wrong ? *wrong : what;                                                       \
+        }                                                                                          \
+        c->bytes = steal_ptr(owned);                                                               \
+        c->name = all;                                                                             \
+        return 0;                                                                                  \
     }
-    c->bytes = steal_ptr(owned);
-    c->ranges = all;
-    return 0;
-}
+TAKE_TABLE(outcomes, sizeof(struct dmi_outcome),
+           parse_outcome(&v, i, &one->at, &one->list, &one->id))
+TAKE_TABLE(step_times, DMI_STEP_TIMES_LEAST, (parse_step_times(&v, i, one), (const char *)NULL))
+TAKE_TABLE(ranges, sizeof(struct dmi_range_entry),
+           parse_range(&v, i, &one->at, &one->name, &one->facts))
+TAKE_TABLE(marks, sizeof(struct dmi_mark), parse_mark(&v, i, &one->at, &one->text))
 
-int reader_take_marks(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct table_view v;
-    parse_table(bytes, n_meta, sizeof(struct dmi_mark), &v, wrong);
-    if (*wrong)
-        return 0;
-    struct reader_mark *all = calloc(v.n + 1u, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < v.n; i++) {
-        struct reader_mark *one = &all[c->n_held];
-        const char *what = parse_mark(&v, i, &one->at, &one->text);
-        c->n_held += !what;
-        *wrong = *wrong ? *wrong : what;
+/* What ran on the device, held as c->@name. */
+#define TAKE_RAN(chunk, name, open, next)                                                          \
+    int reader_take_##chunk(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,               \
+                            const char **wrong)                                                    \
+    {                                                                                              \
+        _cleanup_(freep) uint8_t *owned = bytes;                                                   \
+        struct ran_reader r;                                                                       \
+        *wrong = open(&r, bytes, n_meta);                                                          \
+        if (*wrong)                                                                                \
+            return 0;                                                                              \
+        __typeof__(c->name) all = calloc(r.head.n_records + 1ull, sizeof *all);                    \
+        if (!all)                                                                                  \
+            return -ENOMEM;                                                                        \
+        while (next(&r, &all[c->n_held], wrong))                                                   \
+            c->n_held++;                                                                           \
+        c->bytes = steal_ptr(owned);                                                               \
+        c->name = all;                                                                             \
+        return 0;                                                                                  \
     }
-    c->bytes = steal_ptr(owned);
-    c->marks = all;
-    return 0;
-}
-
-int reader_take_trace(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct ran_reader r;
-    *wrong = ran_open(&r, bytes, n_meta);
-    if (*wrong)
-        return 0;
-    struct ran *all = calloc(r.head.n_records + 1ull, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    while (ran_next(&r, &all[c->n_held], wrong))
-        c->n_held++;
-    c->bytes = steal_ptr(owned);
-    c->ran = all;
-    return 0;
-}
-
-int reader_take_sums(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct ran_reader r;
-    *wrong = ran_open_sums(&r, bytes, n_meta);
-    if (*wrong)
-        return 0;
-    struct ran_sum *all = calloc(r.head.n_records + 1ull, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    while (ran_next_sum(&r, &all[c->n_held], wrong))
-        c->n_held++;
-    c->bytes = steal_ptr(owned);
-    c->sums = all;
-    return 0;
-}
+TAKE_RAN(trace, ran, ran_open, ran_next)
+TAKE_RAN(sums, sums, ran_open_sums, ran_next_sum)
 
 void reader_free_held(struct reader_chunk *c)
 {

@@ -2,6 +2,7 @@
 /* Where a run's files are, and their bytes. A run may have more segments than descriptors are allowed. */
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/whole.h"
 #include "storage/reader/reader_private.h"
 
 #include <dirent.h>
@@ -208,25 +209,10 @@ static int ensure_open(struct reader *r, struct reader_segment *s)
     return 0;
 }
 
-static int read_all(int fd, void *out, size_t n, uint64_t offset)
-{
-    while (n) {
-        ssize_t got = pread(fd, out, n, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? -errno : -ENODATA;
-        out = (char *)out + got;
-        n -= (size_t)got;
-        offset += (uint64_t)got;
-    }
-    return 0;
-}
-
 int reader_read(struct reader *r, struct reader_segment *s, void *out, size_t n, uint64_t offset)
 {
     int res = ensure_open(r, s);
-    if (!res && !(res = read_all(s->fd, out, n, offset)))
+    if (!res && !(res = whole_read(s->fd, out, n, offset)))
         r->run.n_read += n;
     return res;
 }
@@ -279,7 +265,7 @@ int reader_load(struct reader *r, const char *name, size_t most, uint8_t **out, 
     *n = (size_t)st.st_size;
     if (!(*out = malloc(*n + 1)))
         return -ENOMEM;
-    int res = read_all(fd, *out, *n, 0);
+    int res = whole_read(fd, *out, *n, 0);
     r->run.n_read += *n;
     if (res) {
         free(*out);

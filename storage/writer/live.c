@@ -12,27 +12,6 @@
 
 /* ------------------------------------------------------------------------- the file */
 
-/* Written, not only sized: a store to a hole on a full disk would be a SIGBUS in the application. Return: 0 or -errno. */
-static int map_file(struct live *l, const struct dmi_live *first)
-{
-    struct file file = { .fd = -1 };
-    struct iovec buffer = { (void *)(uintptr_t)first, sizeof *first };
-    int r = file_create(&file, l->path);
-    if (r)
-        return r;
-    r = file_write_at(&file, &buffer, 1, 0);
-    void *map =
-        r ? MAP_FAILED : mmap(NULL, sizeof *first, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
-    if (!r && map == MAP_FAILED)
-        r = -errno;
-    file_deinit(&file);
-    if (r)
-        unlink(l->path);
-    else
-        l->map = map;
-    return r;
-}
-
 int live_create(struct live *l, const char *folder, const uint8_t run_uuid[16], uint64_t pid,
                 const uint8_t *rows, uint32_t n_sites)
 {
@@ -49,7 +28,9 @@ int live_create(struct live *l, const char *folder, const uint8_t run_uuid[16], 
         first->ring_bytes = sizeof first->rings[0];
         first->n_requests = DMI_LIVE_REQUESTS;
         first->request_bytes = sizeof first->requests[0];
-        r = map_file(l, first);
+        void *map = NULL;
+        r = file_create_mapped(l->path, first, sizeof *first, &map);
+        l->map = map;
     }
     if (!r && !(l->requests = live_requests_new(l->map, rows, n_sites)))
         r = -ENOMEM;

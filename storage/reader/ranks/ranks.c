@@ -226,21 +226,29 @@ static int merge_found(struct reader *r)
     return r->found ? 0 : -ENOMEM;
 }
 
-static int merge_problems(struct reader *r)
+/* What the runs have in one list goes one after the other. @list, @n: where it and its length lie in struct reader_run. Return: 0 or -ENOMEM. */
+static int merge_list(struct reader *r, size_t list, size_t n, size_t size)
 {
     const struct reader_ranks *k = r->ranks;
-    size_t n = 0;
+    size_t n_all = 0, *to_n = (size_t *)(void *)((char *)&r->run + n);
+    char **to = (char **)(void *)((char *)&r->run + list);
     for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->run.n_problems;
-    free((void *)(uintptr_t)r->run.problems);
-    struct reader_problem *all = calloc(n + 1, sizeof *all);
-    r->run.problems = all;
-    r->run.n_problems = 0;
-    for (size_t i = 0; all && i < k->n; i++)
-        for (size_t p = 0; p < k->runs[i]->run.n_problems; p++)
-            all[r->run.n_problems++] = k->runs[i]->run.problems[p];
-    return all ? 0 : -ENOMEM;
+        n_all += *(const size_t *)(const void *)((const char *)&k->runs[i]->run + n);
+    free(*to);
+    *to = calloc(n_all + 1, size);
+    *to_n = 0;
+    for (size_t i = 0; *to && i < k->n; i++) {
+        const char *run = (const char *)&k->runs[i]->run;
+        size_t some = *(const size_t *)(const void *)(run + n);
+        if (some)
+            memcpy(*to + *to_n * size, *(char *const *)(const void *)(run + list), some * size);
+        *to_n += some;
+    }
+    return *to ? 0 : -ENOMEM;
 }
+#define MERGE_LIST(r, list, n)                                                                     \
+    merge_list(r, offsetof(struct reader_run, list), offsetof(struct reader_run, n),               \
+               sizeof *(r)->run.list)
 
 static int by_time(const void *a, const void *b)
 {
@@ -251,44 +259,27 @@ static int by_time(const void *a, const void *b)
 
 static int merge_changes(struct reader *r)
 {
-    const struct reader_ranks *k = r->ranks;
-    size_t n = 0;
-    for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->run.n_changes;
-    free((void *)(uintptr_t)r->run.changes);
-    struct reader_change *all = calloc(n + 1, sizeof *all);
-    r->run.changes = all;
-    r->run.n_changes = 0;
-    for (size_t i = 0; all && i < k->n; i++)
-        for (size_t c = 0; c < k->runs[i]->run.n_changes; c++)
-            all[r->run.n_changes++] = k->runs[i]->run.changes[c];
-    if (all)
-        qsort(all, r->run.n_changes, sizeof *all, by_time);
-    return all ? 0 : -ENOMEM;
+    int res = MERGE_LIST(r, changes, n_changes);
+    if (!res)
+        qsort((void *)(uintptr_t)r->run.changes, r->run.n_changes, sizeof *r->run.changes, by_time);
+    return res;
 }
 
 static int merge_edits(struct reader *r)
 {
     const struct reader_ranks *k = r->ranks;
-    size_t n = 0;
-    for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->run.edits.n;
-    free((void *)(uintptr_t)r->run.edits.accounts);
-    struct reader_edit_account *all = calloc(n + 1, sizeof *all);
-    r->run.edits = (struct reader_edits){ .accounts = all };
-    for (size_t i = 0; all && i < k->n; i++) {
+    struct reader_edits *to = &r->run.edits;
+    *to = (struct reader_edits){ .accounts = to->accounts };
+    for (size_t i = 0; i < k->n; i++) {
         const struct reader_edits *e = &k->runs[i]->run.edits;
-        struct reader_edits *to = &r->run.edits;
-        for (size_t a = 0; a < e->n; a++)
-            all[to->n++] = e->accounts[a];
         to->known = to->known || e->known;
         to->missing = to->missing || e->missing;
         to->ended += e->ended;
         to->marked += e->marked;
         to->in_force = e->in_force > to->in_force ? e->in_force : to->in_force;
     }
-    r->run.edits.known = r->run.edits.known && !r->run.edits.missing;
-    return all ? 0 : -ENOMEM;
+    to->known = to->known && !to->missing;
+    return MERGE_LIST(r, edits.accounts, edits.n);
 }
 
 /* What is said of the runs as they stand. */
@@ -321,7 +312,7 @@ static int merge_run(struct reader *r)
         if (run->state == READER_RUNNING || r->run.state == READER_CLOSED)
             r->run.state = run->state;
     }
-    int res = merge_problems(r);
+    int res = MERGE_LIST(r, problems, n_problems);
     if (!res)
         res = merge_changes(r);
     if (!res)
