@@ -2,6 +2,7 @@
 #include "analyze/plan.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "storage/text.h"
 
 #include <dmi/dtype.h>
@@ -104,13 +105,12 @@ static struct plan_layer *layer_of(struct plan *p, int32_t layer)
         at++;
     if (at < p->n_layers && p->layers[at].layer == layer)
         return &p->layers[at];
-    struct plan_layer *grown = realloc(p->layers, (p->n_layers + 1) * sizeof *grown);
-    if (!grown)
+    if (ONE_MORE(p->layers, p->n_layers))
         return NULL;
-    p->layers = grown;
-    memmove(grown + at + 1, grown + at, (p->n_layers++ - at) * sizeof *grown);
-    grown[at] = (struct plan_layer){ .layer = layer };
-    return &grown[at];
+    struct plan_layer *to = &p->layers[at];
+    memmove(to + 1, to, (p->n_layers++ - at) * sizeof *to);
+    *to = (struct plan_layer){ .layer = layer };
+    return to;
 }
 
 static int take_tensor(struct err *err, struct plan *p, uint64_t tensor, const struct use *use)

@@ -177,14 +177,8 @@ static void add_logits(struct routing_reader *p, struct routing_tensor *part, ui
 
 static int make_room(struct routing_reader *p, uint64_t n)
 {
-    if (n <= p->room)
-        return 0;
-    double *grown = realloc(p->values, n * sizeof *grown);
-    if (!grown)
-        return err_set_errno(p->err, ENOMEM, "cannot read routing");
-    p->values = grown;
-    p->room = n;
-    return 0;
+    return RESERVE(p->values, n, p->room) ? err_set_errno(p->err, ENOMEM, "cannot read routing")
+                                          : 0;
 }
 
 /* Rows of another width than the layer's would be written past its arrays. */

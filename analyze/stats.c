@@ -220,18 +220,6 @@ static int add_together(struct tile_rows *rows, struct dmi_stats_row *out)
 
 static const struct dmi_stats_row no_row = { NAN, NAN, NAN, 0 };
 
-static int make_room(struct buffer *b, uint64_t n)
-{
-    if (n <= b->room)
-        return 0;
-    struct dmi_stats_row *grown = realloc(b->rows, n * sizeof *grown);
-    if (!grown)
-        return -ENOMEM;
-    b->rows = grown;
-    b->room = n;
-    return 0;
-}
-
 /* How many of a stretch's rows, from its first one on, are at positions that are left out. */
 static uint64_t n_left_out(const struct dmi_read_stretch *s, int64_t position, int64_t skip_first)
 {
@@ -280,7 +268,7 @@ static int compute(void *arg, size_t worker, const struct dmi_read_stretch *s)
 {
     struct stats_reader *p = arg;
     struct buffer *b = &p->buffers[worker];
-    int r = make_room(b, s->n_rows);
+    int r = RESERVE(b->rows, s->n_rows, b->room);
     if (!r)
         r = add_rows(p, &p->out->layers[p->out->layer_of[s->tensor]], s, b);
     return !r && p->query->rows ? hand_out(p, s, b->rows) : r;

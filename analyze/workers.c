@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/workers.h"
 
+#include "core/grow.h"
+
 #include <dmi/dtype.h>
 
 #include <errno.h>
@@ -102,13 +104,8 @@ static int copy(struct queued *p, const struct dmi_read_stretch *s)
     p->stretch = *s;
     if (!s->data)
         return 0;
-    if (n > p->room) {
-        uint8_t *grown = realloc(p->data, n);
-        if (!grown)
-            return -ENOMEM;
-        p->data = grown;
-        p->room = n;
-    }
+    if (RESERVE(p->data, n, p->room))
+        return -ENOMEM;
     if (n)
         memcpy(p->data, s->data, n);
     p->stretch.data = n ? (const void *)p->data : "";

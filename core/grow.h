@@ -30,6 +30,27 @@ static inline int grow(void **array, size_t n, size_t *room, size_t size, size_t
 /* The same of an array of structs or numbers, for 64 at first. */
 #define GROW(array, n, room) grow((void **)&(array), n, &(room), sizeof *(array), 64)
 
+/* Room for @n entries in an array that has room for @room, which does not double. Gives 0 or -ENOMEM: array and room are as they were. */
+#define RESERVE(array, n, room)                                                                    \
+    ({                                                                                             \
+        size_t _wanted = (n);                                                                      \
+        void *_more = _wanted <= (room) ? NULL : realloc(array, _wanted * sizeof *(array));        \
+        if (_more) {                                                                               \
+            (array) = _more;                                                                       \
+            (room) = _wanted;                                                                      \
+        }                                                                                          \
+        _wanted <= (room) ? 0 : -ENOMEM;                                                           \
+    })
+
+/* Room for one more entry in an array of @n that has room for no more. Gives likewise. */
+#define ONE_MORE(array, n)                                                                         \
+    ({                                                                                             \
+        void *_more = realloc(array, ((n) + 1) * sizeof *(array));                                 \
+        if (_more)                                                                                 \
+            (array) = _more;                                                                       \
+        _more ? 0 : -ENOMEM;                                                                       \
+    })
+
 /* Puts a value, which may have commas, after the last one. @first: entries at first. Gives 0 or -ENOMEM. */
 #define PUSH(array, n, room, first, ...)                                                           \
     ({                                                                                             \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/report.h"
 
+#include "core/grow.h"
 #include "core/sorted.h"
 
 #include <errno.h>
@@ -19,12 +20,9 @@ struct report_line {
 
 static char *add_line(struct text_report *report, uint32_t line, uint32_t column, char *text)
 {
-    struct report_line *lines =
-        realloc(report->lines, (report->n_lines + 1) * sizeof *report->lines);
-    if (!lines)
+    if (ONE_MORE(report->lines, report->n_lines))
         return NULL;
-    report->lines = lines;
-    lines[report->n_lines] = (struct report_line){ line, column, report->n_lines, text };
+    report->lines[report->n_lines] = (struct report_line){ line, column, report->n_lines, text };
     report->n_lines++;
     return text;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/shedding.h"
 
+#include "core/grow.h"
 #include "policy/request_table.h"
 
 #include <errno.h>
@@ -165,18 +166,6 @@ static int by_preference(const void *a, const void *b)
     return x->arrival < y->arrival ? -1 : x->arrival > y->arrival;
 }
 
-static int make_room(struct shedding *s, uint32_t n)
-{
-    if (n <= s->room)
-        return 0;
-    struct candidate *order = realloc(s->order, n * sizeof *order);
-    if (!order)
-        return -ENOMEM;
-    s->order = order;
-    s->room = n;
-    return 0;
-}
-
 /* What the rules say of a request: once when it comes, and once under other rules. */
 static void introduce(struct shedding *s, struct tabled_request *r, const struct shedding_ask *ask)
 {
@@ -191,7 +180,7 @@ static void introduce(struct shedding *s, struct tabled_request *r, const struct
 /* The step's requests, best first, in s->order. Return: 0 or -ENOMEM. */
 static int put_in_order(struct shedding *s, const struct shedding_ask *asks, uint32_t n)
 {
-    if (make_room(s, n))
+    if (RESERVE(s->order, n, s->room))
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++) {
         struct tabled_request *r = request_table_find(&s->requests, asks[i].id, s->n_steps);

@@ -283,7 +283,16 @@ struct regexes *regexes_new(void);
 void regexes_free(struct regexes *all);
 
 /**
- * regexes_add() - compile a pattern, or find it compiled
+ * regexes_take() - compile a regular expression, or find it compiled
+ * @at: where it begins in the text of @node, for complaints; -1: it is none of its texts
+ * @all, @n: where it comes to; there is room. @index: its place there
+ * Return: false, reported.
+ */
+bool regexes_take(struct loader *l, const struct tree_node *node, const char *regex, int64_t at,
+                  struct pattern *all, size_t *n, uint16_t *index);
+
+/**
+ * regexes_add() - the same of a kernel's name
  * @text: becomes a copy of it, the caller's; @index: its place among the patterns
  * Return: true if both are set; reports otherwise.
  */

@@ -30,26 +30,34 @@ void regexes_free(struct regexes *all)
     free(all);
 }
 
+bool regexes_take(struct loader *l, const struct tree_node *node, const char *regex, int64_t at,
+                  struct pattern *all, size_t *n, uint16_t *index)
+{
+    size_t i = 0;
+    while (i < *n && strcmp(all[i].text, regex))
+        i++;
+    if (i == *n) {
+        struct pattern_error error;
+        int rc = pattern_compile(regex, &l->pattern_room, &all[i], &error);
+        if (rc == PATTERN_E_INVALID)
+            loader_complain_inside(l, node, at < 0 ? 0 : (size_t)at + error.offset, error.msg);
+        else if (rc)
+            loader_no_memory(l);
+        if (rc)
+            return false;
+        ++*n;
+    }
+    *index = (uint16_t)i;
+    return true;
+}
+
 bool regexes_add(struct loader *l, const struct tree_node *node, char **text, uint16_t *index)
 {
     struct regexes *all = l->spec->regexes;
     if (!value_nonempty(l, node, "a POSIX extended regular expression on the kernel's name"))
         return false;
-    size_t i = 0;
-    while (i < all->n && strcmp(all->patterns[i].text, node->text))
-        i++;
-    if (i == all->n) {
-        struct pattern_error error;
-        int rc = pattern_compile(node->text, &l->pattern_room, &all->patterns[i], &error);
-        if (rc == PATTERN_E_INVALID)
-            loader_complain_inside(l, node, error.offset, error.msg);
-        else if (rc)
-            loader_no_memory(l);
-        if (rc)
-            return false;
-        all->n++;
-    }
-    *index = (uint16_t)i;
+    if (!regexes_take(l, node, node->text, 0, all->patterns, &all->n, index))
+        return false;
     *text = strdup(node->text);
     return *text || loader_no_memory(l);
 }

@@ -71,29 +71,6 @@ static bool is_regex(const struct tree_node *node)
     return node->n_text > 2 && node->text[0] == '/' && node->text[node->n_text - 1] == '/';
 }
 
-/* Compiles @regex, or finds it compiled. Return: false, reported. */
-static bool add_pattern(struct loader *l, const struct tree_node *node, const char *regex,
-                        uint16_t *number)
-{
-    struct regexes *all = l->spec->regexes;
-    size_t i = 0;
-    while (i < all->n_ranges && strcmp(all->ranges[i].text, regex))
-        i++;
-    if (i == all->n_ranges) {
-        struct pattern_error error;
-        int rc = pattern_compile(regex, &l->pattern_room, &all->ranges[i], &error);
-        if (rc == PATTERN_E_INVALID)
-            loader_complain_inside(l, node, is_regex(node) ? error.offset + 1 : 0, error.msg);
-        else if (rc)
-            loader_no_memory(l);
-        if (rc)
-            return false;
-        all->n_ranges++;
-    }
-    *number = (uint16_t)i;
-    return true;
-}
-
 static bool make_room(struct loader *l)
 {
     struct regexes *all = l->spec->regexes;
@@ -114,7 +91,10 @@ static bool read_pattern(struct loader *l, const struct tree_node *node, char **
     else
         translate(&t, node->text);
     *text = strdup(node->text);
-    return *text ? add_pattern(l, node, t.text, number) : loader_no_memory(l);
+    struct regexes *all = l->spec->regexes;
+    return *text ? regexes_take(l, node, t.text, is_regex(node) ? 1 : -1, all->ranges,
+                                &all->n_ranges, number)
+                 : loader_no_memory(l);
 }
 
 /* ------------------------------------------------------------------------- keys */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/account.h"
 
+#include "read/value.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -130,4 +132,22 @@ void accounts_deinit(struct accounts *accounts)
 {
     free(accounts->sites);
     *accounts = (struct accounts){ 0 };
+}
+
+json_t *account_tally(const struct dmi_tally *t)
+{
+    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
+                     value_u64(t->rows), "bytes", value_u64(t->bytes));
+}
+
+json_t *account_reasons(const struct account *a, bool rows, bool partly)
+{
+    json_t *o = json_object();
+    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++) {
+        const struct dmi_tally *t = &a->dropped_by[d];
+        uint64_t n = rows ? t->rows : t->records;
+        if (n || (partly && t->rows))
+            json_object_set_new(o, dmi_drop_name(d), value_u64(n));
+    }
+    return o;
 }

@@ -3,6 +3,7 @@
 #include <dmi/read.h>
 
 #include "core/abi.h"
+#include "core/grow.h"
 #include "read/account.h"
 #include "read/fill.h"
 #include "read/handle.h"
@@ -333,18 +334,14 @@ static int load(struct dmi_read *run, size_t index, const uint8_t **out)
 {
     const struct reader_record *rec = reader_record(run->view.reader, index);
     unsigned slot = run->raw[!run->older].record == index ? !run->older : run->older;
-    *out = run->raw[slot].data;
     run->older = !slot;
+    *out = run->raw[slot].data;
     if (run->raw[slot].record == index)
         return 0;
     run->raw[slot].record = SIZE_MAX;
-    if (rec->at.n_bytes > run->raw[slot].n_data) {
-        uint8_t *grown = realloc(run->raw[slot].data, rec->at.n_bytes);
-        if (!grown)
-            return handle_fail(run, -ENOMEM, "no memory for a record");
-        *out = run->raw[slot].data = grown;
-        run->raw[slot].n_data = rec->at.n_bytes;
-    }
+    if (RESERVE(run->raw[slot].data, rec->at.n_bytes, run->raw[slot].n_data))
+        return handle_fail(run, -ENOMEM, "no memory for a record");
+    *out = run->raw[slot].data;
     run->err = (struct err){ 0 };
     int r = reader_decode(&run->err, run->view.reader, rec, run->raw[slot].data);
     if (!r)

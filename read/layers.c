@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/layers.h"
 
+#include "core/grow.h"
+
 #include <dmi/format.h>
 
 #include <errno.h>
@@ -25,22 +27,11 @@ void layers_sort(struct layers *l)
     l->n = kept;
 }
 
-static int grow(struct layers *l)
-{
-    size_t room = l->room ? 2 * l->room : 64;
-    int32_t *grown = realloc(l->all, room * sizeof *grown);
-    if (!grown)
-        return -ENOMEM;
-    l->all = grown;
-    l->room = room;
-    return 0;
-}
-
 int layers_add(struct layers *l, int32_t layer)
 {
     if (l->n == l->room) {
         layers_sort(l);
-        if (2 * l->n >= l->room && grow(l))
+        if (GROW(l->all, 2 * l->n, l->room))
             return -ENOMEM;
     }
     l->all[l->n++] = layer;

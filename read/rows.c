@@ -2,6 +2,7 @@
 #include "read/rows.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "read/record.h"
 
 #include <dmi/dtype.h>
@@ -66,13 +67,8 @@ static int load(struct visit *v, size_t index)
         return 0;
     v->loaded = index;
     v->why = (struct err){ 0 };
-    if (rec->at.n_bytes > v->room) {
-        uint8_t *grown = realloc(v->raw, rec->at.n_bytes);
-        if (!grown)
-            return -ENOMEM;
-        v->raw = grown;
-        v->room = rec->at.n_bytes;
-    }
+    if (RESERVE(v->raw, rec->at.n_bytes, v->room))
+        return -ENOMEM;
     return reader_decode(&v->why, v->reader, rec, v->raw) == -ENOMEM ? -ENOMEM : 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
@@ -105,13 +106,11 @@ static struct noted_kernel *kernel_of(const struct noted_image *noted, const cha
 static void add(struct noted_image *noted, const char *name, const struct param_place *at,
                 uint32_t n)
 {
-    struct noted_kernel *grown = realloc(noted->kernels, (noted->n + 1) * sizeof *noted->kernels);
-    if (!grown)
+    if (ONE_MORE(noted->kernels, noted->n))
         return;
-    noted->kernels = grown;
     struct noted_kernel kernel = { strdup(name), layout_new(at, n) };
     if (kernel.name && kernel.layout) {
-        grown[noted->n++] = kernel;
+        noted->kernels[noted->n++] = kernel;
         return;
     }
     free(kernel.name);

@@ -153,13 +153,9 @@ void order_note_user(CUgraph graph, CUuserObject object, int count)
     for (size_t i = 0; note && i < note->n_users; i++)
         if (note->users[i].object == object)
             user = &note->users[i];
-    if (note && !user) {
-        struct graph_user *grown = realloc(note->users, (note->n_users + 1) * sizeof *grown);
-        if (grown) {
-            note->users = grown;
-            user = &grown[note->n_users++];
-            *user = (struct graph_user){ .object = object };
-        }
+    if (note && !user && !ONE_MORE(note->users, note->n_users)) {
+        user = &note->users[note->n_users++];
+        *user = (struct graph_user){ .object = object };
     }
     if (user) {
         user->count += count;
@@ -228,10 +224,8 @@ static CUgraphNode *child_nodes(CUgraph graph, size_t *n)
 
 static bool list_graph(struct order_nested *list, CUgraph graph)
 {
-    CUgraph *grown = realloc(list->graphs, (list->n + 1) * sizeof(CUgraph));
-    if (!grown)
+    if (ONE_MORE(list->graphs, list->n))
         return false;
-    list->graphs = grown;
     list->graphs[list->n++] = graph;
     return true;
 }

@@ -2,6 +2,7 @@
 #include "preload/graph/plan.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/capture/params.h"
@@ -119,23 +120,20 @@ void graph_plan_action(const struct graph_plan *plan, struct graph_action *actio
 
 struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel)
 {
-    struct graph_kernel *kernels = realloc(plan->kernels, (plan->n_kernels + 1) * sizeof *kernels);
-    if (!kernels)
+    if (ONE_MORE(plan->kernels, plan->n_kernels))
         return NULL;
-    plan->kernels = kernels;
-    kernels[plan->n_kernels] = kernel;
+    plan->kernels[plan->n_kernels] = kernel;
     tap_place_hold(kernel.tap);
-    kernels[plan->n_kernels].first_action = PLAN_NONE;
-    return &kernels[plan->n_kernels++];
+    plan->kernels[plan->n_kernels].first_action = PLAN_NONE;
+    return &plan->kernels[plan->n_kernels++];
 }
 
 struct graph_action *graph_plan_add_action(struct graph_plan *plan, struct graph_kernel *kernel,
                                            uint32_t site)
 {
-    struct graph_action *actions = realloc(plan->actions, (plan->n_actions + 1) * sizeof *actions);
-    if (!actions)
+    if (ONE_MORE(plan->actions, plan->n_actions))
         return NULL;
-    plan->actions = actions;
+    struct graph_action *actions = plan->actions;
     uint32_t *link = &kernel->first_action;
     while (*link != PLAN_NONE)
         link = &actions[*link].next;

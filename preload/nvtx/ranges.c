@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/nvtx/ranges.h"
 
+#include "core/grow.h"
 #include "preload/nvtx/names.h"
 #include "preload/session/session.h"
 
@@ -45,13 +46,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a 
 /* Counts from nothing. Return: false without memory. */
 static bool open_sites(struct open_range *r, const struct nvtx_name *name)
 {
-    if (name->n_sites > r->n_room) {
-        struct range_site *sites = realloc(r->sites, name->n_sites * sizeof *sites);
-        if (!sites)
-            return false;
-        r->sites = sites;
-        r->n_room = name->n_sites;
-    }
+    if (RESERVE(r->sites, name->n_sites, r->n_room))
+        return false;
     for (uint32_t i = 0; i < name->n_sites; i++)
         r->sites[i] = (struct range_site){ .site = name->sites[i] };
     r->name = name;

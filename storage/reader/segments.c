@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which segments a run has: those that came are added, those that were released are forgotten. */
+#include "core/grow.h"
 #include "storage/reader/reader_private.h"
 
 #include <dirent.h>
@@ -11,14 +12,11 @@ int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t num
     struct reader_segment one;
     if (reader_find_segment(r, dir, name, number, &one))
         return 0;
-    struct reader_segment *grown =
-        realloc(r->index.segments, (r->index.n_segments + 1) * sizeof *grown);
-    if (!grown) {
+    if (ONE_MORE(r->index.segments, r->index.n_segments)) {
         reader_close_segment(r, &one);
         return -ENOMEM;
     }
-    r->index.segments = grown;
-    grown[r->index.n_segments++] = one;
+    r->index.segments[r->index.n_segments++] = one;
     return 0;
 }
 

@@ -4,6 +4,7 @@
  * again, decodes everything and compares what files say of one another. Its findings replace the first one's.
  */
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_steps.h"
@@ -73,13 +74,8 @@ static int decode_all(struct reader *r)
         const struct reader_segment *s = &r->index.segments[rec->segment];
         const struct reader_chunk *c = &s->chunks[rec->chunk];
         struct err err = { 0 };
-        if (rec->at.n_bytes > room) {
-            uint8_t *grown = realloc(buffer, rec->at.n_bytes);
-            if (!grown)
-                return -ENOMEM;
-            buffer = grown;
-            room = rec->at.n_bytes;
-        }
+        if (RESERVE(buffer, rec->at.n_bytes, room))
+            return -ENOMEM;
         int res = reader_decode_one(&err, r, rec, buffer);
         if (res == -ENOMEM)
             return res;

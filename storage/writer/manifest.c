@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/writer/manifest.h"
 
+#include "core/grow.h"
 #include "storage/checksum.h"
 #include "storage/names.h"
 
@@ -229,10 +230,8 @@ static struct manifest_problem *problem_of(struct manifest *m, const char *site,
     if (m->n_problems == MAX_PROBLEMS)
         return NULL;
     *failed = -ENOMEM;
-    struct manifest_problem *grown = realloc(m->problems, (m->n_problems + 1) * sizeof *grown);
-    if (!grown)
+    if (ONE_MORE(m->problems, m->n_problems))
         return NULL;
-    m->problems = grown;
     struct manifest_problem p = { 0 };
     if (copy_of(site, &p.site) || copy_of(reason, &p.reason) || copy_of(sentence, &p.sentence)) {
         free(p.site);
@@ -281,12 +280,10 @@ static struct manifest_text *about_of(struct manifest *m, const char *key, int *
     if (m->n_about == MAX_ABOUT)
         return NULL;
     *failed = -ENOMEM;
-    struct manifest_text *grown = realloc(m->about, (m->n_about + 1) * sizeof *grown);
-    if (!grown)
+    if (ONE_MORE(m->about, m->n_about))
         return NULL;
-    m->about = grown;
-    grown[m->n_about] = (struct manifest_text){ .key = strdup(key) };
-    return grown[m->n_about].key ? &grown[m->n_about++] : NULL;
+    m->about[m->n_about] = (struct manifest_text){ .key = strdup(key) };
+    return m->about[m->n_about].key ? &m->about[m->n_about++] : NULL;
 }
 
 int manifest_describe(struct manifest *m, const char *key, const char *value)

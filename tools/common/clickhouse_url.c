@@ -3,6 +3,7 @@
 #include "tools/common/clickhouse_url.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "tools/common/clickhouse_curl.h"
 
 #include <errno.h>
@@ -116,12 +117,10 @@ static int take_run(struct err *err, const char *value, struct clickhouse_url *u
 /* Another server of the cluster; its port is known once all settings are. */
 static int take_other(const char *value, struct clickhouse_url *url)
 {
-    char **grown = realloc(url->others, (url->n_others + 1) * sizeof *grown);
-    if (!grown)
+    if (ONE_MORE(url->others, url->n_others))
         return -ENOMEM;
-    url->others = grown;
-    grown[url->n_others] = strdup(value);
-    return grown[url->n_others++] ? 0 : -ENOMEM;
+    url->others[url->n_others] = strdup(value);
+    return url->others[url->n_others++] ? 0 : -ENOMEM;
 }
 
 static int take_setting(struct err *err, const char *name, const char *value,

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/grow.h"
 #include "core/log.h"
 #include "tools/common/processes.h"
 
@@ -56,15 +57,10 @@ static bool first_time(struct watch *w, const char *path)
     for (size_t i = 0; i < w->n_named; i++)
         if (!strcmp(w->named[i], path))
             return false;
-    char **grown = realloc(w->named, (w->n_named + 1) * sizeof *grown);
-    char *own = strdup(path);
-    if (grown)
-        w->named = grown;
-    if (grown && own)
+    char *own = ONE_MORE(w->named, w->n_named) ? NULL : strdup(path);
+    if (own)
         w->named[w->n_named++] = own;
-    else
-        free(own);
-    return grown && own;
+    return own;
 }
 
 static void name(struct watch *w, pid_t pid)

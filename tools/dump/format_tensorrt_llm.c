@@ -244,13 +244,8 @@ static int write_file(struct trtllm_folder *t, const struct reader_record *rec, 
 static int decode(struct trtllm_folder *t, const struct reader_record *rec)
 {
     struct err why = { 0 };
-    if (rec->at.n_bytes > t->room) {
-        uint8_t *grown = realloc(t->raw, rec->at.n_bytes);
-        if (!grown)
-            return -ENOMEM;
-        t->raw = grown;
-        t->room = rec->at.n_bytes;
-    }
+    if (RESERVE(t->raw, rec->at.n_bytes, t->room))
+        return -ENOMEM;
     int r = reader_decode(&why, t->reader, rec, t->raw);
     if (!r || r == -ENOMEM)
         return r;

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "read/account.h"
 #include "tools/common/leftover.h"
 #include "tools/common/outfile.h"
 #include "tools/dump/dump.h"
@@ -88,12 +89,6 @@ static bool lacks(const struct recovery *x)
     return damaged || x->n_not_fetched || l->unread.records || l->n_stepless;
 }
 
-static json_t *tally_value(const struct dmi_tally *t)
-{
-    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
-                     value_u64(t->rows), "bytes", value_u64(t->bytes));
-}
-
 static int report_recovery(const struct recovery *x, const struct dump_options *o,
                            const char *output)
 {
@@ -106,8 +101,8 @@ static int report_recovery(const struct recovery *x, const struct dump_options *
     report_member(&report, "steps", value_u64(x->n_steps));
     report_member(&report, "lost_is_known", json_boolean(!l->unknown));
     report_member(&report, "damaged_chunks", value_u64(l->n_chunks));
-    report_member(&report, "unread", tally_value(&l->unread));
-    report_member(&report, "lost_at_kill", tally_value(&l->at_kill));
+    report_member(&report, "unread", account_tally(&l->unread));
+    report_member(&report, "lost_at_kill", account_tally(&l->at_kill));
     report_member(&report, "torn_bytes", value_u64(reader_run(x->reader)->n_torn));
     report_member(&report, "lost_steps", value_u64(l->n_steps));
     report_member(&report, "records_without_step", value_u64(l->n_stepless));

@@ -78,31 +78,6 @@ static const struct column columns[] = {
     { "", "holds", -1, cell_remark },
 };
 
-static json_t *tally_value(const struct dmi_tally *t)
-{
-    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
-                     value_u64(t->rows), "bytes", value_u64(t->bytes));
-}
-
-static json_t *reasons_value(const struct account *a)
-{
-    json_t *o = json_object();
-    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++)
-        if (a->dropped_by[d].rows || a->dropped_by[d].records)
-            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].records));
-    return o;
-}
-
-/* Records of which some rows were shed are captured, so rows are counted by themselves. */
-static json_t *rows_value(const struct account *a)
-{
-    json_t *o = json_object();
-    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++)
-        if (a->dropped_by[d].rows)
-            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].rows));
-    return o;
-}
-
 static json_t *stats_row(const char *name, const struct account *a, const struct layers *layers,
                          const char *lost_name)
 {
@@ -116,11 +91,13 @@ static json_t *stats_row(const char *name, const struct account *a, const struct
         { "records", value_u64(a->found.records) }, { "rows", value_u64(a->found.rows) },
         { "raw_bytes", value_u64(a->found.bytes) },
         { "stored_bytes", value_double(round(a->n_stored)) }, { "ratio", value_double(ratio) },
-        { "expected", tally_value(&a->expected) }, { "captured", tally_value(&captured) },
-        { "released", tally_value(&a->released) }, { "dropped", tally_value(&a->dropped) },
-        { lost_name, tally_value(&a->lost) }, { "dropped_by_reason", reasons_value(a) },
-        { "dropped_rows_by_reason", rows_value(a) }, { "launches", value_u64(a->launches) },
-        { "uncounted", value_u64(a->uncounted) },
+        { "expected", account_tally(&a->expected) }, { "captured", account_tally(&captured) },
+        { "released", account_tally(&a->released) }, { "dropped", account_tally(&a->dropped) },
+        { lost_name, account_tally(&a->lost) },
+        { "dropped_by_reason", account_reasons(a, false, true) },
+        /* of records that are captured some rows may have been shed, so rows are counted by themselves */
+        { "dropped_rows_by_reason", account_reasons(a, true, false) },
+        { "launches", value_u64(a->launches) }, { "uncounted", value_u64(a->uncounted) },
         { "holds", a->known ? json_boolean(a->balances) : json_null() });
 }
 

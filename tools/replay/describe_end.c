@@ -6,21 +6,6 @@
 #include "read/account.h"
 #include "read/value.h"
 
-static json_t *tally_value(const struct dmi_tally *t)
-{
-    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
-                     value_u64(t->rows), "bytes", value_u64(t->bytes));
-}
-
-static json_t *drops_value(const struct account *a)
-{
-    json_t *o = json_object();
-    for (uint32_t d = 0; o && d < DMI_DROP_ROOM; d++)
-        if (a->dropped_by[d].records)
-            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].records));
-    return o;
-}
-
 /* @o with the members of @more; takes both over. */
 static json_t *merge(json_t *o, json_t *more)
 {
@@ -42,7 +27,7 @@ json_t *describe_drops(const struct replay_source *s, uint32_t site)
     json_t *more =
         json_pack("{s:s, s:o, s:o, s:o, s:o}", "what", "dropped", "site",
                   value_text(reader_site(s->reader, site)->name), "site_id", value_u64(site),
-                  "dropped", tally_value(&a.dropped), "by", drops_value(&a));
+                  "dropped", account_tally(&a.dropped), "by", account_reasons(&a, false, false));
     return merge(o, more);
 }
 
@@ -53,11 +38,12 @@ static json_t *account_value(const struct replay_source *s)
         return NULL;
     const struct account *a = &all.total;
     if (!a->known)
-        return json_pack("{s:o}", "captured", tally_value(&a->found));
+        return json_pack("{s:o}", "captured", account_tally(&a->found));
     return VALUE_OBJECT(
-        { "expected", tally_value(&a->expected) }, { "captured", tally_value(&a->found) },
-        { "dropped", tally_value(&a->dropped) }, { "dropped_by", drops_value(a) },
-        { "released", tally_value(&a->released) }, { "lost", tally_value(&a->lost) },
+        { "expected", account_tally(&a->expected) }, { "captured", account_tally(&a->found) },
+        { "dropped", account_tally(&a->dropped) },
+        { "dropped_by", account_reasons(a, false, false) },
+        { "released", account_tally(&a->released) }, { "lost", account_tally(&a->lost) },
         { "balances", json_boolean(a->balances) });
 }
 
@@ -75,10 +61,10 @@ static json_t *left_out_value(const struct replay_source *s)
 json_t *describe_end(const struct replay_source *s, bool complete)
 {
     const struct dmi_tally replayed = { s->n_records, s->n_rows, s->n_bytes };
-    json_t *more =
-        VALUE_OBJECT({ "state", json_string(describe_state(s)) },
-                     { "complete", json_boolean(complete) }, { "replayed", tally_value(&replayed) },
-                     { "not_decoded", value_u64(s->n_lost) }, { "left_out", left_out_value(s) },
-                     { "account", account_value(s) }, { "edits", describe_edits(s) });
+    json_t *more = VALUE_OBJECT(
+        { "state", json_string(describe_state(s)) }, { "complete", json_boolean(complete) },
+        { "replayed", account_tally(&replayed) }, { "not_decoded", value_u64(s->n_lost) },
+        { "left_out", left_out_value(s) }, { "account", account_value(s) },
+        { "edits", describe_edits(s) });
     return merge(describe_begin(s, ITEM_END), more);
 }

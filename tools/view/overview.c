@@ -39,15 +39,6 @@ static void add_run(struct document *d, const struct dmi_read_run *run)
 
 /* ------------------------------------------------------------------------- sites */
 
-static json_t *reasons(const struct account *a)
-{
-    json_t *o = json_object();
-    for (uint32_t reason = 0; reason < DMI_DROP_ROOM; reason++)
-        if (a->dropped_by[reason].records)
-            json_object_set_new(o, dmi_drop_name(reason), value_u64(a->dropped_by[reason].records));
-    return o;
-}
-
 /* What became of the records of a site, or of all. */
 static json_t *account_value(const struct account *a)
 {
@@ -56,7 +47,7 @@ static json_t *account_value(const struct account *a)
         { "expected", value_u64(a->expected.records) }, { "captured", value_u64(captured.records) },
         { "released", value_u64(a->released.records) },
         { "dropped", value_u64(a->dropped.records) }, { "lost", value_u64(a->lost.records) },
-        { "reasons", reasons(a) }, { "rows", value_u64(a->found.rows) },
+        { "reasons", account_reasons(a, false, false) }, { "rows", value_u64(a->found.rows) },
         { "bytes", value_u64(a->found.bytes) },
         { "balances", a->known ? json_boolean(a->balances) : json_null() });
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of a report share: its room, what it leaves out, whose tensors it has. */
+#include "tools/common/edit_words.h"
 #include "tools/common/say.h"
 #include "tools/view/view.h"
 
@@ -36,11 +37,8 @@ void view_leave_out(struct view_report *report, const char *fmt, ...)
 
 int64_t view_request(struct dmi_read *run, const char *id, uint64_t n)
 {
-    struct dmi_read_request r = { .size = sizeof r };
-    for (uint64_t i = 0; id && !dmi_read_request(run, i, &r); i++)
-        if (r.id_bytes == n && !memcmp(r.id, id, n))
-            return (int64_t)i;
-    return -1;
+    uint64_t i = edit_words_request(run, id, n);
+    return i == DMI_READ_NOBODY ? -1 : (int64_t)i;
 }
 
 int64_t view_request_of(struct dmi_read *run, const struct dmi_read_tensor *tensor)
