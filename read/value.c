@@ -2,6 +2,7 @@
 #include "read/value.h"
 
 #include "core/cleanup.h"
+#include "core/regular.h"
 #include "read/utf8.h"
 
 #include <dmi/format.h>
@@ -92,4 +93,15 @@ void value_add_new(struct text *to, json_t *value)
 {
     value_add(to, value);
     json_decref(value);
+}
+
+json_t *value_read(struct err *err, const char *path, uint64_t most, size_t flags)
+{
+    json_error_t why;
+    uint64_t n;
+    _cleanup_(freep) char *text = regular_read(err, path, most, &n);
+    json_t *value = text ? json_loadb(text, n, flags, &why) : NULL;
+    if (text && !value)
+        err_set(err, -EINVAL, "%s:%d:%d: %s", path, why.line, why.column, why.text);
+    return value;
 }

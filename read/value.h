@@ -6,6 +6,7 @@
 #ifndef READ_VALUE_H
 #define READ_VALUE_H
 
+#include "core/err.h"
 #include "storage/text.h"
 
 #include <jansson.h>
@@ -37,6 +38,9 @@ json_t *value_object(const struct value_pair *pairs, size_t n);
 #define VALUE_OBJECT(...)                                                                          \
     value_object((const struct value_pair[]){ __VA_ARGS__ },                                       \
                  sizeof(const struct value_pair[]){ __VA_ARGS__ } / sizeof(struct value_pair))
+
+/* A file that is JSON, a regular one of at most @most bytes; @flags: of json_loadb(). Return: a new reference; NULL with a sentence in @err. */
+json_t *value_read(struct err *err, const char *path, uint64_t most, size_t flags);
 
 /* Adds @value on one line. A NULL @value, or no memory, makes @to failed. */
 void value_add(struct text *to, const json_t *value);

@@ -2,8 +2,8 @@
 #include "tools/analyze/heads_file.h"
 
 #include "core/cleanup.h"
-#include "core/regular.h"
 #include "core/whole.h"
+#include "read/value.h"
 #include "tools/common/outfile.h"
 #include "tools/common/say.h"
 
@@ -16,14 +16,9 @@
 json_t *json_file(const char *path)
 {
     struct err err = { 0 };
-    json_error_t why;
-    uint64_t n;
-    _cleanup_(freep) char *text = regular_read(&err, path, MOST_BYTES, &n);
-    json_t *value = text ? json_loadb(text, n, JSON_DECODE_ANY, &why) : NULL;
-    if (!text)
+    json_t *value = value_read(&err, path, MOST_BYTES, JSON_DECODE_ANY);
+    if (!value)
         complain("%s", err.msg);
-    else if (!value)
-        complain("%s:%d:%d: %s", path, why.line, why.column, why.text);
     return value;
 }
 

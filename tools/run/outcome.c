@@ -3,6 +3,8 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/regular.h"
+#include "read/value.h"
 #include "storage/reader/reader.h"
 #include "storage/text.h"
 #include "tools/common/say.h"
@@ -10,12 +12,10 @@
 #include <dmi/edit_account.h>
 #include <dmi/format.h>
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WAIT_NS  2000000000u /* for processes that outlive the command */
@@ -87,17 +87,15 @@ void outcome_deinit(struct outcome *o)
 /* The file of accounts. Return: NULL: there is none that can be read; else free(). */
 static struct dmi_edit_accounts *load_accounts(const char *run)
 {
+    struct err ignored = { 0 };
+    uint64_t n = 0;
     _cleanup_(freep) char *path = NULL;
-    struct stat st;
     if (asprintf(&path, "%s/edits", run) < 0)
         return NULL;
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > DMI_MAX_JSON)
-        return NULL;
-    size_t n = (size_t)st.st_size;
-    _cleanup_(freep) struct dmi_edit_accounts *a = malloc(n + 1);
-    if (!a || n < sizeof *a || read(fd, a, n) != (ssize_t)n ||
-        a->magic != DMI_EDIT_ACCOUNTS_MAGIC || a->version != DMI_EDIT_ACCOUNTS_VERSION ||
+    _cleanup_(freep) struct dmi_edit_accounts *a =
+        (void *)regular_read(&ignored, path, DMI_MAX_JSON, &n);
+    if (!a || n < sizeof *a || a->magic != DMI_EDIT_ACCOUNTS_MAGIC ||
+        a->version != DMI_EDIT_ACCOUNTS_VERSION ||
         n != sizeof *a + (uint64_t)a->n * sizeof a->accounts[0])
         return NULL;
     return steal_ptr(a);
@@ -184,10 +182,11 @@ static bool lacks_ranks(const struct outcome *o, const char *job)
 
 static void add_run(struct outcome *o, const char *path, const char *job)
 {
+    struct err ignored = { 0 };
     _cleanup_(freep) char *name = NULL;
     if (asprintf(&name, "%s/manifest.json", path) < 0)
         return;
-    json_t *manifest = json_load_file(name, JSON_ALLOW_NUL, NULL);
+    json_t *manifest = value_read(&ignored, name, DMI_MAX_JSON, JSON_ALLOW_NUL);
     const char *own = json_string_value(json_object_get(manifest, "job"));
     if (own && !strcmp(own, job)) {
         _cleanup_(freep) struct dmi_edit_accounts *all = load_accounts(path);
