@@ -15,7 +15,7 @@ import re
 import sys
 import types
 
-import dmi
+from dmi import calls
 from dmi.saying import say
 
 
@@ -36,7 +36,7 @@ class Adapter:
 
     def turn_off(self, why):
         self.on = False
-        dmi.step_end()
+        calls.step_end()
         self.warn(f"{why}: records have no request ids from here on")
 
     def describe(self, runner, tokenizer):
@@ -126,9 +126,9 @@ def counts_forwards(method, rows_of, last_step=lambda *args: -1):
         nonlocal steps
         try:
             steps = itertools.count(last_step(*args) + 1) if steps is None else steps
-            dmi.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
+            calls.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
         except Exception:
-            dmi.step_end()
+            calls.step_end()
         return method(*args, **kwargs)
     return counting
 

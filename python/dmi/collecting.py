@@ -21,9 +21,7 @@ import time
 import warnings
 from typing import Any, Iterable, Iterator
 
-import dmi
-
-from . import sources
+from . import calls, sources
 from .dtypes import IN_TORCH
 from .reading import Request, Run, Tensor, _near
 from .several import _free
@@ -136,7 +134,7 @@ class collect(collections.abc.Mapping):
         self._found: dict[str, Collected] | None = None
 
     def __enter__(self) -> "collect":
-        if not dmi.loaded():
+        if not calls.loaded():
             raise RuntimeError(f"libdmi_preload.so is not in this process, so nothing is captured: start the program with `{self._command()}`")
         self._found, self.dropped, self._since_ns = None, [], time.time_ns()
         sources.active.append(self._since_ns)
@@ -146,7 +144,7 @@ class collect(collections.abc.Mapping):
         self._found = {}
         try:
             if kind is None:
-                status = dmi.flush(max(self.timeout_s, 0))
+                status = calls.flush(max(self.timeout_s, 0))
                 with _lock:
                     self._end(status, time.monotonic() + self.timeout_s)
         finally:
@@ -188,7 +186,7 @@ class collect(collections.abc.Mapping):
     # ---- the end of a block
 
     def _end(self, status: int, end_s: float) -> None:
-        found = sources.wait(self._since_ns, status == dmi.TIMEOUT, end_s)
+        found = sources.wait(self._since_ns, status == calls.TIMEOUT, end_s)
         if not found.any:
             raise RuntimeError(f"nothing was captured in the block: {sources.out()} has no run of this program; stderr says why the library writes none")
         if not len(found):

@@ -25,9 +25,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import dmi
-
-from . import adapters, sources
+from . import adapters, calls, sources
 from .saying import say
 
 WAIT_S = 10.0  # for an answer, and for rows that are written yet
@@ -216,13 +214,13 @@ def _runs() -> list[pathlib.Path]:
     """Runs that can be asked: this process's own, and those of the command's other processes. RuntimeError: there is none."""
     own, others = sources._runs()
     if not own and not others:
-        dmi.site_enable("", True)  # there is no such site; where a model is on the CPU, and was not tapped yet, the run begins
+        calls.site_enable("", True)  # there is no such site; where a model is on the CPU, and was not tapped yet, the run begins
         own, others = sources._runs()
     if found := [run for run in [*own, *others] if _listens(run)]:
         return found
     program = sys.argv[0] if sys.argv[0] not in ("", "-c", "-m") else "prog.py"
     command = f"start the program with `dmi-run --write resid_post -- python {program}`"
-    if not dmi.loaded():
+    if not calls.loaded():
         raise RuntimeError(f"libdmi_preload.so is not in this process, so nothing can be edited: {command}")
     if own or others:
         raise RuntimeError(f"{(own or others)[0]} has no control socket: {command}")

@@ -13,6 +13,7 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import dmi  # noqa: E402
+from dmi import calls  # noqa: E402
 from dmi import Phase, Span  # noqa: E402
 
 D = Phase.DRAFT
@@ -42,8 +43,8 @@ def lies():
     step("too many spans", [Span("a", i, 1, first_row=i) for i in range(65537)])
     step("a number that went back", [Span("a", 5, 1)], 2)
     step("a later one", [Span("a", 6, 1)], 9)
-    say("a struct of another size", dmi._begin(ctypes.byref(dmi._Step(8, 1))))
-    say("nothing", dmi._begin(None))
+    say("a struct of another size", calls._begin(ctypes.byref(calls._Step(8, 1))))
+    say("nothing", calls._begin(None))
     say("accept", dmi.accept("b", 1, 2))
     say("accept again", dmi.accept("b", 1, 2))
     say("accept of no draft", dmi.accept("a", 1, 1))
@@ -68,10 +69,10 @@ def cached():
     for number, size in enumerate((40, 48, 56, 72)):
         spans = ctypes.create_string_buffer(2 * size)
         for i, (name, n) in enumerate(zip(names, (4, 2))):
-            whole = dmi._SPAN.pack(ctypes.addressof(name), 0, 4, i, 1, n, Phase.PREFILL, 0, 0, ctypes.addressof(ids)) + b"\xff" * 16
+            whole = calls._SPAN.pack(ctypes.addressof(name), 0, 4, i, 1, n, Phase.PREFILL, 0, 0, ctypes.addressof(ids)) + b"\xff" * 16
             spans[i * size:(i + 1) * size] = whole[:size]
-        step = dmi._Step(ctypes.sizeof(dmi._Step), 1, number, 2, 2, size, 0, ctypes.addressof(spans), None, *[0, 1] * 4)
-        say(f"spans of {size} bytes", dmi._begin(ctypes.byref(step)))
+        step = calls._Step(ctypes.sizeof(calls._Step), 1, number, 2, 2, size, 0, ctypes.addressof(spans), None, *[0, 1] * 4)
+        say(f"spans of {size} bytes", calls._begin(ctypes.byref(step)))
     say("not as many", dmi.step_begin(9, [Span("a", 4, 1, n_cached=4, cached_ids=[1, 2, 3])]))
     say("no numbers", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=["x"])]))
     say("too large", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=[2**31])]))

@@ -90,7 +90,7 @@ def fixture_command(tmp_path, monkeypatch):
     """The folder of a command's runs, in a process that computes nothing itself."""
     monkeypatch.setenv("DMI_OUT", str(tmp_path))
     monkeypatch.setenv("DMI_JOB", "job")
-    monkeypatch.setattr(dmi, "loaded", lambda: True)
+    monkeypatch.setattr(dmi.calls, "loaded", lambda: True)
     return tmp_path
 
 

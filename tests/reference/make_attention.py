@@ -81,12 +81,12 @@ def tapped(model, ids):
 def noted(model):
     """What attach() notes in a run."""
     said = {}
-    describe, dmi.describe = dmi.describe, lambda key, value: said.__setitem__(key, value)
+    describe, dmi.calls.describe = dmi.calls.describe, lambda key, value: said.__setitem__(key, value)
     try:
         from dmi.torch import config
         config.describe(model)
     finally:
-        dmi.describe = describe
+        dmi.calls.describe = describe
     return said["config"]
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import weakref
 
-import dmi
+from dmi import calls
 
 LEFT_OUT = ("id2label", "label2id")  # of classifiers: as many names as there are classes
 MOST_BYTES = 1 << 20
@@ -34,7 +34,7 @@ def may_edit(model):
     _attached.add(model)
     _edited[model] = name if name not in others else f"{name} {len(others) + 1}"
     if len(_edited) > 1:
-        dmi.describe("edited", ", ".join(_edited.values()))
+        calls.describe("edited", ", ".join(_edited.values()))
 
 
 def may_not_edit(model):
@@ -58,9 +58,9 @@ def describe(model, config=None, tokenizer=None):
         said["dmi_sinks"] = sinks
     text = json.dumps(said, default=str)
     if len(text) <= MOST_BYTES:
-        dmi.describe("config", text)
+        calls.describe("config", text)
     if name := tokenizer or getattr(config, "_name_or_path", None) or getattr(config, "name_or_path", None):
-        dmi.describe("tokenizer", os.path.abspath(name) if os.path.exists(name) else str(name))
+        calls.describe("tokenizer", os.path.abspath(name) if os.path.exists(name) else str(name))
 
 
 def _sinks(model):
