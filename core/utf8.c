@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/utf8.h"
 
+#include "core/any.h"
+
 #include <string.h>
 
 /* Bounds of byte 1 and of byte 2, and the length: RFC 3629, section 4. */
@@ -14,10 +16,8 @@ static const struct form {
 
 static const struct form *form_of(uint8_t byte)
 {
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (byte >= forms[i].first && byte <= forms[i].last)
-            return &forms[i];
-    return NULL;
+    return FIRST(i, sizeof forms / sizeof forms[0], byte >= forms[i].first && byte <= forms[i].last,
+                 &forms[i], NULL);
 }
 
 size_t utf8_next(const char *s, size_t n, uint32_t *character)
@@ -49,10 +49,7 @@ bool utf8_is_printable(uint32_t c)
         { 0xfeff, 0xfeff },   { 0xfff9, 0xfffb },
         { 0xe0000, 0xe007f },
     };
-    for (size_t i = 0; i < sizeof barred / sizeof barred[0]; i++)
-        if (c >= barred[i].first && c <= barred[i].last)
-            return false;
-    return true;
+    return !ANY(i, sizeof barred / sizeof barred[0], c >= barred[i].first && c <= barred[i].last);
 }
 
 size_t utf8_make_printable(char *s, size_t n)

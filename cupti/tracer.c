@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cupti/tracer.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "cupti/layouts.h"
 #include "cupti/library.h"
@@ -137,10 +138,7 @@ bool tracer_brought(void)
 
 bool tracer_has_kind(int kind)
 {
-    for (size_t i = 0; i < N_KINDS; i++)
-        if (kinds[i] == kind)
-            return true;
-    return false;
+    return ANY(i, N_KINDS, kinds[i] == kind);
 }
 
 const char *tracer_path(void)

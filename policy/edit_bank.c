@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of requests that are being served, which one edit saves and another takes. Grammar: docs/edits.md, "Rows of another request". */
+#include "core/any.h"
 #include "policy/edit_load.h"
 
 #include <string.h>
@@ -8,10 +9,8 @@
 
 static const char *name_of(const struct edit *edit, uint32_t trait)
 {
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (dmi_edit_traits(edit->ops[k].kind) & trait && edit->ops[k].bank)
-            return edit->ops[k].bank;
-    return NULL;
+    return FIRST(k, edit->n_ops, dmi_edit_traits(edit->ops[k].kind) & trait && edit->ops[k].bank,
+                 edit->ops[k].bank, NULL);
 }
 
 const char *edit_saves(const struct edit *edit)

@@ -5,6 +5,7 @@
  */
 #include "policy/edit.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "policy/report.h"
 
@@ -38,10 +39,7 @@ double edits_length(const float *numbers, uint64_t n)
 
 static bool all_finite(const float *numbers, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++)
-        if (!isfinite(numbers[i]))
-            return false;
-    return true;
+    return ALL(i, n, isfinite(numbers[i]));
 }
 
 /* Does an operation with the vector, or what is said of it, want it at length 1? */
@@ -87,11 +85,10 @@ int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const
 
 const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vector, int32_t layer)
 {
-    for (uint32_t i = 0; i < edits->n_tensors; i++)
-        if (edits->tensors[i].vector == vector &&
-            (edits->tensors[i].layer == layer || edits->tensors[i].layer == EDIT_ANY_LAYER))
-            return &edits->tensors[i];
-    return NULL;
+    return FIRST(i, edits->n_tensors,
+                 edits->tensors[i].vector == vector && (edits->tensors[i].layer == layer ||
+                                                        edits->tensors[i].layer == EDIT_ANY_LAYER),
+                 &edits->tensors[i], NULL);
 }
 
 /* All numbers are there. */

@@ -2,6 +2,7 @@
 /* What an edit does: its operations, their vectors, numbers and coefficients. Grammar: docs/edits.md, "Operations". */
 #include "policy/edit_load.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "policy/nearest.h"
 
@@ -221,10 +222,7 @@ static const struct operation {
 
 static const struct operation *operation_of(const char *word)
 {
-    for (size_t i = 0; i < N_OF(operations); i++)
-        if (!strcmp(operations[i].word, word))
-            return &operations[i];
-    return NULL;
+    return FIRST(i, N_OF(operations), !strcmp(operations[i].word, word), &operations[i], NULL);
 }
 
 static bool no_operation(struct loader *l, const struct tree_node *node)

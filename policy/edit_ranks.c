@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each rank does of an edit where ranks divide its place. Rules: docs/edits.md, "Several ranks". */
+#include "core/any.h"
 #include "policy/edit.h"
 
 #include <dmi/dmi.h>
@@ -50,10 +51,7 @@ static bool same_parts(const struct spec_site *a, const struct spec_site *b)
 /* Does the engine say that it is one process in every respect? */
 static bool is_alone(const struct edit_ranks *ranks)
 {
-    for (int axis = 0; axis < DMI_AXIS_COUNT; axis++)
-        if (ranks->size[axis] > 1)
-            return false;
-    return true;
+    return !ANY(axis, DMI_AXIS_COUNT, ranks->size[axis] > 1);
 }
 
 static bool is_divided(const struct spec_site *site, const struct edit_ranks *ranks)

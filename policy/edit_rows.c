@@ -2,6 +2,7 @@
 /* Which rows of a step edits write, and with which coefficients. Pure. */
 #include "policy/edit.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
@@ -159,10 +160,7 @@ bool edit_asks_tags(const struct edit_use *use)
 {
     if (use->edit->who.tag)
         return true;
-    for (uint32_t k = 0; k < use->edit->n_ops; k++)
-        if (coefficient_of(use, k)->from == EDIT_TAG)
-            return true;
-    return false;
+    return ANY(k, use->edit->n_ops, coefficient_of(use, k)->from == EDIT_TAG);
 }
 
 /* A span under way. */
@@ -215,10 +213,7 @@ static bool wants_rows(struct builder *b, const struct edit_use *use, struct spa
 
 static bool patches(const struct edit *edit)
 {
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ROWS)
-            return true;
-    return false;
+    return ANY(k, edit->n_ops, dmi_edit_traits(edit->ops[k].kind) & DMI_EDIT_ROWS);
 }
 
 /* A patch at 'A:B' means tokens of a prompt, and B may lie after the end of this one. How many rows of the want do. */

@@ -2,6 +2,7 @@
 /* Edits as kernels read them: for each place and layer what is done there. Pure. */
 #include "policy/edit.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 
@@ -102,11 +103,9 @@ bool edit_takes_layer(const struct edit_use *use, int32_t layer)
     const struct edit *edit = use->edit;
     if (edit->layers.n && (layer < 0 || !spec_takes_layer(&edit->layers, layer, 0)))
         return false;
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (!has_numbers(use->of, edit->ops[k].vector, layer) ||
-            !has_numbers(use->of, edit->ops[k].encoder, layer))
-            return false;
-    return true;
+    return !ANY(k, edit->n_ops,
+                !has_numbers(use->of, edit->ops[k].vector, layer) ||
+                    !has_numbers(use->of, edit->ops[k].encoder, layer));
 }
 
 static struct dmi_edit_op *add_op(struct table_builder *b)

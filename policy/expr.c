@@ -4,6 +4,7 @@
  */
 #include "policy/expr.h"
 
+#include "core/any.h"
 #include "policy/expr_code.h"
 
 #include <assert.h>
@@ -112,10 +113,7 @@ int expr_same(const struct expr *a, const struct expr *b)
         return a == b;
     if (a->n_ops != b->n_ops)
         return 0;
-    for (uint32_t i = 0; i < a->n_ops; i++)
-        if (!op_same(&a->ops[i], &b->ops[i]))
-            return 0;
-    return 1;
+    return ALL(i, a->n_ops, op_same(&a->ops[i], &b->ops[i]));
 }
 
 void expr_free(struct expr *e)

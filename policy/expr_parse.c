@@ -2,6 +2,7 @@
 /*
  * From tokens to a program: a recursive descent over the grammar of docs/hookspec.md, "Expressions".
  */
+#include "core/any.h"
 #include "policy/expr.h"
 
 #include "policy/expr_code.h"
@@ -131,10 +132,7 @@ static const char *const words[] = { "grid",  "block", "shared", "occ",     "arg
 
 int expr_is_reserved(const char *name)
 {
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strcmp(words[i], name))
-            return 1;
-    return 0;
+    return ANY(i, sizeof words / sizeof *words, !strcmp(words[i], name));
 }
 
 static int unknown_name(struct parser *p)

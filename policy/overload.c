@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/overload.h"
 
+#include "core/any.h"
+
 #include <string.h>
 #include <xxhash.h>
 
 bool overload_keeps(const struct overload *o, const char *id, const char *tags)
 {
-    for (uint32_t i = 0; i < o->n_keep; i++)
-        if (select_request(&o->keep[i], id, tags))
-            return true;
-    return false;
+    return ANY(i, o->n_keep, select_request(&o->keep[i], id, tags));
 }
 
 bool overload_samples(const struct overload *o, uint64_t hash)

@@ -2,6 +2,7 @@
 /*
  * Readers of single values. Source: docs/hookspec.md.
  */
+#include "core/any.h"
 #include "policy/spec_load.h"
 
 #include "policy/nearest.h"
@@ -181,10 +182,8 @@ static uint32_t meant_by(const char *other)
         if (strcmp(info->torch, info->name) && !strcasecmp(info->torch, other))
             return d;
     }
-    for (size_t i = 0; i < N_OF(other_spellings); i++)
-        if (!strcasecmp(other_spellings[i].other, other))
-            return other_spellings[i].dtype;
-    return DMI_DTYPE_NONE;
+    return FIRST(i, N_OF(other_spellings), !strcasecmp(other_spellings[i].other, other),
+                 other_spellings[i].dtype, DMI_DTYPE_NONE);
 }
 
 bool value_dtype(struct loader *l, const struct tree_node *node, void *into, const void *arg)

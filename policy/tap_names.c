@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/tap_names.h"
 
+#include "core/any.h"
+
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,10 +74,8 @@ const char *tap_canonical(const char *text)
 {
     static const char prefix[] = "blocks.*.";
     const char *name = strncmp(text, prefix, sizeof prefix - 1) ? text : text + sizeof prefix - 1;
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (!strcmp(name, aliases[i].theirs))
-            return aliases[i].ours;
-    return text;
+    return FIRST(i, sizeof aliases / sizeof *aliases, !strcmp(name, aliases[i].theirs),
+                 aliases[i].ours, text);
 }
 
 /* ------------------------------------------------------------------------- groups */
@@ -91,10 +91,8 @@ static const struct tap_preset presets[] = {
 
 const struct tap_preset *tap_preset(const char *name)
 {
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        if (!strcmp(name, presets[i].name))
-            return &presets[i];
-    return NULL;
+    return FIRST(i, sizeof presets / sizeof *presets, !strcmp(name, presets[i].name), &presets[i],
+                 NULL);
 }
 
 void tap_preset_names(char *buffer, size_t n_buffer)

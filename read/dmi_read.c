@@ -3,6 +3,7 @@
 #include <dmi/read.h>
 
 #include "core/abi.h"
+#include "core/any.h"
 #include "core/grow.h"
 #include "read/account.h"
 #include "read/fill.h"
@@ -372,11 +373,9 @@ static bool is_edited(const struct dmi_read *run, const struct rows_wanted *w, u
         t->request ? requests_find(&v->requests, t->request, t->n_request) : NULL;
     size_t request = donor ? donor - 1 : q ? (size_t)(q - v->requests.all) : EDITED_NOBODY;
     size_t n = edited_of(&v->edited, request, &edits);
-    for (size_t i = 0; i < n; i++)
-        if ((!edits[i].name || !strcmp(edits[i].site, t->site->name)) &&
-            edited_wrote(&edits[i], t->layer, position))
-            return true;
-    return false;
+    return ANY(i, n,
+               (!edits[i].name || !strcmp(edits[i].site, t->site->name)) &&
+                   edited_wrote(&edits[i], t->layer, position));
 }
 
 static void hand_row(const struct rows_wanted *w, uint64_t index, const struct dmi_read_row *row)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/edit_history.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 
 #include <errno.h>
@@ -19,10 +20,8 @@ static const json_t *in_force_of(const json_t *note)
     const json_t *list = json_object_get(note, "edits");
     if (!json_is_integer(json_object_get(note, "version")) || !json_is_array(list))
         return NULL;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (!*edit_text(json_array_get(list, i), "name"))
-            return NULL;
-    return list;
+    return FIRST(i, json_array_size(list), !*edit_text(json_array_get(list, i), "name"), NULL,
+                 list);
 }
 
 static void judge(struct edit_history *h, const json_t *in_force)
@@ -54,10 +53,7 @@ static int take(struct edit_history *h, const struct reader_change *change, size
 
 bool edit_history_has_places(const struct reader *reader)
 {
-    for (size_t i = 0; i < reader_n_sites(reader); i++)
-        if (reader_site(reader, i)->writes)
-            return true;
-    return false;
+    return ANY(i, reader_n_sites(reader), reader_site(reader, i)->writes);
 }
 
 /*

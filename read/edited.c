@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/edited.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
@@ -164,20 +165,16 @@ static const struct tree *tags_of(struct edited_span *at, const struct edit_use 
 static bool is_last(const struct edited_all *all, const struct edited_span *at)
 {
     const uint32_t *owners = &all->requests->of_span[all->requests->first_span[at->step]];
-    for (uint32_t i = 0; i < at->of->entry->n_spans; i++)
-        if (owners[i] == at->request && at->of->spans[i].first_position > at->span.first_position)
-            return false;
-    return true;
+    return !ANY(i, at->of->entry->n_spans,
+                owners[i] == at->request &&
+                    at->of->spans[i].first_position > at->span.first_position);
 }
 
 /* Has the request what the coefficients are taken from? */
 static bool has_times(const struct version_use *u, const struct tree *tags)
 {
     float number;
-    for (uint32_t k = 0; k < u->use.edit->n_ops; k++)
-        if (!edit_times_at(&u->use, k, tags, 0, &number))
-            return false;
-    return true;
+    return ALL(k, u->use.edit->n_ops, edit_times_at(&u->use, k, tags, 0, &number));
 }
 
 /* The positions of the span that the edit writes. */

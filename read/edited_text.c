@@ -2,6 +2,7 @@
 /* What one edit did in a request: of a row, and in words. */
 #include "read/edited.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "policy/tree.h"
@@ -21,10 +22,7 @@
 
 static const struct edited_part *part_at(const struct edited *e, int64_t position)
 {
-    for (size_t i = 0; i < e->n_parts; i++)
-        if (range_has(&e->parts[i].positions, position))
-            return &e->parts[i];
-    return NULL;
+    return FIRST(i, e->n_parts, range_has(&e->parts[i].positions, position), &e->parts[i], NULL);
 }
 
 bool edited_wrote(const struct edited *e, int32_t layer, int64_t position)
@@ -78,10 +76,7 @@ json_t *edited_names(const struct edited_all *all, const struct tensor *t, uint3
 
 static bool has_column(const struct edit *edit, uint64_t column)
 {
-    for (uint32_t i = 0; i < edit->n_columns; i++)
-        if (edit->columns[i] == column)
-            return true;
-    return !edit->n_columns;
+    return FIRST(i, edit->n_columns, edit->columns[i] == column, true, !edit->n_columns);
 }
 
 /*

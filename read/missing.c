@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/missing.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "read/utf8.h"
@@ -146,10 +147,7 @@ static int check_request(struct err *err, const struct missing_from *run,
 
 static bool is_site(const struct missing_from *run, const char *name)
 {
-    for (size_t i = 0; i < reader_n_sites(run->reader); i++)
-        if (!strcmp(reader_site(run->reader, i)->name, name))
-            return true;
-    return false;
+    return ANY(i, reader_n_sites(run->reader), !strcmp(reader_site(run->reader, i)->name, name));
 }
 
 /* Whether the first bytes of a key are a request's, as keys have them. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/reference.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/sorted.h"
 
@@ -43,10 +44,7 @@ static int take_list(struct reference_rows *rows, const json_t *list)
     rows->spans = calloc(n + 1, sizeof *rows->spans);
     if (!rows->spans)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        if (!take_span(rows, json_array_get(list, i)))
-            return -EINVAL;
-    return 0;
+    return FIRST(i, n, !take_span(rows, json_array_get(list, i)), -EINVAL, 0);
 }
 
 static int take_lists(struct reference *ref, const json_t *lists)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/sample.h"
 
+#include "core/any.h"
 #include "core/words.h"
 #include "read/fill.h"
 
@@ -106,10 +107,7 @@ static enum sample_fault lacks(const struct tensor *t, const struct request *q,
 
 static bool has_flags(const struct tensor *t)
 {
-    for (size_t i = 0; i < t->n_stretches; i++)
-        if (t->stretches[i].flags)
-            return true;
-    return false;
+    return ANY(i, t->n_stretches, t->stretches[i].flags);
 }
 
 static enum sample_fault fail(struct text *why, enum sample_fault fault, const char *what)

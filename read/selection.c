@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/selection.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "read/utf8.h"
@@ -47,10 +48,7 @@ void selection_deinit(struct selection *select)
 
 bool selection_names_have(const struct selection_names *names, const char *name, size_t n)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (names->all[i].n == n && !memcmp(names->all[i].s, name, n))
-            return true;
-    return false;
+    return ANY(i, names->n, names->all[i].n == n && !memcmp(names->all[i].s, name, n));
 }
 
 /* ------------------------------------------------------------------------- lists of words */
@@ -220,18 +218,13 @@ struct ranges slices_of(const struct slices *slices, int64_t n)
 
 bool slices_have(const struct slices *slices, int64_t v)
 {
-    for (size_t i = 0; i < slices->n; i++)
-        if (v >= slices->all[i].first && v < slices->all[i].end)
-            return true;
-    return !slices->n;
+    return FIRST(i, slices->n, v >= slices->all[i].first && v < slices->all[i].end, true,
+                 !slices->n);
 }
 
 bool ranges_have(const struct ranges *r, int64_t v)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (range_has(&r->all[i], v))
-            return true;
-    return false;
+    return ANY(i, r->n, range_has(&r->all[i], v));
 }
 
 bool selection_needs_requests(const struct selection *select)
@@ -282,10 +275,7 @@ bool selection_is_all(const struct selection *s)
 
 bool selection_needs_last(const struct selection *select)
 {
-    for (size_t i = 0; i < select->n_layers; i++)
-        if (select->layers[i].kind != LAYER_INTERVAL)
-            return true;
-    return false;
+    return ANY(i, select->n_layers, select->layers[i].kind != LAYER_INTERVAL);
 }
 
 void selection_find_last(struct selection *select, const struct reader *reader)
@@ -299,10 +289,8 @@ void selection_find_last(struct selection *select, const struct reader *reader)
 
 bool selection_wants_layer(const struct selection *select, int32_t layer)
 {
-    for (size_t i = 0; i < select->n_layers; i++)
-        if (layer_word_has(&select->layers[i], layer, select->n_of_model))
-            return true;
-    return !select->n_layers;
+    return FIRST(i, select->n_layers, layer_word_has(&select->layers[i], layer, select->n_of_model),
+                 true, !select->n_layers);
 }
 
 bool selection_wants_request(const struct selection *select, const char *request, size_t n_request)

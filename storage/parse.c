@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/parse.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/codec/codec.h"
 #include "storage/rows.h"
@@ -13,10 +14,7 @@
 bool parse_is_zero(const void *data, size_t n)
 {
     const uint8_t *p = data;
-    for (size_t i = 0; i < n; i++)
-        if (p[i])
-            return false;
-    return true;
+    return !ANY(i, n, p[i]);
 }
 
 /* ------------------------------------------------------------------------- records */

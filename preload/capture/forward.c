@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/capture/forward.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "preload/session/session.h"
 
@@ -106,10 +107,7 @@ static void begin(struct context_strand *at, int kind)
 /* The kind that dmi_step_begin() begins, -1: none */
 static int step_kind(const struct spec *spec)
 {
-    for (uint32_t i = 0; i < spec->n_kinds; i++)
-        if (spec_kind_is_step(&spec->kinds[i]))
-            return (int)i;
-    return -1;
+    return FIRST(i, spec->n_kinds, spec_kind_is_step(&spec->kinds[i]), (int)i, -1);
 }
 
 /* Has a step begun, which begins a forward where the spec says so, or nothing else? */

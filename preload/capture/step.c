@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/capture/step.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/session/session.h"
@@ -53,10 +54,7 @@ static bool takes_request(uint32_t choice, const struct dmi_span *span)
 
 static bool has_padding(const struct dmi_step *said)
 {
-    for (uint32_t i = 0; i < said->n_spans; i++)
-        if (dmi_span_at(said, i)->flags & DMI_SPAN_PADDING)
-            return true;
-    return false;
+    return ANY(i, said->n_spans, dmi_span_at(said, i)->flags & DMI_SPAN_PADDING);
 }
 
 /* @keeps: per span, NULL: all of them; @last: gets the rows by request, NULL: nobody asks. Return: 0 or -ENOMEM. */

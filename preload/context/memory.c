@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/memory.h"
 
+#include "core/any.h"
 #include "core/log.h"
 #include "preload/context/context.h"
 #include "preload/context/edit_region.h"
@@ -49,10 +50,8 @@ static uint32_t unslotted_bytes(void)
 {
     if (session.spec->n_places)
         return UNSLOTTED_EDIT_BYTES;
-    for (uint32_t site = 0; site < session.spec->n_sites; site++)
-        if (!spec_publishes(session_site(site)))
-            return UNSLOTTED_BYTES;
-    return 0;
+    return FIRST(site, session.spec->n_sites, !spec_publishes(session_site(site)), UNSLOTTED_BYTES,
+                 0);
 }
 
 size_t memory_map_bytes(uint32_t n_slots)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/control/server.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
@@ -242,10 +243,7 @@ static bool is_owner(int fd, struct line_peer *peer)
 
 static struct client *free_place(void)
 {
-    for (int i = 0; i < MAX_CLIENTS; i++)
-        if (server.clients[i].at.fd < 0)
-            return &server.clients[i];
-    return NULL;
+    return FIRST(i, MAX_CLIENTS, server.clients[i].at.fd < 0, &server.clients[i], NULL);
 }
 
 /* Of those that have sent no line the one that has been silent longest. Return: NULL: none for long enough. */

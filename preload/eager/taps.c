@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/eager/taps.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/sorted.h"
 #include "policy/nearest.h"
@@ -71,10 +72,7 @@ bool taps_init(const struct spec *spec)
 
 static bool is_stranger(const char *name, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!strcmp(strangers[i], name))
-            return true;
-    return false;
+    return ANY(i, n, !strcmp(strangers[i], name));
 }
 
 static void note_stranger(const char *name)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/edit/edits.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -80,10 +81,7 @@ static void keep(struct asking *a, struct edit_version *v)
 
 static bool has_live(const struct edit_version *v)
 {
-    for (uint32_t i = 0; i < v->n; i++)
-        if (v->uses[i].edit->live)
-            return true;
-    return false;
+    return ANY(i, v->n, v->uses[i].edit->live);
 }
 
 static uint32_t sections_of(void *arg, const struct dmi_span *span,

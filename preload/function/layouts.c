@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/function/layouts.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -97,10 +98,7 @@ static bool may_match(const struct spec *spec, const char *name)
 
 static struct noted_kernel *kernel_of(const struct noted_image *noted, const char *name)
 {
-    for (uint32_t i = 0; i < noted->n; i++)
-        if (!strcmp(noted->kernels[i].name, name))
-            return &noted->kernels[i];
-    return NULL;
+    return FIRST(i, noted->n, !strcmp(noted->kernels[i].name, name), &noted->kernels[i], NULL);
 }
 
 static void add(struct noted_image *noted, const char *name, const struct param_place *at,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/function/variants.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "preload/session/session.h"
 
@@ -93,10 +94,7 @@ const struct func *variants_of(const struct func *base, const struct variant_fac
 
 static bool may_be(const struct func *base, uint32_t site)
 {
-    for (uint32_t i = 0; i < base->match.n_ranged; i++)
-        if (base->match.ranged[i] == site)
-            return true;
-    return false;
+    return ANY(i, base->match.n_ranged, base->match.ranged[i] == site);
 }
 
 const struct func *variants_like(const struct func *base, const struct func *func)
@@ -115,10 +113,7 @@ const struct variant_site *variants_site(const struct func *func, uint32_t site)
 {
     const struct variant *v = variant_of(func);
     uint32_t n = v ? v->func.match.n_sites - v->func.base->match.n_sites : 0; /* that found room */
-    for (uint32_t i = 0; i < n; i++)
-        if (v->facts.sites[i].site == site)
-            return &v->facts.sites[i];
-    return NULL;
+    return FIRST(i, n, v->facts.sites[i].site == site, &v->facts.sites[i], NULL);
 }
 
 int variants_kind(const struct func *func)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the application changes in single nodes of an exec. */
+#include "core/any.h"
 #include "core/atomic.h"
 #include "preload/base/current.h"
 #include "preload/context/lifetime.h"
@@ -8,18 +9,12 @@
 
 static struct graph_kernel *kernel_of(struct exec *x, CUgraphNode app)
 {
-    for (uint32_t i = 0; i < x->plan.n_kernels; i++)
-        if (x->plan.kernels[i].app == app)
-            return &x->plan.kernels[i];
-    return NULL;
+    return FIRST(i, x->plan.n_kernels, x->plan.kernels[i].app == app, &x->plan.kernels[i], NULL);
 }
 
 static bool matches_site(const struct func *func, uint32_t site)
 {
-    for (uint32_t i = 0; i < func->match.n_sites; i++)
-        if (func->match.sites[i] == site)
-            return true;
-    return false;
+    return ANY(i, func->match.n_sites, func->match.sites[i] == site);
 }
 
 /* The action's kernel has new parameters: it must read what they say, or nothing. */

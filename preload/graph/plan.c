@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/graph/plan.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "preload/base/current.h"
@@ -400,10 +401,7 @@ static int add_in_body(struct err *err, struct graph_plan *plan, const struct no
 
 static const struct order_item *item_of(const struct order_item *items, size_t n, CUgraphNode node)
 {
-    for (size_t i = 0; i < n; i++)
-        if (items[i].node == node)
-            return &items[i];
-    return NULL;
+    return FIRST(i, n, items[i].node == node, &items[i], NULL);
 }
 
 static int add_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,

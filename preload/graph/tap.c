@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/graph/tap.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
@@ -22,10 +23,7 @@ static CUgraphNode *copy_nodes(const CUgraphNode *nodes, size_t n)
 
 static bool holds(const CUgraphNode *nodes, size_t n, CUgraphNode node)
 {
-    for (size_t i = 0; i < n; i++)
-        if (nodes[i] == node)
-            return true;
-    return false;
+    return ANY(i, n, nodes[i] == node);
 }
 
 /* Adds those of @more that are not there. Return: false without memory. */
@@ -110,10 +108,8 @@ void graph_tap_node_ends(struct graph_tap *t, CUgraphNode node)
 
 static bool find_in_clone(CUgraphNode *nodes, size_t n, CUgraph copy)
 {
-    for (size_t i = 0; i < n; i++)
-        if (driver_table.cuGraphNodeFindInClone(&nodes[i], nodes[i], copy) != CUDA_SUCCESS)
-            return false;
-    return true;
+    return !ANY(i, n,
+                driver_table.cuGraphNodeFindInClone(&nodes[i], nodes[i], copy) != CUDA_SUCCESS);
 }
 
 struct graph_tap *graph_tap_in_clone(const struct graph_tap *tap, CUgraph copy)

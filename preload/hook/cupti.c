@@ -5,6 +5,7 @@
  */
 #include "preload/hook/cupti.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "cupti/lend.h"
 #include "cupti/tracer.h"
@@ -119,10 +120,7 @@ static bool is_there(const struct call *call)
 
 static const struct call *call_named(const char *name)
 {
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (!strcmp(name, calls[i].name))
-            return &calls[i];
-    return NULL;
+    return FIRST(i, sizeof calls / sizeof *calls, !strcmp(name, calls[i].name), &calls[i], NULL);
 }
 
 bool cupti_route(void *handle, const char *name, void **answer)

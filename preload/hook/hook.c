@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/hook/hook.h"
 
+#include "core/any.h"
 #include "preload/base/driver.h"
 #include "preload/hook/cupti.h"
 #include "preload/hook/wrapper.h"
@@ -36,18 +37,12 @@ void *hook_wrap(void *fn)
 {
     if (!fn || !driver_resolve())
         return fn;
-    for (size_t i = 0; i < N_HOOKS; i++)
-        if (fn == real_of(&hooks[i]))
-            return hooks[i].wrapper;
-    return fn;
+    return FIRST(i, N_HOOKS, fn == real_of(&hooks[i]), hooks[i].wrapper, fn);
 }
 
 static bool is_wrapper(const void *fn)
 {
-    for (size_t i = 0; i < N_HOOKS; i++)
-        if (fn == hooks[i].wrapper)
-            return true;
-    return false;
+    return ANY(i, N_HOOKS, fn == hooks[i].wrapper);
 }
 
 /* The hook on a driver entry point, NULL: there is none of this name. */
@@ -55,10 +50,7 @@ static const struct hook *hook_named(const char *name)
 {
     if (name[0] != 'c' || name[1] != 'u')
         return NULL;
-    for (size_t i = 0; i < N_HOOKS; i++)
-        if (!strcmp(name, hooks[i].name))
-            return &hooks[i];
-    return NULL;
+    return FIRST(i, N_HOOKS, !strcmp(name, hooks[i].name), &hooks[i], NULL);
 }
 
 __thread __attribute__((tls_model("initial-exec"))) nvtx_initialize *hook_nvtx_tool;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/image/ptx.h"
 
+#include "core/any.h"
+
 #include <stdlib.h>
 
 #define MAX_ALIGN 4096u
@@ -97,10 +99,7 @@ static uint64_t size_of(struct word w)
                   { ".s16", 2 }, { ".f16", 2 }, { ".bf16", 2 },  { ".b32", 4 },   { ".u32", 4 },
                   { ".s32", 4 }, { ".f32", 4 }, { ".f16x2", 4 }, { ".b64", 8 },   { ".u64", 8 },
                   { ".s64", 8 }, { ".f64", 8 }, { ".b128", 16 }, { ".bf16x2", 4 } };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (is(w, sizes[i].type))
-            return sizes[i].size;
-    return 0;
+    return FIRST(i, sizeof sizes / sizeof sizes[0], is(w, sizes[i].type), sizes[i].size, 0);
 }
 
 /* The number in brackets, after the first. Return: false where it is none. */

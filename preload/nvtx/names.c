@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/nvtx/names.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "policy/nearest.h"
 #include "policy/range_name.h"
@@ -125,10 +126,7 @@ struct seen_names {
 
 static bool has_site(const struct nvtx_name *name, uint32_t site)
 {
-    for (uint32_t i = 0; i < name->n_sites; i++)
-        if (name->sites[i] == site)
-            return true;
-    return false;
+    return ANY(i, name->n_sites, name->sites[i] == site);
 }
 
 static void look_around(struct seen_names *seen, uint32_t site)

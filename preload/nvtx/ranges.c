@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/nvtx/ranges.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "preload/nvtx/names.h"
 #include "preload/session/session.h"
@@ -235,10 +236,7 @@ void ranges_end(const void *domain, uint64_t id)
 
 static struct range_site *site_in(struct open_range *r, uint32_t site)
 {
-    for (uint32_t i = 0; i < r->name->n_sites; i++)
-        if (r->name->sites[i] == site)
-            return &r->sites[i];
-    return NULL;
+    return FIRST(i, r->name->n_sites, r->name->sites[i] == site, &r->sites[i], NULL);
 }
 
 /* A launch on its way through the ranges. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/events.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
@@ -34,10 +35,7 @@ static struct {
 
 static struct events_of *find(CUcontext context)
 {
-    for (uint32_t i = 0; i < events.top; i++)
-        if (events.of[i].context == context)
-            return &events.of[i];
-    return NULL;
+    return FIRST(i, events.top, events.of[i].context == context, &events.of[i], NULL);
 }
 
 /* A place that is not in use. Return: NULL: there are too many contexts. */

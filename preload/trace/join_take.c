@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/join_parts.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "cupti/layouts.h"
@@ -271,8 +272,5 @@ static bool stream_awaits(const struct join_stream *s, uint64_t end)
 
 bool join_awaits(const struct join *j, uint64_t end)
 {
-    for (size_t i = 0; i < j->n_streams; i++)
-        if (stream_awaits(&j->streams[i], end))
-            return true;
-    return false;
+    return ANY(i, j->n_streams, stream_awaits(&j->streams[i], end));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/lanes.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "cupti/tracer.h"
@@ -332,10 +333,7 @@ static void give_up_oldest(struct trace_thread *t)
 
 static struct lane *free_lane(void)
 {
-    for (uint32_t i = 0; i < LANES; i++)
-        if (!lanes.all[i].thread)
-            return &lanes.all[i];
-    return NULL;
+    return FIRST(i, LANES, !lanes.all[i].thread, &lanes.all[i], NULL);
 }
 
 /* A place for the thread, which calls. Under the lock. NULL: all are taken. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/steps_private.h"
 
+#include "core/any.h"
 #include "core/clock.h"
 #include "core/grow.h"
 #include "preload/base/current.h"
@@ -84,10 +85,7 @@ static bool add_counts(struct trace_step *step, const struct trace_thread *t)
 /* Where the thread's event stands in the step, which it may have launched for before. */
 static uint32_t place_of_end(const struct trace_step *step, const struct trace_thread *t)
 {
-    for (uint32_t i = 0; i < step->n_ends; i++)
-        if (step->end_of[i] == t)
-            return i + 1;
-    return 0;
+    return FIRST(i, step->n_ends, step->end_of[i] == t, i + 1, 0);
 }
 
 void steps_add_end(struct step_ending *e, struct trace_thread *t, bool unended)

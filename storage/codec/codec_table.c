@@ -2,6 +2,7 @@
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_c_literalCompressionMode */
 #include "storage/codec/codec_table.h"
 
+#include "core/any.h"
 #include "storage/codec/pack.h"
 #include "storage/codec/rung.h"
 
@@ -136,10 +137,7 @@ static const struct codec_row rows[] = {
 
 const struct codec_row *codec_row(uint8_t number)
 {
-    for (size_t i = 0; i < N_ROWS; i++)
-        if (rows[i].number == number)
-            return &rows[i];
-    return NULL;
+    return FIRST(i, N_ROWS, rows[i].number == number, &rows[i], NULL);
 }
 
 size_t codec_n_rows(void)

@@ -3,6 +3,7 @@
  * What became of the rows that edits want: the file `edits`, which the process updates while it runs. And what the edits were: files that
  * notes of changes name. Source: docs/format.md 10.2.
  */
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
@@ -19,10 +20,7 @@
 
 static bool has_places(const struct reader *r)
 {
-    for (size_t i = 0; i < r->said.n_sites; i++)
-        if (r->said.sites[i].writes)
-            return true;
-    return false;
+    return ANY(i, r->said.n_sites, r->said.sites[i].writes);
 }
 
 static bool is_of_run(const struct reader *r, const struct dmi_edit_accounts *e, size_t n)

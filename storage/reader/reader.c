@@ -2,6 +2,7 @@
 /* What programs call: one run, or those of ranks as one. */
 #include "storage/reader/reader.h"
 
+#include "core/any.h"
 #include "storage/reader/reader_steps.h"
 
 #include <errno.h>
@@ -180,10 +181,8 @@ const char *reader_convention(const struct reader *r, const char *key)
         if (value)
             return value;
     }
-    for (size_t i = 0; i < r->run.n_conventions; i++)
-        if (!strcmp(r->run.conventions[i].key, key))
-            return r->run.conventions[i].value;
-    return NULL;
+    return FIRST(i, r->run.n_conventions, !strcmp(r->run.conventions[i].key, key),
+                 r->run.conventions[i].value, NULL);
 }
 
 size_t reader_n_sites(const struct reader *r)

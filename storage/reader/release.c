@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/reader/release.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/checksum.h"
 #include "storage/file.h"
@@ -113,10 +114,7 @@ static int release_here(const struct reader *r, uint32_t n)
 
 static const struct reader_finding *damage_of(const struct reader *r)
 {
-    for (size_t i = 0; i < reader_n_findings(r); i++)
-        if (reader_finding(r, i)->damage)
-            return reader_finding(r, i);
-    return NULL;
+    return FIRST(i, reader_n_findings(r), reader_finding(r, i)->damage, reader_finding(r, i), NULL);
 }
 
 int release_read(struct err *err, const struct reader *r)

@@ -4,6 +4,7 @@
  * the thread that writes it, so that neither a launch nor a step of the engine does anything for it. Memory is bounded:
  * rows of a step that was forgotten are counted as stray.
  */
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/sorted.h"
 #include "storage/codec/hash.h"
@@ -109,10 +110,8 @@ static bool is_id(const struct live_entry *e, const char *id, uint32_t n_id)
 static struct live_entry *find(struct live_requests *q, const char *id, uint32_t n_id)
 {
     uint64_t hash = hash_bytes(id, n_id);
-    for (uint32_t i = 0; i < DMI_LIVE_REQUESTS; i++)
-        if (q->hashes[i] == hash && is_id(&q->entries[i], id, n_id))
-            return &q->entries[i];
-    return NULL;
+    return FIRST(i, DMI_LIVE_REQUESTS, q->hashes[i] == hash && is_id(&q->entries[i], id, n_id),
+                 &q->entries[i], NULL);
 }
 
 /* One that is free, or that was in no step for the longest time. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/writer/manifest.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "storage/checksum.h"
 #include "storage/names.h"
@@ -304,10 +305,7 @@ int manifest_describe(struct manifest *m, const char *key, const char *value)
 
 const char *manifest_described(const struct manifest *m, const char *key)
 {
-    for (size_t i = 0; i < m->n_about; i++)
-        if (!strcmp(m->about[i].key, key))
-            return m->about[i].value;
-    return NULL;
+    return FIRST(i, m->n_about, !strcmp(m->about[i].key, key), m->about[i].value, NULL);
 }
 
 /* ------------------------------------------------------------------------- released segments */

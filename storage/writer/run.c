@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/writer/run.h"
 
+#include "core/any.h"
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -221,10 +222,7 @@ static void start_keeper(struct run *run, void (*begin)(void))
 /* Ids of cached tokens are compared with those of computed ones, so that they are of use beside these alone. */
 static bool has_ids(const struct run_options *options)
 {
-    for (size_t i = 0; i < options->n_sites; i++)
-        if (!strcmp(options->sites[i].name, DMI_SITE_IDS))
-            return true;
-    return false;
+    return ANY(i, options->n_sites, !strcmp(options->sites[i].name, DMI_SITE_IDS));
 }
 
 int run_open(struct err *err, const struct run_options *options, struct run **out)

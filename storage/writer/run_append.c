@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/any.h"
 #include "core/clock.h"
 #include "storage/folder.h"
 #include "storage/steps_pack.h"
@@ -197,10 +198,7 @@ int run_commit_locked(struct run *run, struct chunk *records)
 static bool sites_are_known(const struct run *run, const struct run_record *records,
                             size_t n_records)
 {
-    for (size_t i = 0; i < n_records; i++)
-        if (records[i].site >= run->counters.map->n_sites)
-            return false;
-    return true;
+    return !ANY(i, n_records, records[i].site >= run->counters.map->n_sites);
 }
 
 int run_encode(struct run *run, const struct run_record *records, size_t n_records,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/analyze/passage.h"
 
+#include "core/any.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
@@ -164,10 +165,8 @@ static const struct passage_kind {
 
 static const struct passage_kind *kind_of(const json_t *value)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (json_object_get(value, kinds[i].key))
-            return &kinds[i];
-    return NULL;
+    return FIRST(i, sizeof kinds / sizeof *kinds, json_object_get(value, kinds[i].key), &kinds[i],
+                 NULL);
 }
 
 bool passage_is_looked_for(const json_t *value)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/outfile.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "tools/common/leftover.h"
 
@@ -106,10 +107,7 @@ static bool is_exported(const char *name)
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
             return true;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(name, names[i]))
-            return true;
-    return false;
+    return ANY(i, sizeof names / sizeof names[0], !strcmp(name, names[i]));
 }
 
 static DIR *list_folder(int fd)

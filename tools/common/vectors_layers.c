@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/vectors_layers.h"
 
+#include "core/any.h"
 #include "policy/tap_names.h"
 
 #include <string.h>
 
 static bool takes(const struct edit *edit, uint32_t vector)
 {
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].vector == vector || edit->ops[k].encoder == vector)
-            return true;
-    return false;
+    return ANY(k, edit->n_ops, edit->ops[k].vector == vector || edit->ops[k].encoder == vector);
 }
 
 bool layers_wanted(const struct edits *edits, uint32_t vector, int32_t layer)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/vectors_said.h"
 
+#include "core/any.h"
+
 #include <ctype.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -34,10 +36,7 @@ static bool fits(const char *word, size_t n, const char *stem)
 
 static bool any_fits(const char *word, size_t n, const char *const *stems, size_t n_stems)
 {
-    for (size_t i = 0; i < n_stems; i++)
-        if (fits(word, n, stems[i]))
-            return true;
-    return false;
+    return ANY(i, n_stems, fits(word, n, stems[i]));
 }
 
 /* The next word of letters from @p on: an upper-case letter after a lower-case one begins another. Return: NULL: there is none. */
@@ -54,10 +53,7 @@ static const char *next_word(const char *p, size_t *n)
 
 static bool is_neutral_text(const char *value)
 {
-    for (size_t i = 0; i < N(neutral); i++)
-        if (!strcasecmp(value, neutral[i]))
-            return true;
-    return false;
+    return ANY(i, N(neutral), !strcasecmp(value, neutral[i]));
 }
 
 bool said_bears(const char *key, const char *value)

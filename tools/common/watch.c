@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/watch.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/grow.h"
@@ -177,10 +178,7 @@ static bool scan(struct watch *w)
 
 static bool others_live(const struct watch *w)
 {
-    for (size_t i = 0; i < w->known.n; i++)
-        if (w->known.list[i].pid != w->command)
-            return true;
-    return false;
+    return ANY(i, w->known.n, w->known.list[i].pid != w->command);
 }
 
 /* The command has ended. What it started may end with it, a moment later, or live on and begin a run. */

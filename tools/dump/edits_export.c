@@ -5,6 +5,7 @@
  */
 #include "tools/dump/edits.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "policy/tree.h"
@@ -54,10 +55,7 @@ static void exporting_deinit(struct edits_export *x)
 
 static bool is_taken(const struct edits_export *x, const char *name)
 {
-    for (size_t i = 0; i < x->n_vectors; i++)
-        if (!strcmp(x->vectors[i].name, name))
-            return true;
-    return false;
+    return ANY(i, x->n_vectors, !strcmp(x->vectors[i].name, name));
 }
 
 /* One tensor a layer, or one for all. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump export --fill-cached: whose rows stand for cached tokens. */
+#include "core/any.h"
 #include "tools/dump/export.h"
 
 json_t *export_donor(const struct exporter *x, const struct stretch *s)
@@ -73,10 +74,7 @@ uint64_t export_filled(const struct exporter *x, json_t *out)
 
 static bool has_donor(const struct tensor *t)
 {
-    for (size_t p = 0; p < t->n_stretches; p++)
-        if (t->stretches[p].donor != STRETCH_OWN)
-            return true;
-    return false;
+    return ANY(p, t->n_stretches, t->stretches[p].donor != STRETCH_OWN);
 }
 
 size_t export_n_filled(const struct exporter *x)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/any.h"
 #include "core/grow.h"
 #include "storage/record_fields.h"
 #include "tools/dump/fetch_private.h"
@@ -111,10 +112,10 @@ static bool is(const struct row_bytes *b, const char *s)
 /* The first entry of that name that has such elements. */
 static uint32_t site_of(const struct fetched *x, const struct part_row *p, uint32_t dtype)
 {
-    for (uint32_t i = 0; i < x->n_sites; i++)
-        if (is(&p->site, x->sites[i].name) && (x->sites[i].dtype == dtype || !x->sites[i].dtype))
-            return i;
-    return x->n_sites;
+    return FIRST(i, x->n_sites,
+                 is(&p->site, x->sites[i].name) &&
+                     (x->sites[i].dtype == dtype || !x->sites[i].dtype),
+                 i, x->n_sites);
 }
 
 static uint32_t dtype_of(const struct part_row *p)
@@ -158,10 +159,7 @@ static int add_part(struct gathered *g, const struct part_row *p)
 /* Rows 0, 1, 2 and so on are all rows, or the first ones. */
 static bool are_first(const struct gathered *g)
 {
-    for (size_t i = 0; i < g->n_kept; i++)
-        if (g->kept[i] != i)
-            return false;
-    return true;
+    return !ANY(i, g->n_kept, g->kept[i] != i);
 }
 
 static int append(struct err *err, struct fetched *x, struct gathered *g)

@@ -7,6 +7,7 @@
 #include "tools/dump/export.h"
 #include "tools/dump/export_lens.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/whole.h"
 #include "storage/map.h"
@@ -50,10 +51,7 @@ static bool is_safe(const char *name, size_t n)
 
 static bool is_one_request(const struct exporter *x)
 {
-    for (size_t i = 0; i < x->n_targets; i++)
-        if (!export_same_request(x->targets[i].tensor, x->targets[0].tensor))
-            return false;
-    return true;
+    return ALL(i, x->n_targets, export_same_request(x->targets[i].tensor, x->targets[0].tensor));
 }
 
 /* By TransformerLens's names; without the request where there is but one. */

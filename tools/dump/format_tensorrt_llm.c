@@ -7,6 +7,7 @@
  */
 #include "tools/dump/export.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/whole.h"
@@ -299,10 +300,8 @@ static int write_one(struct err *err, struct trtllm_folder *t)
 /* By --rank. */
 static bool is_chosen(const struct reader_rank *rank, const struct dump_options *o)
 {
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        if (o->ranks[a] >= 0 && o->ranks[a] != rank->ranks[2 * a])
-            return false;
-    return rank->known;
+    return FIRST(a, DMI_AXIS_COUNT, o->ranks[a] >= 0 && o->ranks[a] != rank->ranks[2 * a], false,
+                 rank->known);
 }
 
 /* Two ranks that would be one folder. */

@@ -11,6 +11,7 @@
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/whole.h"
@@ -58,10 +59,7 @@ static bool is_of(const struct target *t, const char *site)
 
 static bool has_ids(const struct exporter *x)
 {
-    for (size_t i = 0; i < x->n_targets; i++)
-        if (is_of(&x->targets[i], IDS))
-            return true;
-    return false;
+    return ANY(i, x->n_targets, is_of(&x->targets[i], IDS));
 }
 
 static int survey(struct export_stock *stock, const struct exporter *x)
@@ -138,10 +136,7 @@ static int make_plan(struct err *err, struct stacking *p, const struct exporter 
 
 static const struct target *find_ids(const struct target_group *g)
 {
-    for (size_t i = 0; i < g->n; i++)
-        if (is_of(&g->first[i], IDS))
-            return &g->first[i];
-    return NULL;
+    return FIRST(i, g->n, is_of(&g->first[i], IDS), &g->first[i], NULL);
 }
 
 static bool is_wanted(const struct target *t, const struct stacked *want)
@@ -151,10 +146,7 @@ static bool is_wanted(const struct target *t, const struct stacked *want)
 
 static const struct target *find_layer(const struct target_group *g, const struct stacked *want)
 {
-    for (size_t i = 0; i < g->n; i++)
-        if (is_wanted(&g->first[i], want))
-            return &g->first[i];
-    return NULL;
+    return FIRST(i, g->n, is_wanted(&g->first[i], want), &g->first[i], NULL);
 }
 
 static bool is_ours(const struct target_group *g, const struct stacking *p)

@@ -10,6 +10,7 @@
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/whole.h"
 #include "read/requests.h"
@@ -48,10 +49,7 @@ static void plan_deinit(struct hook_export *p)
 
 static bool has_site(const struct exporter *x, const char *site)
 {
-    for (size_t i = 0; i < x->n_targets; i++)
-        if (!strcmp(x->targets[i].tensor->site->name, site))
-            return true;
-    return false;
+    return ANY(i, x->n_targets, !strcmp(x->targets[i].tensor->site->name, site));
 }
 
 static int survey(struct hook_export *p, const struct exporter *x)

@@ -2,6 +2,7 @@
 /* dmi-dump list: what was captured, as sites, tensors, requests or records. */
 #include "tools/dump/dump.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "read/edited.h"
 #include "read/record.h"
@@ -93,10 +94,8 @@ static bool is_of_tokens(const struct dmi_span_entry *span, const struct request
 {
     int64_t end = span->first_position + (int64_t)span->n_tokens;
     struct ranges r = selection_ranges(select, requests, id, n, end);
-    for (size_t i = 0; i < r.n; i++)
-        if (span->first_position < r.all[i].end && end > r.all[i].first)
-            return true;
-    return !select->n_tokens && end > 0;
+    return FIRST(i, r.n, span->first_position < r.all[i].end && end > r.all[i].first, true,
+                 !select->n_tokens && end > 0);
 }
 
 /* Whether the step of a record computes a token that is wanted. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/cursor.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "read/value.h"
 #include "storage/codec/hash.h"
@@ -120,10 +121,7 @@ static int apply(struct err *err, struct replay_source *s, const json_t *o)
 
 static struct replay_source *find(struct replay_source *sources, size_t n, const char *uuid)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(reader_run(sources[i].reader)->uuid, uuid))
-            return &sources[i];
-    return NULL;
+    return FIRST(i, n, !strcmp(reader_run(sources[i].reader)->uuid, uuid), &sources[i], NULL);
 }
 
 int cursor_apply(struct err *err, const struct cursor *c, struct replay_source *sources, size_t n)
@@ -157,10 +155,7 @@ const char **cursor_taken(const struct replay_source *sources, size_t n)
 
 bool cursor_is_done(const struct replay_source *sources, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!sources[i].done)
-            return false;
-    return true;
+    return ALL(i, n, sources[i].done);
 }
 
 /* ------------------------------------------------------------------------- writing */

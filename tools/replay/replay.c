@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/replay.h"
 
+#include "core/any.h"
 #include "core/clock.h"
 #include "tools/common/stop.h"
 #include "tools/replay/describe.h"
@@ -44,10 +45,7 @@ static int send_all(struct err *err, struct replay *r)
 
 static bool any_grows(const struct replay *r)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (source_grows(&r->sources[i]))
-            return true;
-    return false;
+    return ANY(i, r->n, source_grows(&r->sources[i]));
 }
 
 /* A run whose process has ended since may hold more than this look saw: so look again, once. @all: also there where it

@@ -6,6 +6,7 @@
  */
 #include "tools/replay/sink.h"
 
+#include "core/any.h"
 #include "core/clock.h"
 #include "tools/common/listen.h"
 #include "tools/common/stop.h"
@@ -153,10 +154,7 @@ static int turn(struct socket_sink *s, int ms, bool is_given)
 
 static bool all_have_it(const struct socket_sink *s)
 {
-    for (unsigned i = 0; i < s->n; i++)
-        if (!has_all(s, &s->readers[i]))
-            return false;
-    return s->n > 0;
+    return FIRST(i, s->n, !has_all(s, &s->readers[i]), false, s->n > 0);
 }
 
 /* Waits for the readers that there must be. A replay that nobody reads would be lost. */

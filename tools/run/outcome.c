@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/run/outcome.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/regular.h"
@@ -38,10 +39,8 @@ struct outcome_edit {
 
 static bool is_always(const struct edit *edit)
 {
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].times.from == EDIT_TAG)
-            return false;
-    return select_is_default(&edit->who);
+    return FIRST(k, edit->n_ops, edit->ops[k].times.from == EDIT_TAG, false,
+                 select_is_default(&edit->who));
 }
 
 bool outcome_begin(struct outcome *o, const struct edits *edits, const char *out)
@@ -150,10 +149,7 @@ static void add_lacks(struct outcome_edit *e, const json_t *manifest)
 
 static bool was_before(const struct outcome *o, const char *path)
 {
-    for (size_t i = 0; i < o->before.n; i++)
-        if (!strcmp(o->before.paths[i], path))
-            return true;
-    return false;
+    return ANY(i, o->before.n, !strcmp(o->before.paths[i], path));
 }
 
 /* Does an engine of several ranks run here, some of which are not among the command's processes? They may have what no row was due for here. */
@@ -215,10 +211,7 @@ static void look(struct outcome *o, const char *job)
 
 static bool any_written(const struct outcome *o)
 {
-    for (uint32_t i = 0; i < o->n_edits; i++)
-        if (o->edits[i].written)
-            return true;
-    return false;
+    return ANY(i, o->n_edits, o->edits[i].written);
 }
 
 /* One that wants some requests or tokens alone may find none, unless no row at all was written. */
@@ -232,10 +225,7 @@ static bool is_made(const struct outcome *o, const struct outcome_edit *e)
 /* Were rows due in a process, and is it known of each that it was missed? Processes that go on do not change that. */
 static bool all_missed(const struct outcome *o)
 {
-    for (uint32_t i = 0; i < o->n_edits; i++)
-        if (o->edits[i].n_missed)
-            return true;
-    return false;
+    return ANY(i, o->n_edits, o->edits[i].n_missed);
 }
 
 static uint32_t n_not_made(const struct outcome *o)

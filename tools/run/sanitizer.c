@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/run/sanitizer.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "tools/common/say.h"
 
@@ -76,10 +77,7 @@ static uint64_t offset_of(const struct image *image, uint64_t address)
 
 static const Elf64_Phdr *dynamic_of(const struct image *image)
 {
-    for (uint32_t i = 0; i < image->n_phdrs; i++)
-        if (image->phdrs[i].p_type == PT_DYNAMIC)
-            return &image->phdrs[i];
-    return NULL;
+    return FIRST(i, image->n_phdrs, image->phdrs[i].p_type == PT_DYNAMIC, &image->phdrs[i], NULL);
 }
 
 /* The first entry of the tag from number *@i on. Return: false: there is none more. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/again.h"
 
+#include "core/any.h"
 #include "tools/sites/look.h"
 
 #include <stdlib.h>
@@ -10,18 +11,14 @@
 /* Has the reference a row of the forward? */
 static bool is_needed(const struct probe *p, const struct forward *f, uint32_t site, int layer)
 {
-    for (uint32_t i = 0; i < f->n_rows; i++)
-        if (activations_row(p->ref, site, layer, f->rows[i]))
-            return true;
-    return false;
+    return ANY(i, f->n_rows, activations_row(p->ref, site, layer, f->rows[i]));
 }
 
 static bool is_sighted(const struct sightings *all, uint32_t forward, uint32_t site, int layer)
 {
-    for (size_t i = 0; i < all->n; i++)
-        if (all->at[i].forward == forward && all->at[i].site == site && all->at[i].layer == layer)
-            return true;
-    return false;
+    return ANY(i, all->n,
+               all->at[i].forward == forward && all->at[i].site == site &&
+                   all->at[i].layer == layer);
 }
 
 /* Are less than half of the forwards and layers seen? What few show are likenesses. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/check.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "policy/nearest.h"
@@ -53,18 +54,14 @@ static bool is_checked(const struct spec_site *site)
 /* The forward of the recording that a launch belongs to, NULL: to none that is known. */
 static const struct forward *forward_of(const struct checking *c, uint32_t launch)
 {
-    for (size_t i = 0; i < c->found.forwards.n; i++)
-        if (launch >= c->found.forwards.at[i].begin && launch < c->found.forwards.at[i].end)
-            return &c->found.forwards.at[i];
-    return NULL;
+    return FIRST(i, c->found.forwards.n,
+                 launch >= c->found.forwards.at[i].begin && launch < c->found.forwards.at[i].end,
+                 &c->found.forwards.at[i], NULL);
 }
 
 static int site_in_reference(const struct checking *c, const char *name)
 {
-    for (size_t i = 0; i < c->found.ref.n_sites; i++)
-        if (!strcmp(c->found.ref.sites[i].name, name))
-            return (int)i;
-    return -1;
+    return FIRST(i, c->found.ref.n_sites, !strcmp(c->found.ref.sites[i].name, name), (int)i, -1);
 }
 
 /* Rows that a site has: the forward's, or of each request its last. Return: how many. */

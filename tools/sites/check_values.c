@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/check_values.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/elements.h"
 
@@ -41,12 +42,10 @@ static int read_param(void *ctx, struct expr_ref ref, void *dst, size_t n)
 static bool eval_dims(const struct spec_site *site, const struct expr_env *env, struct extent *e)
 {
     e->n_dims = site->n_dims;
-    for (uint32_t i = 0; i < site->n_dims; i++)
-        if (expr_eval(site->dims[i].count, env, &e->count[i]) ||
-            expr_eval(site->dims[i].stride, env, &e->stride[i]) || e->count[i] < 0 ||
-            e->count[i] > UINT32_MAX)
-            return false;
-    return true;
+    return !ANY(i, site->n_dims,
+                expr_eval(site->dims[i].count, env, &e->count[i]) ||
+                    expr_eval(site->dims[i].stride, env, &e->stride[i]) || e->count[i] < 0 ||
+                    e->count[i] > UINT32_MAX);
 }
 
 /* Of a paged cache: where its list of slots lies, and how its pages follow on each other. */

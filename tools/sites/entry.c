@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/entry.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "core/sorted.h"
@@ -148,10 +149,7 @@ static int set_needs(struct search *q)
 
 static bool needs_any(const struct search *q)
 {
-    for (size_t i = 0; i < q->scene->forwards->n * (q->n_layers + 1); i++)
-        if (q->need[i])
-            return true;
-    return false;
+    return ANY(i, q->scene->forwards->n * (q->n_layers + 1), q->need[i]);
 }
 
 /* Of the members, those that are needed; *@wanted: how many there would be in all forwards, of their layers. */
@@ -175,11 +173,10 @@ static uint32_t worth(const struct search *q, const struct sighting_group *g, ui
 static bool is_likeness(const struct search *q, const struct sighting_group *g, uint32_t n)
 {
     uint32_t wanted;
-    for (size_t i = 0; i < q->n_groups; i++)
-        if (!q->groups[i].chosen && !q->groups[i].like->doubtful &&
-            g->error > 4 * q->groups[i].error + 1e-4f && worth(q, &q->groups[i], &wanted) >= n)
-            return true;
-    return false;
+    return ANY(i, q->n_groups,
+               !q->groups[i].chosen && !q->groups[i].like->doubtful &&
+                   g->error > 4 * q->groups[i].error + 1e-4f &&
+                   worth(q, &q->groups[i], &wanted) >= n);
 }
 
 /* That which shows most; of equals the earliest. @all: only those that show their layers in every forward. */
@@ -259,12 +256,10 @@ static bool completes(const struct search *q, const struct entry *e, const struc
 /* What lies at one pointer may be read in order and by several lists of numbers: it is the same all the same. */
 static bool is_other_reading(const struct search *q, const struct sighting_group *g)
 {
-    for (size_t i = 0; i < q->n_groups; i++)
-        if (q->groups[i].chosen && !strcmp(q->groups[i].name, g->name) &&
-            pointer_of(q->scene, q->groups[i].like) == pointer_of(q->scene, g->like) &&
-            !sight_same_list(q->scene->probe->rec, q->groups[i].like, g->like))
-            return true;
-    return false;
+    return ANY(i, q->n_groups,
+               q->groups[i].chosen && !strcmp(q->groups[i].name, g->name) &&
+                   pointer_of(q->scene, q->groups[i].like) == pointer_of(q->scene, g->like) &&
+                   !sight_same_list(q->scene->probe->rec, q->groups[i].like, g->like));
 }
 
 static void note_others(const struct search *q, struct entry *e)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/entry_solve.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 
@@ -18,10 +19,7 @@ static const struct rec_launch *launch_of(const struct scene *scene, const struc
 static bool is_named(const struct scene *scene, const struct entry *e, uint32_t launch)
 {
     const char *name = recording_name(scene->probe->rec, &scene->probe->rec->launches[launch]);
-    for (uint32_t i = 0; i < e->n_names; i++)
-        if (!strcmp(e->names[i], name))
-            return true;
-    return false;
+    return ANY(i, e->n_names, !strcmp(e->names[i], name));
 }
 
 /* ------------------------------------------------------------------------- occurrences */
@@ -150,11 +148,10 @@ static int split(struct entry *e, const int *layers, uint32_t n, struct entries 
 static const struct dmi_recording_pointer *pointer_at(const struct rec_launch *l, uint32_t offset,
                                                       uint64_t address)
 {
-    for (uint32_t i = 0; i < l->head.n_pointers; i++)
-        if (l->pointers[i].offset == offset && address >= l->pointers[i].base &&
-            address - l->pointers[i].base < l->pointers[i].n_bytes)
-            return &l->pointers[i];
-    return NULL;
+    return FIRST(i, l->head.n_pointers,
+                 l->pointers[i].offset == offset && address >= l->pointers[i].base &&
+                     address - l->pointers[i].base < l->pointers[i].n_bytes,
+                 &l->pointers[i], NULL);
 }
 
 /* With the pointer at byte @offset of the parameters. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/forwards.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 
 #include <stdlib.h>
@@ -138,10 +139,7 @@ static int add_witness(struct under_way *u, const struct witness *w, struct forw
     u->last = w->launch;
     if (w->highest > u->rows.highest)
         u->rows.highest = w->highest;
-    for (uint32_t i = 0; i < w->n; i++)
-        if (add_row(&u->rows, w->rows[i], w->votes[i]))
-            return -ENOMEM;
-    return 0;
+    return FIRST(i, w->n, add_row(&u->rows, w->rows[i], w->votes[i]), -ENOMEM, 0);
 }
 
 static int segment(const struct probe *p, const struct hits *hits, struct forwards *out)
@@ -176,10 +174,7 @@ static int segment(const struct probe *p, const struct hits *hits, struct forwar
 
 int forward_row(const struct forward *f, uint32_t row)
 {
-    for (uint32_t i = 0; i < f->n_rows; i++)
-        if (f->rows[i] == row)
-            return (int)i;
-    return -1;
+    return FIRST(i, f->n_rows, f->rows[i] == row, (int)i, -1);
 }
 
 /*

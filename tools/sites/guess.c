@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/guess.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 
 #include <dmi/dtype.h>
@@ -56,10 +57,7 @@ static bool place(const struct rec_launch *l, const struct guess *g, uint32_t n_
 
 static bool has_any_row(const struct probe *p, const struct guess *g, const struct sight_rows *rows)
 {
-    for (uint32_t i = 0; i < rows->n; i++)
-        if (activations_row(p->ref, g->site, g->layer, rows->at[i]))
-            return true;
-    return false;
+    return ANY(i, rows->n, activations_row(p->ref, g->site, g->layer, rows->at[i]));
 }
 
 static enum verdict judge(const struct probe *p, const struct forwards *all, uint32_t forward,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/guessing.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "tools/sites/look.h"
 #include "tools/sites/seed.h"
@@ -92,10 +93,7 @@ static const struct ref_tensor *tensor_of(const struct guessing *g, uint32_t sit
 
 static bool is_known(const float *const *rows, uint32_t n, const float *row, uint32_t width)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!memcmp(rows[i], row, width * sizeof *row))
-            return true;
-    return false;
+    return ANY(i, n, !memcmp(rows[i], row, width * sizeof *row));
 }
 
 static int look_for_rows(struct guessing *g, struct look *look, const struct ref_tensor *t)
@@ -191,10 +189,7 @@ static bool is_like(const struct guess *g, const struct guess *x)
 
 static bool is_another(const struct guesses *all, const struct guess *g)
 {
-    for (size_t i = 0; i < all->n; i++)
-        if (is_part_of(g, &all->at[i]) || is_like(g, &all->at[i]))
-            return true;
-    return false;
+    return ANY(i, all->n, is_part_of(g, &all->at[i]) || is_like(g, &all->at[i]));
 }
 
 /* Of the doubtful ones of a layer the likeliest is kept. */

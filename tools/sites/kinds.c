@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/kinds.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 
 #include <errno.h>
@@ -107,10 +108,7 @@ static bool begins(const struct recording *rec, const struct forwards *all, cons
 /* Are those that @begun says the forwards of this kind, and no others? A warm-up may have been of any kind. */
 static bool is_kind(const struct forwards *all, uint32_t kind, const bool *begun)
 {
-    for (uint32_t i = 0; i < all->n; i++)
-        if (begun[i] != (all->at[i].kind == kind) && (i || !begun[i]))
-            return false;
-    return true;
+    return !ANY(i, all->n, begun[i] != (all->at[i].kind == kind) && (i || !begun[i]));
 }
 
 /* The last launch of @name at which forward @i may begin. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/sight.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
 
@@ -52,10 +53,7 @@ int sight_rows(const struct probe *p, const struct forward *f, bool last, struct
 
 static int index_of(const struct sight_rows *rows, uint32_t row)
 {
-    for (uint32_t i = 0; i < rows->n; i++)
-        if (rows->at[i] == row)
-            return (int)i;
-    return -1;
+    return FIRST(i, rows->n, rows->at[i] == row, (int)i, -1);
 }
 
 /* ------------------------------------------------------------------------- one tensor */
@@ -168,10 +166,7 @@ int sight_add(struct sightings *out, const struct sighting *s)
 
 bool sight_has_rows(const struct probe *p, uint32_t site, int layer, const struct sight_rows *rows)
 {
-    for (uint32_t i = 0; i < rows->n; i++)
-        if (!activations_row(p->ref, site, layer, rows->at[i]))
-            return false;
-    return true;
+    return ALL(i, rows->n, activations_row(p->ref, site, layer, rows->at[i]));
 }
 
 /* ------------------------------------------------------------------------- one tensor in slots */

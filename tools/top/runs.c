@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/top/runs.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/grow.h"
@@ -162,10 +163,7 @@ static void run_refresh(struct top_run *r)
 
 static struct top_run *find(const struct top_runs *runs, const char *path)
 {
-    for (size_t i = 0; i < runs->n; i++)
-        if (!strcmp(runs->list[i]->path, path))
-            return runs->list[i];
-    return NULL;
+    return FIRST(i, runs->n, !strcmp(runs->list[i]->path, path), runs->list[i], NULL);
 }
 
 static int path_order(const void *pa, const void *pb)
@@ -253,11 +251,9 @@ static void drop_others(struct top_runs *runs)
 
 static bool job_runs(const struct top_runs *runs, const struct top_run *run)
 {
-    for (size_t i = 0; i < runs->n; i++)
-        if (runs->list[i]->now.state == TOP_RUNNING && runs->list[i]->now.counters &&
-            (runs->list[i] == run || same_job(runs->list[i], run)))
-            return true;
-    return false;
+    return ANY(i, runs->n,
+               runs->list[i]->now.state == TOP_RUNNING && runs->list[i]->now.counters &&
+                   (runs->list[i] == run || same_job(runs->list[i], run)));
 }
 
 /* Or whoever looks for days would have all that ever ran. */
@@ -361,10 +357,7 @@ int runs_refresh(struct err *err, struct top_runs *runs)
 
 bool runs_any_running(const struct top_runs *runs)
 {
-    for (size_t i = 0; i < runs->n; i++)
-        if (runs->list[i]->shown && runs->list[i]->now.state == TOP_RUNNING)
-            return true;
-    return false;
+    return ANY(i, runs->n, runs->list[i]->shown && runs->list[i]->now.state == TOP_RUNNING);
 }
 
 void runs_deinit(struct top_runs *runs)

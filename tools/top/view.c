@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/top/view.h"
 
+#include "core/any.h"
 #include "core/sorted.h"
 #include "tools/top/view_edits.h"
 #include "storage/codec/rung.h"
@@ -358,10 +359,8 @@ int view_sum(const struct top_runs *runs, struct top_view *out)
         if (is_part(runs->list[i]))
             add_run(out, runs->list[i]);
     settle(out);
-    for (size_t i = 0; i < runs->n; i++)
-        if (is_part(runs->list[i]) && view_add_edits(out, runs->list[i]))
-            return -ENOMEM;
-    return 0;
+    return FIRST(i, runs->n, is_part(runs->list[i]) && view_add_edits(out, runs->list[i]), -ENOMEM,
+                 0);
 }
 
 void view_deinit(struct top_view *v)

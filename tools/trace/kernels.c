@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/kernels.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "read/value.h"
@@ -255,10 +256,7 @@ static json_t *row_of(const struct kernels_sums *a, const struct kernels_line *l
 
 static bool names_sites(const struct kernels_sums *a)
 {
-    for (size_t i = 0; i < a->n; i++)
-        if (a->all[i].site)
-            return true;
-    return false;
+    return ANY(i, a->n, a->all[i].site);
 }
 
 static void put_table(struct report *report, struct kernels_sums *a)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/quantiles.h"
 
+#include "core/any.h"
 #include "core/grow.h"
 #include "core/parts.h"
 #include "core/sorted.h"
@@ -59,10 +60,8 @@ int64_t quantiles_at(struct quantiles *q, double share)
     for (uint32_t i = HALF; i-- > 0;)
         if ((before += q->parts[i]) > rank)
             return -(int64_t)parts_middle(i, PARTS);
-    for (uint32_t i = 0; i < HALF; i++)
-        if ((before += q->parts[HALF + i]) > rank)
-            return (int64_t)parts_middle(i, PARTS);
-    return 0;
+    return FIRST(i, HALF, (before += q->parts[HALF + i]) > rank, (int64_t)parts_middle(i, PARTS),
+                 0);
 }
 
 void quantiles_deinit(struct quantiles *q)

@@ -3,6 +3,7 @@
  * The runs of one command's ranks, read as one: each has a reader of its own, and this one has what they have together.
  * Source: docs/format.md 8.1.
  */
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/reader/ranks/ranks_agree.h"
 
@@ -535,8 +536,5 @@ size_t reader_only_ranks(struct reader *r, const int32_t ranks[DMI_AXIS_COUNT])
         n += is_wanted(k, i);
     if (k || take_about(r, &about) || !about.known)
         return n;
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        if (ranks[a] >= 0 && ranks[a] != about.ranks[2 * a])
-            return 0;
-    return 1;
+    return !ANY(a, DMI_AXIS_COUNT, ranks[a] >= 0 && ranks[a] != about.ranks[2 * a]);
 }

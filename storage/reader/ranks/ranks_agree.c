@@ -3,6 +3,7 @@
  * Runs of ranks that contradict each other: one run twice, one rank twice, sites of one name that mean different tensors.
  * What they say is not joined, and named with both. Source: docs/format.md 8.1.
  */
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "storage/map.h"
 #include "storage/reader/ranks/ranks_agree.h"
@@ -84,10 +85,8 @@ static int leave_copies(struct reader_ranks *k)
 
 static bool same_sizes(const struct reader_rank *a, const struct reader_rank *b)
 {
-    for (uint32_t axis = 0; axis < DMI_AXIS_COUNT; axis++)
-        if (reader_n_ranks(a->ranks, axis) != reader_n_ranks(b->ranks, axis))
-            return false;
-    return true;
+    return !ANY(axis, DMI_AXIS_COUNT,
+                reader_n_ranks(a->ranks, axis) != reader_n_ranks(b->ranks, axis));
 }
 
 /* The run that says the same rank as @i; @n: none. */
