@@ -5,6 +5,7 @@
 #include "analyze/operand.h"
 #include "analyze/parallel.h"
 #include "analyze/spill.h"
+#include "core/err.h"
 
 #include <errno.h>
 #include <math.h>
@@ -435,9 +436,7 @@ static int over_blocks(struct attention *a, bool values, void (*task)(void *, si
 {
     size_t end = end_key(a, a->n - 1);
     for (size_t at = first_key(a, 0) / a->n_block * a->n_block; at < end; at += a->n_block) {
-        int r = have_block(a, values, at);
-        if (r)
-            return r;
+        TRY(have_block(a, values, at));
         parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), task, a);
     }
     return 0;
@@ -463,14 +462,12 @@ static int hand_out(struct attention *a, attention_take *take, void *arg)
 static int compute_group(struct attention *a)
 {
     spread_queries(a);
-    int r = over_blocks(a, false, score);
-    if (r)
-        return r;
+    TRY(over_blocks(a, false, score));
     parallel(a->plan->n_threads, a->n_heads * tasks_of_head(a), soften, a);
     if (!a->layer->is_checked)
         return 0;
     memset(a->sums, 0, a->n_heads * a->n_group * a->value_dim * sizeof *a->sums);
-    r = over_blocks(a, true, weigh);
+    int r = over_blocks(a, true, weigh);
     if (!r)
         parallel(a->plan->n_threads, a->n_heads, compare, a);
     return r;
@@ -517,9 +514,7 @@ static int run_layer(struct attention *a, attention_take *take, void *arg)
     uint32_t from = 0, next;
     memset(a->layer->proofs, 0, a->plan->n_heads * sizeof *a->layer->proofs);
     for (; (next = take_heads(a, from)) != from; from = next) {
-        int r = run_heads(a, take, arg);
-        if (r)
-            return r;
+        TRY(run_heads(a, take, arg));
     }
     return 0;
 }

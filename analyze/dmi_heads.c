@@ -8,6 +8,7 @@
 #include "analyze/scores.h"
 #include "core/abi.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -168,9 +169,7 @@ int64_t dmi_analyze_focus(struct dmi_analyze *a, const struct dmi_analyze_span s
                            "a span begins below 0, is empty, or ends after the last query");
     if (!sums)
         return answer_fail(a, -ENOMEM, "no memory for a focus");
-    int r = attention_run(&a->err, &a->plan, take_focus, &f, false);
-    if (r)
-        return r;
+    TRY(attention_run(&a->err, &a->plan, take_focus, &f, false));
     for (uint64_t i = 0; i < n; i++) {
         all += sums[i];
         if (i < n_room)

@@ -5,6 +5,7 @@
 #include "analyze/mapped.h"
 #include "analyze/model_rope.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 
 #include <errno.h>
 #include <math.h>
@@ -185,9 +186,7 @@ static int take_config(struct err *err, json_t *config, struct model *m)
     c = json_is_object(c) ? c : config;
     const char *type = json_string_value(json_object_get(c, "model_type"));
     snprintf(m->type, sizeof m->type, "%s", type ? type : "");
-    int r = take_sizes(err, c, m);
-    if (r)
-        return r;
+    TRY(take_sizes(err, c, m));
     if (!(m->kinds = calloc(m->n_layers, 1)))
         return err_set(err, -ENOMEM, "no memory for a config");
     take_scores(c, m);
@@ -195,7 +194,7 @@ static int take_config(struct err *err, json_t *config, struct model *m)
     double window = model_number(c, "sliding_window", 0);
     m->window = window >= 1 && window < 1e15 ? (int64_t)window : 0;
     take_kinds(c, m);
-    r = model_take_rope(err, c, m);
+    int r = model_take_rope(err, c, m);
     return r ? r : take_sinks(err, c, m);
 }
 
@@ -216,12 +215,10 @@ int model_open(struct err *err, const char *path, struct model *out)
 {
     _cleanup_(mapped_deinit) struct mapped file = { 0 };
     *out = (struct model){ 0 };
-    int r = mapped_open(err, path, "config.json", &file);
-    if (r)
-        return r;
+    TRY(mapped_open(err, path, "config.json", &file));
     json_t *config = gguf_is(file.data, file.n) ? gguf_header(err, file.data, file.n)
                                                 : mapped_json(err, &file, CONFIG_MOST_MIB, 0);
-    r = config ? model_from_json(err, config, out) : -EINVAL;
+    int r = config ? model_from_json(err, config, out) : -EINVAL;
     json_decref(config);
     return r ? err_prefix(err, "%s", file.path) : 0;
 }

@@ -3,6 +3,7 @@
 
 #include "analyze/kernel.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -93,10 +94,8 @@ static int fill(struct err *err, const struct plan *p, const struct operand_bloc
     b->layer = NULL;
     for (size_t at = 0; at < wanted->n; at += ROWS_AT_ONCE) {
         size_t some = wanted->n - at < ROWS_AT_ONCE ? wanted->n - at : ROWS_AT_ONCE;
-        int r = operand_read(err, wanted->layer, sources, wanted->first + (int64_t)at, some, width,
-                             dim, rows);
-        if (r)
-            return r;
+        TRY(operand_read(err, wanted->layer, sources, wanted->first + (int64_t)at, some, width, dim,
+                         rows));
         pack(p, wanted, rows, at, some, room, room_dim, b->data);
     }
     operand_becomes(b, wanted);

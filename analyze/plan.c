@@ -2,6 +2,7 @@
 #include "analyze/plan.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "storage/text.h"
 
@@ -210,9 +211,7 @@ static int find_tensors(struct err *err, struct plan *p, const struct dmi_analyz
         return err_set(err, (int)n, "%s", dmi_read_error(p->run));
     uses_of(&p->sites, uses);
     for (size_t i = 0; i < USES; i++) {
-        int r = objection(p, &uses[i]) ? 0 : take_site(err, p, &asked, &uses[i]);
-        if (r)
-            return r;
+        TRY(objection(p, &uses[i]) ? 0 : take_site(err, p, &asked, &uses[i]));
     }
     return 0;
 }
@@ -297,9 +296,7 @@ static int same_shape(struct err *err, const struct plan *p, const struct source
 {
     for (size_t i = 0; i < s->n; i++) {
         uint32_t its_heads = 0, its_dim = dim;
-        int r = split(err, p, &s->all[i].about, &its_heads, &its_dim);
-        if (r)
-            return r;
+        TRY(split(err, p, &s->all[i].about, &its_heads, &its_dim));
         if (its_heads != heads || its_dim != dim)
             return err_set(err, -EINVAL, "%s has %u heads of %u elements where %u of %u are due",
                            s->all[i].about.key, its_heads, its_dim, heads, dim);

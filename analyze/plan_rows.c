@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/plan_rows.h"
 
+#include "core/err.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,9 +93,7 @@ static int check_keys(struct err *err, const struct plan *p, const struct plan_l
         int64_t first = plan_first_key(l, p->queries[i]), end = p->queries[i] + 1;
         for (i++; i < p->n_queries && plan_first_key(l, p->queries[i]) <= end; i++)
             end = p->queries[i] + 1;
-        int r = check_range(err, p, l, offset, name, first, end);
-        if (r)
-            return r;
+        TRY(check_range(err, p, l, offset, name, first, end));
     }
     return 0;
 }
@@ -101,10 +101,8 @@ static int check_keys(struct err *err, const struct plan *p, const struct plan_l
 static int check_queries(struct err *err, const struct plan *p, const struct plan_layer *l)
 {
     for (size_t i = 0; i < p->n_queries; i++) {
-        int r = check_range(err, p, l, offsetof(struct plan_layer, q), "q or q_rot", p->queries[i],
-                            p->queries[i] + 1);
-        if (r)
-            return r;
+        TRY(check_range(err, p, l, offsetof(struct plan_layer, q), "q or q_rot", p->queries[i],
+                        p->queries[i] + 1));
     }
     return 0;
 }

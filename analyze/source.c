@@ -2,6 +2,7 @@
 #include "analyze/source.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "storage/elements.h"
@@ -212,9 +213,7 @@ int source_read(struct err *err, const struct tensor_source *s, int64_t position
                            position);
         int64_t after = p->position + (int64_t)p->n;
         uint64_t some = (uint64_t)((after < end ? after : end) - position);
-        int r = read_piece(err, s, p, position, some, out);
-        if (r)
-            return r;
+        TRY(read_piece(err, s, p, position, some, out));
         out += some * s->about.width;
         position += (int64_t)some;
         n -= some;

@@ -4,6 +4,7 @@
 #include "analyze/tile.h"
 #include "analyze/workers.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "storage/elements.h"
@@ -390,16 +391,14 @@ static int prepare(struct stats_reader *p)
 {
     struct stats *out = p->out;
     struct dmi_read_run run = { .size = sizeof run };
-    int r = dmi_read_run(p->run, &run);
-    if (r)
-        return r;
+    TRY(dmi_read_run(p->run, &run));
     struct dmi_read_site site = { .size = sizeof site };
     p->scales = calloc(run.n_sites + 1, sizeof *p->scales);
     for (uint32_t i = 0; p->scales && !dmi_read_site(p->run, i, &site); i++)
         p->scales[i] = site.scale;
     out->n_tensors = run.n_tensors;
     out->layer_of = calloc(run.n_tensors + 1, sizeof *out->layer_of);
-    r = out->layer_of && p->scales ? list_layers(p, run.n_sites) : -ENOMEM;
+    int r = out->layer_of && p->scales ? list_layers(p, run.n_sites) : -ENOMEM;
     for (size_t i = 0; !r && i < out->n_layers; i++)
         if (!out->layers[i].left_out)
             r = channels_init(&out->layers[i].channels, out->layers[i].width);

@@ -4,6 +4,7 @@
 #include "analyze/gguf.h"
 #include "analyze/mapped.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/utf8.h"
 
 #include <errno.h>
@@ -386,10 +387,8 @@ int vocabulary_open(struct err *err, const char *path, struct vocabulary *out)
 {
     _cleanup_(mapped_deinit) struct mapped file = { 0 };
     *out = (struct vocabulary){ 0 };
-    int r = mapped_open(err, path, "tokenizer.json", &file);
-    if (r)
-        return r;
-    r = gguf_is(file.data, file.n) ? vocabulary_of_gguf(err, file.data, file.n, out)
-                                   : read_json(err, &file, out);
+    TRY(mapped_open(err, path, "tokenizer.json", &file));
+    int r = gguf_is(file.data, file.n) ? vocabulary_of_gguf(err, file.data, file.n, out)
+                                       : read_json(err, &file, out);
     return r ? err_prefix(err, "%s", file.path) : 0;
 }

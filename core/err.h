@@ -27,4 +27,12 @@ int err_set_errno(struct err *err, int errno_value, const char *fmt, ...)
 /* Puts "context: " before the message that @err holds. Return: err->code (0 for NULL). */
 int err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Returns what @call gives, an int, from the function around it, unless that is 0. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        int _failed = (call);                                                                      \
+        if (_failed)                                                                               \
+            return _failed;                                                                        \
+    } while (0)
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -45,10 +46,8 @@ int socket_listen_at(int folder, const char *name, int backlog)
     _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
-    int r = bind_in(fd, folder, temporary);
-    if (r)
-        return r;
-    r = fchmodat(folder, temporary, 0600, 0) || listen(fd, backlog) ? -errno : 0;
+    TRY(bind_in(fd, folder, temporary));
+    int r = fchmodat(folder, temporary, 0600, 0) || listen(fd, backlog) ? -errno : 0;
     if (!r)
         r = rename_in(folder, temporary, name);
     if (r)

@@ -7,6 +7,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "policy/report.h"
 
 #include <emmintrin.h>
@@ -209,10 +210,8 @@ int edits_unpack(const char *path, const void *data, size_t n, const struct spec
     *errors = (struct spec_errors){ 0 };
     if (!find_parts(data, n, &head, &numbers, &text))
         return not_one(path, errors, "no edits");
-    int r = edits_parse(path, (const char *)data + text, head.n_text, spec, errors, &edits);
-    if (r)
-        return r;
-    r = take_tensors(edits, data, &head, numbers);
+    TRY(edits_parse(path, (const char *)data + text, head.n_text, spec, errors, &edits));
+    int r = take_tensors(edits, data, &head, numbers);
     if (r == -EINVAL || r == -E2BIG)
         r = not_one(path, errors, "numbers that no vector can have");
     if (!r)

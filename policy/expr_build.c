@@ -3,6 +3,7 @@
  * Putting an expression's program together, with constants folded on the way.
  * Source: docs/hookspec.md, "Expressions".
  */
+#include "core/err.h"
 #include "policy/expr_code.h"
 
 #include <errno.h>
@@ -19,9 +20,7 @@ int expr_emit(struct code_builder *b, struct op op)
     /* If the last operation pushes a constant, that constant is all of the right operand; the same for the left. */
     if (binary && last->kind == OP_CONST && b->ops[b->n_ops - 2].kind == OP_CONST) {
         int64_t value = 0;
-        int rc = expr_apply(op.kind, b->ops[b->n_ops - 2].imm, last->imm, &value);
-        if (rc)
-            return rc;
+        TRY(expr_apply(op.kind, b->ops[b->n_ops - 2].imm, last->imm, &value));
         b->n_ops--;
         b->depth--;
         b->ops[b->n_ops - 1].imm = value;

@@ -3,6 +3,7 @@
  * From tokens to a program: a recursive descent over the grammar of docs/hookspec.md, "Expressions".
  */
 #include "core/any.h"
+#include "core/err.h"
 #include "policy/expr.h"
 
 #include "policy/expr_code.h"
@@ -40,14 +41,10 @@ static int parse_sum(struct parser *p);
 /* `[N]`, N a constant expression from 0 to @max */
 static int parse_index(struct parser *p, const char *what, uint32_t max, uint32_t *out)
 {
-    int rc = lex_take_sign(&p->lex, '[', what);
-    if (rc)
-        return rc;
+    TRY(lex_take_sign(&p->lex, '[', what));
     size_t at = p->lex.start;
     uint32_t before = p->b.n_ops, depth = p->b.depth;
-    rc = parse_sum(p);
-    if (rc)
-        return rc;
+    TRY(parse_sum(p));
     struct op *op = &p->b.ops[before];
     if (p->b.n_ops != before + 1 || op->kind != OP_CONST)
         return lex_fail(&p->lex, at,
@@ -65,13 +62,11 @@ static int parse_place(struct parser *p, struct expr_ref *ref)
 {
     bool is_arg = lex_at_name(&p->lex, "arg");
     uint32_t value = 0;
-    int rc = lex_next(&p->lex);
-    if (rc)
-        return rc;
+    TRY(lex_next(&p->lex));
     *ref = (struct expr_ref){ .arg = -1 };
     if (!is_arg)
         return parse_index(p, "\"[\" and a byte offset", EXPR_MAX_OFFSET, &ref->offset);
-    rc = parse_index(p, "\"[\" and a parameter index", EXPR_MAX_ARG, &value);
+    int rc = parse_index(p, "\"[\" and a parameter index", EXPR_MAX_ARG, &value);
     ref->arg = (int32_t)value;
     if (!rc && lex_at_sign(&p->lex, '['))
         rc = parse_index(p, "\"[\" and a byte offset", EXPR_MAX_OFFSET, &ref->offset);
@@ -85,9 +80,7 @@ static const char *const type_names[] = { "i8", "i16", "i32", "i64", "u8", "u16"
 static int parse_member(struct parser *p, const char *const *names, size_t n, const char *what,
                         size_t *out)
 {
-    int rc = lex_take_sign(&p->lex, '.', what);
-    if (rc)
-        return rc;
+    TRY(lex_take_sign(&p->lex, '.', what));
     for (size_t i = 0; i < n; i++)
         if (lex_at_name(&p->lex, names[i])) {
             *out = i;
@@ -318,9 +311,7 @@ int expr_parse_ref(const char *text, size_t n_text, const struct expr_var *vars,
     struct parser p;
     struct op ops[EXPR_MAX_OPS];
     struct expr_ref ref;
-    int rc = parser_init(&p, ops, text, n_text, vars, n_vars, error);
-    if (rc)
-        return rc;
+    TRY(parser_init(&p, ops, text, n_text, vars, n_vars, error));
     if (!lex_at_name(&p.lex, "arg") && !lex_at_name(&p.lex, "param")) {
         char was[64], hint[64] = "";
         if (p.lex.token == TOKEN_NAME)
@@ -331,7 +322,7 @@ int expr_parse_ref(const char *text, size_t n_text, const struct expr_var *vars,
                         "param[OFFSET]%s",
                         lex_found(&p.lex, was, sizeof was), hint);
     }
-    rc = parse_place(&p, &ref);
+    int rc = parse_place(&p, &ref);
     if (!rc && p.lex.token != TOKEN_END)
         rc = lex_expected(&p.lex, "the end: additions to the address belong in offset:");
     if (!rc)

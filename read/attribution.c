@@ -3,6 +3,7 @@
 #include "read/attribution.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "read/record.h"
@@ -161,9 +162,7 @@ static int give(struct attribution *j, size_t index, const struct reader_step *s
         part.position =
             (int64_t)((uint64_t)step->spans[span].first_position + token + (uint64_t)done);
         part.rejected = !holds;
-        int r = j->add(j->ctx, &part);
-        if (r)
-            return r;
+        TRY(j->add(j->ctx, &part));
     }
     return 0;
 }
@@ -178,9 +177,7 @@ static int attribute_tokens(struct attribution *j, size_t index, const struct re
         uint32_t room = span->first_row < n_rows ? n_rows - span->first_row : 0;
         uint32_t n = span->n_tokens < room ? span->n_tokens : room;
         is_short |= n < span->n_tokens && !(span->flags & DMI_SPAN_PADDING);
-        int r = give(j, index, rec->step, i, 0, span->first_row, n);
-        if (r)
-            return r;
+        TRY(give(j, index, rec->step, i, 0, span->first_row, n));
         owned += n;
     }
     j->n_short += is_short;
@@ -240,9 +237,7 @@ static int attribute_kept(struct attribution *j, size_t index, const struct read
         uint32_t token = kept[row] - span->first_row;
         while (row + n < n_rows && kept[row + n] == kept[row] + n && token + n < span->n_tokens)
             n++;
-        int r = give(j, index, step, owner, token, row, n);
-        if (r)
-            return r;
+        TRY(give(j, index, step, owner, token, row, n));
     }
     return 0;
 }
@@ -269,9 +264,7 @@ static int attribute_kept_requests(struct attribution *j, size_t index,
             spans[n++] = i;
     for (uint32_t row = 0; row < record_rows(rec); row++) {
         j->n_nobody += kept[row] >= n_with_tokens;
-        int r = kept[row] < n_with_tokens ? give_last(j, index, step, spans[kept[row]], row) : 0;
-        if (r)
-            return r;
+        TRY(kept[row] < n_with_tokens ? give_last(j, index, step, spans[kept[row]], row) : 0);
     }
     return 0;
 }
@@ -296,9 +289,7 @@ static int attribute_requests(struct attribution *j, size_t index, const struct 
     j->n_short += n_rows < n_real;
     for (uint32_t i = 0; i < step->entry->n_spans && row < n_rows; i++) {
         bool has_row = step->spans[i].n_tokens && (n_rows >= n_with_tokens || has_own_row(step, i));
-        int r = has_row ? give_last(j, index, step, i, row) : 0;
-        if (r)
-            return r;
+        TRY(has_row ? give_last(j, index, step, i, row) : 0);
         row += has_row;
     }
     j->n_nobody += n_rows - row;

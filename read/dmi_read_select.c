@@ -3,6 +3,7 @@
 #include <dmi/read.h>
 
 #include "core/abi.h"
+#include "core/err.h"
 #include "read/handle.h"
 
 #include <errno.h>
@@ -151,11 +152,9 @@ int64_t dmi_read_match(struct dmi_read *run, const struct dmi_read_selection *se
     if (run->failed)
         return -EBADF;
     run->err = (struct err){ 0 };
-    int r = take_selection(&run->err, selection, &select, ranks);
-    if (r)
-        return r;
+    TRY(take_selection(&run->err, selection, &select, ranks));
     selection_find_last(&select, run->view.reader);
-    r = check(&run->err, run, &select);
+    int r = check(&run->err, run, &select);
     for (size_t i = 0; !r && i < run->view.tensors.n; i++)
         if (selection_wants(&select, &run->view.tensors.all[i])) {
             if ((uint64_t)n < n_room)

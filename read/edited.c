@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "policy/tree.h"
@@ -405,9 +406,7 @@ static int by_request(const void *pa, const void *pb)
 
 static int arrange(struct edited_all *all)
 {
-    int r = drop_unwritten(all);
-    if (r)
-        return r;
+    TRY(drop_unwritten(all));
     SORT(all->all, all->n, by_request);
     for (size_t i = 0, slot = 0; slot <= all->requests->n + 1; slot++) {
         all->first[slot] = i;

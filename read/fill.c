@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/fill.h"
 
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "read/edit_history.h"
@@ -501,10 +502,8 @@ static int fill(struct err *err, struct fill *f)
     for (size_t i = 0; i < f->requests->n; i++)
         if (read_tags(&f->owners[i], &f->requests->all[i]))
             return err_set_errno(err, ENOMEM, "cannot look for rows of cached tokens");
-    int r = collect_ids(err, f);
-    if (r)
-        return r;
-    r = plant(f);
+    TRY(collect_ids(err, f));
+    int r = plant(f);
     if (!r)
         r = fill_all(f);
     return r ? err_set_errno(err, -r, "cannot look for rows of cached tokens") : 0;
@@ -519,11 +518,9 @@ int fill_build(struct err *err, struct reader *reader, const struct sites *sites
     }
     const struct selection all = { .rejected = select->rejected, .superseded = select->superseded };
     const struct tensors_query query = { .select = &all };
-    int r = tensors_build(err, reader, sites, &query, out);
-    if (r)
-        return r;
+    TRY(tensors_build(err, reader, sites, &query, out));
     struct fill f = { .reader = reader, .requests = requests, .select = select, .tensors = out };
-    r = fill(err, &f);
+    int r = fill(err, &f);
     fill_deinit(&f);
     if (!r && tensors_narrow(out, requests, select))
         r = err_set_errno(err, ENOMEM, "cannot look for rows of cached tokens");

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/sorted.h"
 
 #include <errno.h>
@@ -55,9 +56,7 @@ static int take_lists(struct reference *ref, const json_t *lists)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         ref->n_lists = i + 1;
-        int r = take_list(&ref->lists[i], json_array_get(lists, i));
-        if (r)
-            return r;
+        TRY(take_list(&ref->lists[i], json_array_get(lists, i)));
     }
     return 0;
 }

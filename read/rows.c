@@ -2,6 +2,7 @@
 #include "read/rows.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "read/record.h"
 
@@ -76,13 +77,11 @@ static int visit_one(struct visit *v, const struct rows *rows)
 {
     const struct stretch *p = stretch_of(v, rows);
     const struct reader_record *rec = reader_record(v->reader, p->record);
-    int r = load(v, p->record);
-    if (r)
-        return r;
+    TRY(load(v, p->record));
     if (v->why.code)
         return v->visitor->damaged(v->ctx, rows, &v->why);
     uint64_t n_row = record_width(rec) * dmi_dtype_bytes(rec->at.dtype);
-    r = v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
+    int r = v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
     v->took = r < 0;
     return r;
 }

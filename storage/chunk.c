@@ -2,6 +2,7 @@
 #include "storage/chunk.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/sorted.h"
 #include "storage/codec/hash.h"
 #include "storage/record_fields.h"
@@ -105,9 +106,7 @@ static int lay_out(struct chunk_layout *l, enum codec_rung rung, const struct ru
 {
     l->rung = rung;
     for (size_t i = 0; i < n_records; i++) {
-        int r = check_record(&records[i]);
-        if (r)
-            return r;
+        TRY(check_record(&records[i]));
         uint32_t encoding = codec_encoding(records[i].dtype, rung);
         uint32_t element = dmi_dtype_bytes(records[i].dtype);
         uint32_t *slot = &l->group_of[encoding][element];
@@ -253,9 +252,7 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
                   size_t n_records)
 {
     struct chunk_layout l = { 0 };
-    int r = lay_out(&l, codec_rung(codec), records, n_records);
-    if (r)
-        return r;
+    TRY(lay_out(&l, codec_rung(codec), records, n_records));
     struct dmi_records_head head = { .n_records = (uint32_t)n_records,
                                      .n_groups = l.n_groups,
                                      .n_planes = l.n_planes,
@@ -276,9 +273,7 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
     chunk_from_meta(chunk, DMI_CHUNK_RECORDS, NULL, n_meta);
     memcpy(meta, &head, sizeof head);
     place(&l, placed, (uint32_t *)(void *)((uint8_t *)planes + n_planes), sorted, n_records);
-    r = encode_groups(chunk, codec, &l, planes, placed, sorted, n_records);
-    if (r)
-        return r;
+    TRY(encode_groups(chunk, codec, &l, planes, placed, sorted, n_records));
     memcpy(meta + sizeof head + n_table, l.groups, n_groups);
     chunk->meta = steal_ptr(meta);
     return 0;

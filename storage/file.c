@@ -2,6 +2,7 @@
 #include "storage/file.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/quiet.h"
 #include "storage/direct.h"
 
@@ -200,17 +201,15 @@ static int write_large(struct file *file, struct write_rest *rest, uint64_t end)
 
 int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint64_t offset)
 {
-    int r = ensure_open(file);
-    if (r)
-        return r;
+    TRY(ensure_open(file));
     uint64_t end = offset;
     for (int i = 0; i < n_buffers; i++)
         end += buffers[i].iov_len;
     struct write_rest rest = { buffers, n_buffers, offset };
     struct quiet quiet;
     quiet_begin(&quiet);
-    r = file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
-                                                     : write_rest(file->fd, &rest);
+    int r = file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
+                                                         : write_rest(file->fd, &rest);
     quiet_end(&quiet);
     return r;
 }
@@ -219,11 +218,9 @@ int file_create_mapped(const char *path, const void *data, size_t n, void **map)
 {
     struct file file = { .fd = -1 };
     struct iovec buffer = { (void *)(uintptr_t)data, n };
-    int r = file_create(&file, path);
-    if (r)
-        return r;
+    TRY(file_create(&file, path));
     /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the application */
-    r = file_write_at(&file, &buffer, 1, 0);
+    int r = file_write_at(&file, &buffer, 1, 0);
     void *at = r ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
     if (!r && at == MAP_FAILED)
         r = -errno;
@@ -237,25 +234,19 @@ int file_create_mapped(const char *path, const void *data, size_t n, void **map)
 
 int file_cut(struct file *file, uint64_t n_bytes)
 {
-    int r = ensure_open(file);
-    if (r)
-        return r;
+    TRY(ensure_open(file));
     return AGAIN(ftruncate(file->fd, (off_t)n_bytes)) ? -errno : 0;
 }
 
 int file_sync(struct file *file)
 {
-    int r = ensure_open(file);
-    if (r)
-        return r;
+    TRY(ensure_open(file));
     return AGAIN(fdatasync(file->fd)) ? -errno : 0;
 }
 
 int file_dup(struct file *file)
 {
-    int r = ensure_open(file);
-    if (r)
-        return r;
+    TRY(ensure_open(file));
     int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
     return fd < 0 ? -errno : fd;
 }
@@ -282,11 +273,9 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
     if (AGAIN(unlink(tmp)) && errno != ENOENT)
         return -errno;
     _cleanup_(file_deinit_p) struct file file = { .fd = -1 };
-    int r = file_create(&file, tmp);
-    if (r)
-        return r;
+    TRY(file_create(&file, tmp));
     struct iovec buffer = { .iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes };
-    r = file_write_at(&file, &buffer, 1, 0);
+    int r = file_write_at(&file, &buffer, 1, 0);
     if (!r && sync)
         r = file_sync(&file);
     if (!r && AGAIN(rename(tmp, path)))

@@ -40,12 +40,7 @@ static int check(struct err *err, CUresult r, const char *call)
 }
 
 /* Calls the driver; the function that it stands in returns where that fails. */
-#define TRY(name, ...)                                                                             \
-    do {                                                                                           \
-        int _r = check(err, driver_table.name(__VA_ARGS__), #name);                                \
-        if (_r)                                                                                    \
-            return _r;                                                                             \
-    } while (0)
+#define CALL(name, ...) TRY(check(err, driver_table.name(__VA_ARGS__), #name))
 
 static struct {
     const char *const *names;
@@ -62,11 +57,11 @@ void device_use_kernels(const char *const *names, uint32_t n)
 static int load_function(struct err *err, CUfunction *f, CUmodule module, const char *name)
 {
     int version;
-    TRY(cuModuleGetFunction, f, module, name);
+    CALL(cuModuleGetFunction, f, module, name);
     if (driver_table.cuFuncLoad)
-        TRY(cuFuncLoad, *f);
+        CALL(cuFuncLoad, *f);
     else
-        TRY(cuFuncGetAttribute, &version, CU_FUNC_ATTRIBUTE_BINARY_VERSION, *f);
+        CALL(cuFuncGetAttribute, &version, CU_FUNC_ATTRIBUTE_BINARY_VERSION, *f);
     return 0;
 }
 
@@ -129,7 +124,7 @@ static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
     }
     if (r != CUDA_SUCCESS)
         return check(err, r, "cuMemHostRegister_v2");
-    TRY(cuMemHostGetDevicePointer_v2, &c->desc_device, c->desc_map, 0);
+    CALL(cuMemHostGetDevicePointer_v2, &c->desc_device, c->desc_map, 0);
     return 0;
 }
 
@@ -137,11 +132,11 @@ static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 static int alloc_retired(struct err *err, struct context *c, uint32_t n_slots)
 {
     size_t n = (size_t)n_slots * sizeof(uint32_t);
-    TRY(cuMemAlloc_v2, &c->retired, n);
+    CALL(cuMemAlloc_v2, &c->retired, n);
     /* on our own stream: the NULL stream has the application's work in front of it, and may not be used at all while
        one of its blocking streams is captured; the copies of other streams would not wait for it either */
-    TRY(cuMemsetD8Async, c->retired, 0, n, c->stream);
-    TRY(cuStreamSynchronize, c->stream);
+    CALL(cuMemsetD8Async, c->retired, 0, n, c->stream);
+    CALL(cuStreamSynchronize, c->stream);
     return 0;
 }
 
@@ -164,11 +159,11 @@ int device_init(struct err *err, struct context *c)
     uint32_t n_slots = memory_slots();
     uint64_t n_bytes = memory_payload_bytes(n_free);
     c->keep_free = wanted_free(total);
-    TRY(cuCtxGetDevice, &c->device);
+    CALL(cuCtxGetDevice, &c->device);
     int r = load_kernels(err, c);
     if (r)
         return r;
-    TRY(cuStreamCreate, &c->stream, CU_STREAM_NON_BLOCKING);
+    CALL(cuStreamCreate, &c->stream, CU_STREAM_NON_BLOCKING);
     r = map_descriptors(err, c, n_slots);
     if (!r)
         r = alloc_retired(err, c, n_slots);

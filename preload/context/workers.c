@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "preload/base/cpus.h"
 #include "preload/base/thread.h"
 #include "preload/context/drain.h"
@@ -81,10 +82,8 @@ int workers_start(struct context *c)
         return -ENOMEM;
     staging_restart(c->staging);
     atomic_store_release(&c->stop_ns, (uint64_t)0); /* to drain_round() */
-    int r = start_encoders(c);
-    if (r)
-        return r;
-    r = start_thread(&c->drain, drain_main, c);
+    TRY(start_encoders(c));
+    int r = start_thread(&c->drain, drain_main, c);
     if (r) {
         staging_end(c->staging);
         join_encoders(c, UINT64_MAX / 2);

@@ -5,6 +5,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/log.h"
 #include "core/priority.h"
 #include "core/socket.h"
@@ -391,10 +392,8 @@ static int start(void)
         return -ENOMEM;
     for (int i = 0; i < MAX_CLIENTS; i++)
         server.clients[i].at.fd = server.clients[i].given.fd = -1;
-    int r = listen_in(run_path(session.run));
-    if (r)
-        return r;
-    r = thread_start(&server.thread, server_main, NULL);
+    TRY(listen_in(run_path(session.run)));
+    int r = thread_start(&server.thread, server_main, NULL);
     server.runs = !r;
     if (r)
         remove_socket();

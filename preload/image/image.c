@@ -2,6 +2,7 @@
 #include "preload/image/image.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "cupti/image/elf.h"
 #include "cupti/image/fatbin.h"
 #include "preload/image/ptx.h"
@@ -89,9 +90,7 @@ static int read_entry(const struct fatbin_entry *entry, const struct layout_sink
 {
     _cleanup_(freep) unsigned char *own;
     struct bytes code;
-    int r = fatbin_code(entry, &code, &own);
-    if (r)
-        return r;
+    TRY(fatbin_code(entry, &code, &own));
     if (entry->kind == FATBIN_PTX)
         return ptx_read(code, sink);
     return elf_is(code) ? read_machine_code(code, sink) : IMAGE_E_PACKED;

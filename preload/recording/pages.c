@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/recording/pages.h"
 
+#include "core/err.h"
 #include "core/grow.h"
 #include "preload/base/driver.h"
 #include "storage/codec/hash.h"
@@ -98,9 +99,7 @@ static int add_run(struct pages *p, uint64_t address, const void *data, size_t n
 
 static int compare_block(struct pages *p, uint64_t address, const void *data, size_t n, bool emit)
 {
-    int r = make_room(p);
-    if (r)
-        return r;
+    TRY(make_room(p));
     struct page *page = slot_of(p->table, p->room, address);
     uint64_t hash = hash_bytes(data, n);
     if (page->address && page->hash == hash)

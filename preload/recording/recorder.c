@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/log.h"
 #include "preload/base/driver.h"
@@ -243,9 +244,7 @@ static int name_kernel(struct recorder *rec, const struct func *func)
     for (rec->kernel = 0; rec->kernel < rec->n_named; rec->kernel++)
         if (rec->named[rec->kernel].func == func)
             return 0;
-    int r = grow((void **)&rec->named, rec->n_named, &rec->room_named, sizeof *rec->named, 64);
-    if (r)
-        return r;
+    TRY(grow((void **)&rec->named, rec->n_named, &rec->room_named, sizeof *rec->named, 64));
     const struct params_layout *layout = functions_layout(func);
     struct dmi_recording_kernel head = { rec->kernel,
                                          layout ? layout->n : DMI_RECORDING_NO_LAYOUT };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/codec/codec.h"
 
+#include "core/err.h"
 #include "storage/codec/codec_table.h"
 #include "storage/codec/hash.h"
 #include "storage/codec/planes.h"
@@ -146,9 +147,7 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
         *bad_plane = p;
         if (planes[p].n_stored > n_stored - used)
             return -EINVAL;
-        int r = decode_plane(codec, &planes[p], src, dst, n_plane);
-        if (r)
-            return r;
+        TRY(decode_plane(codec, &planes[p], src, dst, n_plane));
         used += planes[p].n_stored;
         dst += n_plane;
     }

@@ -4,6 +4,7 @@
  * were such chunks. Source: docs/format.md 6.3, 9.
  */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/reader/reader_private.h"
 #include "storage/text.h"
 
@@ -109,9 +110,7 @@ int reader_fill_changes(struct reader *r)
     _cleanup_(freep) struct reader_noted *noted = NULL;
     struct text words = { 0 };
     size_t n_noted = 0;
-    int res = gather(r, &noted, &n_noted);
-    if (res)
-        return res;
+    TRY(gather(r, &noted, &n_noted));
     size_t n = json_array_size(list) + n_noted;
     struct reader_change *changes = calloc(n + 1, sizeof *changes);
     if (!changes)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metadata of chunks: read when it is needed, and kept while there is room for it. */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
@@ -36,9 +37,7 @@ int reader_read_meta(struct reader *r, struct reader_segment *s, uint64_t offset
     _cleanup_(freep) uint8_t *meta = malloc(n + 1);
     if (!meta)
         return -ENOMEM;
-    int res = reader_read(r, s, meta, n, offset + sizeof *header);
-    if (res)
-        return res;
+    TRY(reader_read(r, s, meta, n, offset + sizeof *header));
     if (hash_bytes(meta, header->n_meta) != header->meta_hash ||
         !parse_is_zero(meta + header->n_meta, n - header->n_meta))
         return -EBADMSG;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of records: blocks are read and decoded one at a time, some are kept. */
+#include "core/err.h"
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
@@ -143,14 +144,12 @@ static int load_block(struct err *err, struct reader *r, const struct reader_rec
         return err_set_errno(err, ENOMEM, "cannot decode");
     struct reader_block *there = find_block(r, rec, number, &to);
     if (!there) {
-        int res = locate(err, r, rec, number, &b);
-        if (res)
-            return res;
+        TRY(locate(err, r, rec, number, &b));
         const struct reader_block *last = r->decoder.blocks->last;
         bool is_next = last && is_of(last, rec) && last->number + 1 == number;
         to->used = 0;
         r->decoder.blocks->last = NULL;
-        res = b.each ? decode(r, &b, is_next, to, &bad) : -ENOTSUP;
+        int res = b.each ? decode(r, &b, is_next, to, &bad) : -ENOTSUP;
         if (res)
             return explain(err, res, &b, bad);
         to->segment = rec->segment, to->chunk = rec->chunk, to->group = rec->at.group;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run: its files are found, its structure is read, and read on when it has grown. */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_steps.h"
 
@@ -110,9 +111,7 @@ static int take_segments(struct reader *r)
         if (!r->index.segments[i].header_read)
             take_header(r, &r->index.segments[i]);
     for (uint32_t i = 0; i < r->index.n_segments; i++) {
-        int res = take_segment(r, i);
-        if (res)
-            return res;
+        TRY(take_segment(r, i));
     }
     return 0;
 }
@@ -190,10 +189,8 @@ static int check_version(struct err *err, const struct reader *r)
 
 static int read_structure(struct err *err, struct reader *r)
 {
-    int res = check_version(err, r);
-    if (res)
-        return res;
-    res = take_segments(r);
+    TRY(check_version(err, r));
+    int res = take_segments(r);
     if (!res && !r->said.dictionary && (res = check_version(err, r)))
         return res;
     if (!res && !r->said.dictionary) /* all segments were released */

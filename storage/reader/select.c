@@ -5,6 +5,7 @@
  * begins again.
  */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/reader/reader_steps.h"
 #include "storage/record_fields.h"
 #include "storage/rows.h"
@@ -119,9 +120,7 @@ static int want_steps(struct reader *r, struct reader_wanted *w)
                 return -ENOMEM;
         }
     }
-    int res = reader_is_incomplete(r) ? want_all_repeated(r, w) : 0;
-    if (res)
-        return res;
+    TRY(reader_is_incomplete(r) ? want_all_repeated(r, w) : 0);
     qsort(w->steps, w->n_steps, sizeof *w->steps, reader_number_order);
     return 0;
 }
@@ -238,9 +237,7 @@ static int take_chunk(struct reader *r, uint32_t segment,
             *wrong = "a record is not what the index says";
             return -EBADMSG;
         }
-        res = add_record(r, &m->view, segment, entries[i]->chunk, entries[i]->record);
-        if (res)
-            return res;
+        TRY(add_record(r, &m->view, segment, entries[i]->chunk, entries[i]->record));
     }
     return 0;
 }

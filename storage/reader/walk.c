@@ -4,6 +4,7 @@
  * goes on where the one before ended, so that a growing segment is read once.
  */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/chunk.h"
 #include "storage/reader/reader_private.h"
 
@@ -152,9 +153,7 @@ static int check_footer(struct reader *r, struct reader_segment *s,
     if (res || *wrong || s->lost)
         return res;
     struct chunk again;
-    res = footer_chunk(&s->index, s->first_sequence, &again);
-    if (res)
-        return res;
+    TRY(footer_chunk(&s->index, s->first_sequence, &again));
     if (h->n_meta < again.header.n_meta || memcmp(meta, again.meta, again.header.n_meta))
         *wrong = "it is not the index of the chunks before it";
     chunk_deinit(&again);
@@ -304,9 +303,7 @@ static int walk_chunks(struct reader *r, struct reader_segment *s, uint64_t end,
         }
         check_sequence(r, s, h.sequence, at);
         s->next_sequence = h.sequence + 1;
-        int res = take_chunk(r, s, &h, at);
-        if (res)
-            return res;
+        TRY(take_chunk(r, s, &h, at));
         s->last_offset = at;
         s->last_hash = h.hash;
         at += chunk_bytes(&h);
@@ -406,9 +403,7 @@ int reader_distrust(struct reader *r, uint32_t segment, uint32_t chunk, const ch
                    chunk_type_name(c.type), wrong);
         return 0;
     }
-    int res = reader_walk_anew(r, segment);
-    if (res)
-        return res;
+    TRY(reader_walk_anew(r, segment));
     NOTE_CHUNK(r, s, &c,
                "the chunk (%s) and the index of the segment contradict each other: %s; read by "
                "walking",

@@ -3,6 +3,7 @@
  * Some records of a run at a time, with the steps that they name; or some of its steps. What a window holds is read when it is
  * asked for and freed with it, so that memory does not grow with the run.
  */
+#include "core/err.h"
 #include "storage/reader/reader_steps.h"
 
 #include <errno.h>
@@ -19,9 +20,7 @@ static int find_end(struct reader *r, size_t most, uint64_t *n_gone)
     size_t n = 0;
     for (uint32_t i = 0; i < r->index.n_segments; i++) {
         const struct reader_segment *s = &r->index.segments[i];
-        int res = s->gone || s->end_chunk <= w->first_chunk ? 0 : reader_need_index(r, i, n_gone);
-        if (res)
-            return res;
+        TRY(s->gone || s->end_chunk <= w->first_chunk ? 0 : reader_need_index(r, i, n_gone));
         for (size_t k = 0; !s->gone && s->end_chunk > w->first_chunk && k < s->n_chunks; k++) {
             const struct reader_chunk *c = &s->chunks[k];
             if (c->type != DMI_CHUNK_RECORDS || c->sequence < w->first_chunk)

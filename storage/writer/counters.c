@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/codec/hash.h"
 
 #include <errno.h>
@@ -23,14 +24,10 @@ int counters_create(struct counters *c, const char *path, uint32_t n_sites,
     first->state = DMI_COUNTERS_RUNNING;
     first->pid = pid;
     first->start_realtime_ns = start_ns;
-    int r = file_create(&c->file, path);
-    if (r)
-        return r;
+    TRY(file_create(&c->file, path));
     /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the application */
     struct iovec buffer = { first, n };
-    r = file_write_at(&c->file, &buffer, 1, 0);
-    if (r)
-        return r;
+    TRY(file_write_at(&c->file, &buffer, 1, 0));
     void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, c->file.fd, 0);
     if (map == MAP_FAILED)
         return -errno;

@@ -2,6 +2,7 @@
 #include "storage/writer/outcomes.h"
 
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/sorted.h"
 #include "storage/codec/hash.h"
 #include "storage/table.h"
@@ -216,9 +217,7 @@ int outcomes_accept(struct outcomes *o, const char *id, uint64_t number, uint32_
 {
     size_t n_id;
     uint32_t n;
-    int r = check_id(id, &n_id, why);
-    if (r)
-        return r;
+    TRY(check_id(id, &n_id, why));
     struct outcomes_step *s = find_step(o, number, id, n_id);
     if (!s)
         return refuse(why, -ENOENT, "no step of that number has draft rows, or it is long past");
@@ -232,7 +231,7 @@ int outcomes_accept(struct outcomes *o, const char *id, uint64_t number, uint32_
         return refuse(why, -EINVAL, "more rows are accepted than the request has drafts");
     if (drafts[0].told)
         return refuse(why, -EALREADY, "it was said already");
-    r = check_room(o, n, why);
+    int r = check_room(o, n, why);
     for (uint32_t i = 0; !r && i < n; i++) {
         uint32_t mine = n_accepted < drafts[i].n_tokens ? n_accepted : drafts[i].n_tokens;
         const struct dmi_outcome entry = { .step = s->sequence,

@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/atomic.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/log.h"
 #include "storage/codec/hash.h"
 #include "storage/file.h"
@@ -29,9 +30,7 @@
 static int publish(struct err *err, struct run *run)
 {
     const struct manifest *m = &run->manifest;
-    int r = folder_publish(err, &run->path, m->host, m->pid, m->start_ns);
-    if (r)
-        return r;
+    TRY(folder_publish(err, &run->path, m->host, m->pid, m->start_ns));
     char *counters = folder_file(run->path, "counters");
     char *segment = folder_file(run->path, "seg-000000.dmi");
     if (!counters || !segment) {

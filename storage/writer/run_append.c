@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/any.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "storage/folder.h"
 #include "storage/steps_pack.h"
 #include "storage/writer/run_private.h"
@@ -49,9 +50,7 @@ int run_close_segment(struct run *run)
 {
     if (run->segment.closed)
         return 0;
-    int r = segment_close(&run->segment, run->next_sequence, run_syncs(run));
-    if (r)
-        return r;
+    TRY(segment_close(&run->segment, run->next_sequence, run_syncs(run)));
     run->next_sequence++;
     run->unsynced = false;
     note_segment(run);
@@ -152,9 +151,7 @@ static int append_timed(struct run *run, struct chunk *chunks, size_t n, bool ea
 static int append(struct run *run, struct chunk *chunks, size_t n)
 {
     bool each = run->durability == RUN_DURABILITY_EACH;
-    int r = append_timed(run, chunks, n, each);
-    if (r)
-        return r;
+    TRY(append_timed(run, chunks, n, each));
     committed(run, chunks, n);
     if (each && !run->folder_synced)
         run->folder_synced = !folder_sync(run->path);
@@ -165,9 +162,7 @@ static int append(struct run *run, struct chunk *chunks, size_t n)
 int run_commit_locked(struct run *run, struct chunk *records)
 {
     if (run->segment.closed) {
-        int r = run_add_segment(run, run->segment.number + 1);
-        if (r)
-            return r;
+        TRY(run_add_segment(run, run->segment.number + 1));
         run->manifest_stale = true;
     }
     pending_take(&run->pending, &run->steps, &run->outcomes);

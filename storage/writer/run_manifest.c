@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manifest of a run, and what is in it: its segments, its problems. */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "storage/folder.h"
 #include "storage/writer/run_private.h"
@@ -46,9 +47,7 @@ int run_add_segment(struct run *run, uint32_t number)
     if (grow((void **)&m->segments, number, &m->segments_room, sizeof *m->segments, 8))
         return -ENOMEM;
     struct segment next;
-    int r = segment_open(&next, run->path, number, m->run_uuid, run->next_sequence, m->sites);
-    if (r)
-        return r;
+    TRY(segment_open(&next, run->path, number, m->run_uuid, run->next_sequence, m->sites));
     m->segments[number] = (struct manifest_segment){ 0 };
     m->n_segments = number + 1;
     run->next_sequence++;

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "storage/codec/hash.h"
 
 #include <errno.h>
@@ -80,10 +81,8 @@ static int sync_file(struct segment *s)
 
 static int write_end(struct segment *s, struct iovec *buffers, int n_buffers, bool sync)
 {
-    int r = cut_back(s);
-    if (r)
-        return r;
-    r = file_write_at(&s->file, buffers, n_buffers, s->end);
+    TRY(cut_back(s));
+    int r = file_write_at(&s->file, buffers, n_buffers, s->end);
     if (!r && sync)
         r = sync_file(s);
     if (r) {
@@ -142,9 +141,7 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
     if (s->closed)
         return 0;
     struct chunk chunk;
-    int r = footer_chunk(&s->index, s->first_sequence, &chunk);
-    if (r)
-        return r;
+    TRY(footer_chunk(&s->index, s->first_sequence, &chunk));
     chunk_seal(&chunk, sequence, s->run_uuid);
     struct dmi_trailer trailer = { .footer_offset = s->end, .magic = DMI_TRAILER_MAGIC };
     trailer.n_file = s->end + chunk_bytes(&chunk.header) + sizeof trailer;
@@ -153,7 +150,7 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
     struct iovec buffers[4];
     chunk_buffers(&chunk, buffers);
     buffers[3] = (struct iovec){ &trailer, sizeof trailer };
-    r = write_end(s, buffers, 4, sync);
+    int r = write_end(s, buffers, 4, sync);
     chunk_deinit(&chunk);
     if (r)
         return r;

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "storage/rows.h"
 
 #include <dmi/format.h>
@@ -189,9 +190,7 @@ int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *st
 {
     const int32_t ranks[8] = { step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
                                step->dp_rank, step->dp_size, step->ep_rank, step->ep_size };
-    int r = check_step(sequence, step, ranks, why);
-    if (r)
-        return r;
+    TRY(check_step(sequence, step, ranks, why));
     struct dmi_step_entry entry = {
         .n_spans = step->n_spans,
         .sequence = sequence,

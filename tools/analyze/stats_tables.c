@@ -3,6 +3,7 @@
 #include "tools/analyze/stats.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "read/value.h"
 #include "tools/analyze/cells.h"
 
@@ -43,9 +44,7 @@ static int put_rows(struct err *err, struct report *report, const struct stats_a
     struct dmi_read_site site = { .size = sizeof site };
     struct dmi_read_row places[ROWS_AT_ONCE];
     struct dmi_stats_row rows[ROWS_AT_ONCE];
-    int r = stats_rows_read(err, &a->rows, tensor, first, rows, n);
-    if (r)
-        return r;
+    TRY(stats_rows_read(err, &a->rows, tensor, first, rows, n));
     if (dmi_read_tensor(a->run, tensor, &t) || dmi_read_site(a->run, t.site, &site) ||
         dmi_read_rows(a->run, tensor, first, n, NULL, 0, places, sizeof *places))
         return err_set(err, -EIO, "%s", dmi_read_error(a->run));

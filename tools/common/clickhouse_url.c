@@ -3,6 +3,7 @@
 #include "tools/common/clickhouse_url.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "tools/common/clickhouse_curl.h"
 
@@ -165,9 +166,7 @@ static int take_settings(struct err *err, CURLU *u, struct clickhouse_url *url, 
         if (*value)
             *value++ = 0;
         _cleanup_(curl_freep) char *decoded = clickhouse_curl.unescape(NULL, value, 0, NULL);
-        int r = decoded ? take_setting(err, word, decoded, url, secure) : -ENOMEM;
-        if (r)
-            return r;
+        TRY(decoded ? take_setting(err, word, decoded, url, secure) : -ENOMEM);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "tools/common/listen.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/socket.h"
 #include "tools/common/say.h"
 
@@ -41,9 +42,7 @@ static int remove_stale(const struct sockaddr_un *at)
 static int listen_at(const struct sockaddr_un *at, int backlog)
 {
     char folder_of[sizeof at->sun_path], name_of[sizeof at->sun_path];
-    int r = remove_stale(at);
-    if (r)
-        return r;
+    TRY(remove_stale(at));
     memcpy(folder_of, at->sun_path, sizeof folder_of);
     memcpy(name_of, at->sun_path, sizeof name_of);
     _cleanup_(closep) int folder = open(dirname(folder_of), O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -2,6 +2,7 @@
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/words.h"
 #include "storage/record_fields.h"
 #include "tools/common/leftover.h"
@@ -47,11 +48,9 @@ static int choose_run(struct err *err, struct fetched *x)
 {
     if (x->url.run)
         return 0;
-    int r = fetch_ask(err, x,
-                      "SELECT DISTINCT run FROM `%s`.`%s_facts` WHERE type = 'run' ORDER BY run",
-                      x->url.database, x->url.table);
-    if (r)
-        return r;
+    TRY(fetch_ask(err, x,
+                  "SELECT DISTINCT run FROM `%s`.`%s_facts` WHERE type = 'run' ORDER BY run",
+                  x->url.database, x->url.table));
     char *end = x->answer.n ? strchr(x->answer.data, '\n') : NULL;
     if (!end)
         return err_set(err, -ENOENT, "there is no run in %s.%s", x->url.database, x->url.table);
@@ -83,9 +82,7 @@ static int ask_facts(struct err *err, struct fetched *x, const char *type)
 /* Of several (a replay that was resumed says it again) the sites are the same. */
 static int ask_about(struct err *err, struct fetched *x)
 {
-    int r = ask_facts(err, x, "run");
-    if (r)
-        return r;
+    TRY(ask_facts(err, x, "run"));
     if (!x->answer.n)
         return err_set(err, -ENOENT, "there is no run %s in %s.%s", x->url.run, x->url.database,
                        x->url.table);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/any.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "storage/record_fields.h"
 #include "tools/dump/fetch_private.h"
@@ -205,9 +206,7 @@ static int take_row(struct err *err, struct fetched *x, struct gathered *g,
 {
     uint32_t dtype = dtype_of(p), site = site_of(x, p, dtype);
     if (is_new) {
-        int r = append(err, x, g);
-        if (r)
-            return r;
+        TRY(append(err, x, g));
         g->record = record_of(p, site, dtype);
     }
     if (!dtype || site == x->n_sites)

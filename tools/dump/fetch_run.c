@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "read/requests.h"
 #include "tools/dump/fetch_private.h"
@@ -223,9 +224,7 @@ static int note_line(struct err *err, void *arg, const char *line, size_t n)
     struct lines *lines = arg;
     json_t *fact;
     bool bad = false;
-    int r = fetch_fact(err, line, n, &fact);
-    if (r)
-        return r;
+    TRY(fetch_fact(err, line, n, &fact));
     int64_t sequence = number_of(fact, "step_sequence", 0, INT64_MAX, &bad);
     json_decref(fact);
     if (bad)

@@ -9,6 +9,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/whole.h"
 #include "read/value.h"
@@ -232,9 +233,7 @@ static int write_file(struct trtllm_folder *t, const struct reader_record *rec, 
         return -ENOMEM;
     _cleanup_(closep) int fd =
         openat(t->x->fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = fd < 0 ? -errno : whole_write(fd, head.data, head.n, 0);
-    if (r)
-        return r;
+    TRY(fd < 0 ? -errno : whole_write(fd, head.data, head.n, 0));
     t->x->n_files++;
     t->x->n_bytes += converts ? 2 * rec->at.n_bytes : rec->at.n_bytes;
     return converts ? write_converted(fd, t->raw, rec->at.n_bytes / 2, head.n)

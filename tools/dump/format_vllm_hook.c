@@ -12,6 +12,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/whole.h"
 #include "read/requests.h"
 #include "read/safetensors.h"
@@ -310,9 +311,7 @@ static int add_samples(struct exporter *x, const char *file)
 static int join_dataset(struct err *err, struct exporter *x, const struct hook_export *p)
 {
     _cleanup_(text_deinit) struct text file = { 0 };
-    int r = dataset_agree(err, x->dataset, x->output, facts_of(x, p));
-    if (r)
-        return r;
+    TRY(dataset_agree(err, x->dataset, x->output, facts_of(x, p)));
     add_path(&file, x, "/qk.safetensors");
     if (file.failed)
         return err_set_errno(err, ENOMEM, "cannot export");

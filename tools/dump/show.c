@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/elements.h"
 #include "read/edited.h"
 #include "read/record.h"
@@ -231,9 +232,7 @@ static int show_tensor(struct show_page *s, const struct tensor *t)
         index += p->n_rows;
         s->n_matching += p->n_rows;
         if (has_rows(s, first, p->n_rows)) {
-            int r = show_rows(s, t, p, first);
-            if (r)
-                return r;
+            TRY(show_rows(s, t, p, first));
         }
     }
     uint64_t n_more = s->by_rows ? 0 : index - (s->n_rows - before);

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "read/value.h"
 #include "storage/codec/hash.h"
 #include "storage/file.h"
@@ -136,9 +137,7 @@ int cursor_apply(struct err *err, const struct cursor *c, struct replay_source *
                            "the cursor %s is of run %s, which is not among those that are given: "
                            "give that run, or another cursor",
                            c->path, text_of(o, "uuid"));
-        int r = apply(err, s, o);
-        if (r)
-            return r;
+        TRY(apply(err, s, o));
     }
     return 0;
 }

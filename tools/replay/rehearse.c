@@ -2,6 +2,7 @@
 #include "tools/replay/rehearse.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "policy/shedding.h"
 #include "tools/replay/rehearse_rows.h"
 
@@ -454,9 +455,7 @@ int rehearse(struct err *err, const struct reader *reader, const struct rehearsa
                                                          .rules = &terms->spec->overload,
                                                          .out = out,
                                                          .world.first = NAN };
-    int res = rehearse_rows_build(err, reader, terms->spec, &r.rows);
-    if (res)
-        return res;
+    TRY(rehearse_rows_build(err, reader, terms->spec, &r.rows));
     if (prepare(&r) || go_through(&r))
         return err_set_errno(err, ENOMEM, "cannot rehearse");
     out->n_elsewhere = r.rows.n_elsewhere;

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "tools/common/stop.h"
 #include "tools/replay/describe.h"
 
@@ -130,12 +131,10 @@ static int end(struct err *err, struct replay *r)
 
 static int run_all(struct err *err, struct replay *r)
 {
-    int res = begin(err, r);
-    if (res)
-        return res;
+    TRY(begin(err, r));
     if (r->sink->kind->per_request)
         return replay_requests(err, r);
-    res = send_all(err, r);
+    int res = send_all(err, r);
     return res || !r->options->follow ? res : follow(err, r);
 }
 

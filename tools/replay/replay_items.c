@@ -3,6 +3,7 @@
 #include "tools/replay/replay.h"
 
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/words.h"
 #include "storage/codec/hash.h"
@@ -56,13 +57,11 @@ static void consume(struct replay *r)
 int replay_settle(struct err *err, struct replay *r)
 {
     struct sink_mark mark = { 0 };
-    int res = r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &mark) : 0;
-    if (res)
-        return res;
+    TRY(r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &mark) : 0);
     r->settled_ns = clock_mono_ns();
     r->cursor.mark = mark;
     r->cursor.n_items = r->n_items;
-    res = cursor_write(err, &r->cursor, r->sources, r->n);
+    int res = cursor_write(err, &r->cursor, r->sources, r->n);
     if (!res && r->options->consume)
         consume(r);
     return res;
@@ -181,9 +180,7 @@ int replay_record(struct err *err, struct replay *r, struct replay_source *s, co
     if (!item.n_spans)
         return 0;
     item.facts = describe_record(s, &item);
-    res = send(err, r, &item);
-    if (res)
-        return res;
+    TRY(send(err, r, &item));
     s->n_records++;
     s->n_rows += item.n_rows;
     s->n_bytes += item.n_data;

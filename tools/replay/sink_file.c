@@ -3,6 +3,7 @@
 #include "tools/replay/sink.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/codec/hash.h"
 #include "tools/replay/bytes.h"
 
@@ -149,16 +150,14 @@ static int continue_at(struct err *err, const struct sink_options *o, int fd)
 
 static int file_open(struct err *err, const struct sink_options *options, struct sink **out)
 {
-    int r = options->has_cursor ? file_check(err, options) : 0;
-    if (r)
-        return r;
+    TRY(options->has_cursor ? file_check(err, options) : 0);
     _cleanup_(closep) int fd = open(options->where, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     struct file_sink *s = NULL;
     if (fd < 0 && errno == EINTR) /* a FIFO without a reader */
         return -EINTR;
     if (fd < 0)
         return err_set_errno(err, errno, "cannot write %s", options->where);
-    r = continue_at(err, options, fd);
+    int r = continue_at(err, options, fd);
     if (!r)
         r = new_sink(err, &sink_file, options, fd, &s);
     if (s)

@@ -2,6 +2,7 @@
 /* The rows of a record as an item. */
 #include "tools/replay/source.h"
 
+#include "core/err.h"
 #include "core/grow.h"
 #include "read/record.h"
 #include "storage/codec/hash.h"
@@ -169,9 +170,7 @@ int source_fill(struct replay_source *s, const char *request, size_t n_request, 
     if (r || !out->n_spans)
         return r;
     fill_shape(out);
-    r = load(s, e->record);
-    if (r)
-        return r;
+    TRY(load(s, e->record));
     size_t begin = rows_begin(s, e, request, n_request);
     if (begin != SIZE_MAX)
         out->data = s->raw + begin * (out->n_rows ? out->n_data / out->n_rows : 0);

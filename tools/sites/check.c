@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/words.h"
 #include "policy/nearest.h"
 #include "policy/spec.h"
@@ -292,9 +293,7 @@ static int open_all(struct err *err, const struct check_options *o, struct check
 
 static int run(struct err *err, const struct check_options *o, struct checking *c, bool *good)
 {
-    int r = open_all(err, o, c);
-    if (r)
-        return r;
+    TRY(open_all(err, o, c));
     c->tallies = calloc(c->spec->n_sites + 1, sizeof *c->tallies);
     c->matches = calloc(c->found.rec.n_kernels + 1, sizeof *c->matches);
     if (!c->tallies || !c->matches)

@@ -2,6 +2,7 @@
 #include "tools/sites/finding.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "tools/sites/again.h"
 #include "tools/sites/guessing.h"
 #include "tools/sites/look.h"
@@ -171,9 +172,7 @@ int finding_find(struct err *err, struct finding *m)
         return err_set(err, -ENOENT,
                        "nothing in the recording is a row of the reference: other tokens, another "
                        "model, or types of values that are not looked for");
-    int r = kinds_find(err, &m->rec, &m->forwards, &m->kinds);
-    if (r)
-        return r;
+    TRY(kinds_find(err, &m->rec, &m->forwards, &m->kinds));
     if (sight_hits(&m->probe, &m->forwards, &m->hits, &m->sightings))
         return no_memory(err);
     sight_compete(&m->sightings, 0);

@@ -2,6 +2,7 @@
 #include "tools/sites/match.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "policy/spec.h"
 #include "storage/file.h"
 #include "tools/sites/finding.h"
@@ -81,10 +82,8 @@ int match(struct err *err, const struct match_options *o)
 {
     struct finding finding;
     _cleanup_(spec_freep) struct spec *old = NULL;
-    int r = read_old(err, o->spec, &old);
-    if (r)
-        return r;
-    r = finding_open(err, o->recording, o->reference, &finding);
+    TRY(read_old(err, o->spec, &old));
+    int r = finding_open(err, o->recording, o->reference, &finding);
     if (!r)
         r = finding_find(err, &finding);
     if (!r)

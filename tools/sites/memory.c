@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/memory.h"
 
+#include "core/err.h"
 #include "core/grow.h"
 
 #include <stdlib.h>
@@ -48,13 +49,11 @@ static int make_room(struct memory *m)
 
 static int add_fragment(struct memory *m, uint64_t page_number, const struct fragment *fragment)
 {
-    int r = make_room(m);
-    if (r)
-        return r;
+    TRY(make_room(m));
     struct memory_page *page = slot_of(m->pages, m->room, page_number + 1);
     m->n += !page->address;
     page->address = page_number + 1;
-    r = grow((void **)&page->fragments, page->n, &page->room, sizeof *page->fragments, 2);
+    int r = grow((void **)&page->fragments, page->n, &page->room, sizeof *page->fragments, 2);
     if (!r)
         page->fragments[page->n++] = *fragment;
     return r;

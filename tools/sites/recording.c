@@ -2,6 +2,7 @@
 #include "tools/sites/recording.h"
 
 #include "core/bytes.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/regular.h"
 #include "storage/codec/hash.h"
@@ -68,9 +69,7 @@ static int add_kernel(struct err *err, struct recording *rec, struct bytes rest)
         bytes_take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
     if (!params || head.id != rec->n_kernels)
         return bad(err, "a kernel's parameters");
-    int r = charge(err, rec, OF_A_NAME + rest.n + (known ? 8ull * head.n_params : 0));
-    if (r)
-        return r;
+    TRY(charge(err, rec, OF_A_NAME + rest.n + (known ? 8ull * head.n_params : 0)));
     params = own_copy(rec, params, known ? head.n_params * sizeof(struct dmi_recording_param) : 0);
     char *name = printable_name(strndup((const char *)rest.at, rest.n));
     if (!params || !name ||
@@ -95,9 +94,7 @@ static int add_launch(struct err *err, struct recording *rec, struct bytes rest)
     if (!launch.pointers || !launch.params || launch.head.kernel >= rec->n_kernels ||
         launch.head.sequence != rec->n_launches)
         return bad(err, "a launch");
-    int r = charge(err, rec, OF_A_NAME + launch.head.n_pointers * sizeof *launch.pointers);
-    if (r)
-        return r;
+    TRY(charge(err, rec, OF_A_NAME + launch.head.n_pointers * sizeof *launch.pointers));
     launch.pointers =
         own_copy(rec, launch.pointers, launch.head.n_pointers * sizeof *launch.pointers);
     if (!launch.pointers)
@@ -118,9 +115,7 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
     const void *data = bytes_take(rest, run->n_bytes);
     if (!data || !run->n_bytes || run->address + run->n_bytes < run->address)
         return bad(err, "bytes of memory");
-    int r = charge(err, rec, OF_A_RUN + OF_A_PAGE * (run->n_bytes / 4096 + 1));
-    if (r)
-        return r;
+    TRY(charge(err, rec, OF_A_RUN + OF_A_PAGE * (run->n_bytes / 4096 + 1)));
     if (PUSH(rec->runs, rec->n_runs, rec->room_runs, 1024,
              (struct rec_run){ run->address, run->n_bytes, time, data }))
         return err_set(err, -ENOMEM, "no memory");
@@ -143,9 +138,7 @@ static int add_bytes(struct err *err, struct recording *rec, struct bytes rest)
     for (uint32_t i = 0; i < head.n_runs; i++) {
         struct dmi_recording_run run;
         memcpy(&run, runs + i * sizeof run, sizeof run);
-        int r = add_run(err, rec, &run, time, &rest);
-        if (r)
-            return r;
+        TRY(add_run(err, rec, &run, time, &rest));
     }
     if (head.after) {
         struct rec_launch *launch = &rec->launches[head.sequence];
@@ -156,9 +149,7 @@ static int add_bytes(struct err *err, struct recording *rec, struct bytes rest)
 
 static int add_unseen(struct err *err, struct recording *rec, struct bytes rest)
 {
-    int r = charge(err, rec, OF_A_NAME + rest.n);
-    if (r)
-        return r;
+    TRY(charge(err, rec, OF_A_NAME + rest.n));
     if (grow((void **)&rec->unseen, rec->n_unseen, &rec->room_unseen, sizeof *rec->unseen, 16))
         return err_set(err, -ENOMEM, "no memory");
     char *text = strndup((const char *)rest.at, rest.n);
@@ -195,9 +186,7 @@ static int decompress(struct err *err, struct recording *rec, uint64_t n_plain, 
 {
     if (n_plain > DMI_RECORDING_MAX_CHUNK)
         return bad(err, "a chunk is too large");
-    int r = charge(err, rec, n_plain);
-    if (r)
-        return r;
+    TRY(charge(err, rec, n_plain));
     if (grow((void **)&rec->owned, rec->n_owned, &rec->room_owned, sizeof *rec->owned, 64))
         return err_set(err, -ENOMEM, "no memory");
     void *plain = malloc((size_t)n_plain);

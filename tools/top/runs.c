@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 #include "core/grow.h"
 
 #include <dmi/format.h>
@@ -306,13 +307,11 @@ static const char *default_path(void)
 static int open_folder(struct err *err, struct top_runs *runs)
 {
     struct err first_err = { 0 };
-    int r = list_folder(err, &first_err, runs);
-    if (r)
-        return r;
+    TRY(list_folder(err, &first_err, runs));
     for (size_t i = 0; i < runs->n; i++)
         run_refresh(runs->list[i]);
     show_their_jobs(runs);
-    r = runs_any_running(runs) ? 0 : say_none(err, &first_err, runs);
+    int r = runs_any_running(runs) ? 0 : say_none(err, &first_err, runs);
     drop_others(runs);
     return r;
 }
@@ -320,9 +319,7 @@ static int open_folder(struct err *err, struct top_runs *runs)
 static int open_one(struct err *err, struct top_runs *runs)
 {
     struct top_run *run = run_new(err, runs->path);
-    int r = run ? add(err, runs, run) : err->code;
-    if (r)
-        return r;
+    TRY(run ? add(err, runs, run) : err->code);
     run_refresh(run);
     run->shown = true;
     return run->refused.code ? err_set(err, run->refused.code, "%s", run->refused.msg) : 0;

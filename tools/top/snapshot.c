@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/err.h"
 
 #include <dmi/format.h>
 
@@ -137,9 +138,7 @@ static int load_live(struct err *err, const struct snapshot_of *of, struct dmi_l
 {
     void *data = NULL;
     size_t n;
-    int r = snapshot_load(err, of->dir, of->path, "live", DMI_MAX_JSON, &data, &n);
-    if (r)
-        return r;
+    TRY(snapshot_load(err, of->dir, of->path, "live", DMI_MAX_JSON, &data, &n));
     *out = data;
     const char *wrong = live_wrong(data, n, of);
     return wrong ? err_set(err, -EBADMSG, "%s/live: %s", of->path, wrong) : 0;
@@ -215,9 +214,7 @@ static int load_edits(struct err *err, const struct snapshot_of *of, struct dmi_
 {
     _cleanup_(freep) void *data = NULL;
     size_t n;
-    int r = snapshot_load(err, of->dir, of->path, "edits", DMI_MAX_JSON, &data, &n);
-    if (r)
-        return r;
+    TRY(snapshot_load(err, of->dir, of->path, "edits", DMI_MAX_JSON, &data, &n));
     const char *wrong = edits_wrong(data, n, of);
     if (wrong)
         return err_set(err, -EBADMSG, "%s/edits: %s", of->path, wrong);

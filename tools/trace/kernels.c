@@ -2,6 +2,7 @@
 #include "tools/trace/kernels.h"
 
 #include "core/any.h"
+#include "core/err.h"
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "read/value.h"
@@ -167,9 +168,7 @@ int kernels_by_name(const void *pa, const void *pb)
 {
     const struct kernels_line *a = pa, *b = pb;
     ORDER(a, b, kind);
-    int r = memcmp(a->name, b->name, a->n_name < b->n_name ? a->n_name : b->n_name);
-    if (r)
-        return r;
+    TRY(memcmp(a->name, b->name, a->n_name < b->n_name ? a->n_name : b->n_name));
     ORDER(a, b, n_name);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "read/handle.h"
 #include "tools/common/differ.h"
 #include "tools/view/pool.h"
@@ -410,9 +411,7 @@ static int add_diff(struct err *err, struct diff *x)
 
 static int compare(struct err *err, struct diff *d)
 {
-    int r = open_both(err, d);
-    if (r)
-        return r;
+    TRY(open_both(err, d));
     d->maps = calloc(d->differ.run.tensors.n + 1, sizeof *d->maps);
     d->of_tensor = calloc(d->differ.run.tensors.n + 1, sizeof *d->of_tensor);
     if (!d->maps || !d->of_tensor)
@@ -422,7 +421,7 @@ static int compare(struct err *err, struct diff *d)
         return err_set_errno(err, ENOMEM, "cannot compare");
     d->differ.row = take_row;
     d->differ.arg = d;
-    r = differ_rows(err, &d->differ);
+    int r = differ_rows(err, &d->differ);
     if (!r)
         mark_missing(d);
     return r;

@@ -6,6 +6,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "tools/view/pool.h"
 
 #include <dmi/analyze_stats.h>
@@ -75,9 +76,7 @@ static int add_extent(struct maps *maps, struct value_map *m, uint64_t tensor, u
     struct dmi_read_row *rows = maps->rows;
     for (uint64_t first = 0; first < n_rows; first += ROWS) {
         uint64_t n = n_rows - first < ROWS ? n_rows - first : ROWS;
-        int r = dmi_read_rows(maps->run, tensor, first, n, NULL, 0, rows, sizeof *rows);
-        if (r)
-            return r;
+        TRY(dmi_read_rows(maps->run, tensor, first, n, NULL, 0, rows, sizeof *rows));
         for (uint64_t i = 0; i < n; i++)
             cells_widen(&m->cells, rows[i].position);
     }

@@ -3,6 +3,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "read/account.h"
 #include "read/handle.h"
 #include "read/value.h"
@@ -171,9 +172,7 @@ int view_overview(struct err *err, struct view_report *report)
     if (r)
         return err_set(err, r, "%s", dmi_read_error(report->run));
     add_run(&report->document, &run);
-    r = view_sites(err, &report->document, report->run, "sites");
-    if (r)
-        return r;
+    TRY(view_sites(err, &report->document, report->run, "sites"));
     add_requests(report, run.n_requests);
     view_findings(&report->document, report->run);
     add_problems(&report->document, reader_run(report->run->view.reader));

@@ -3,6 +3,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/elements.h"
 #include "tools/common/element.h"
 
@@ -122,9 +123,7 @@ static void row_add(struct document *d, const struct drawn_row *s)
 static int add_row(struct values *v, uint64_t tensor, uint64_t index, bool whole)
 {
     _cleanup_(shown_deinit) struct drawn_row s = { 0 };
-    int r = read_row(v->report->run, tensor, index, &s);
-    if (r)
-        return r;
+    TRY(read_row(v->report->run, tensor, index, &s));
     s.n = whole || s.width < ELEMENTS ? s.width : ELEMENTS;
     uint64_t cost = ROW_BYTES + document_cost(s.n * dmi_dtype_bytes(s.row.dtype));
     if (cost > v->room) {

@@ -5,6 +5,7 @@
  */
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/map.h"
 #include "storage/reader/ranks/ranks_agree.h"
 
@@ -74,9 +75,7 @@ static int leave_copies(struct reader_ranks *k)
             if (asprintf(&why, "%s is the run %s again, by its UUID: it is left out",
                          name_of(&k->about[copy]), name_of(&k->about[kept])) < 0)
                 why = NULL;
-            int res = leave_out(k, copy, why);
-            if (res)
-                return res;
+            TRY(leave_out(k, copy, why));
             i--; /* another one stands there now */
             break;
         }
@@ -137,9 +136,7 @@ static int leave_doubles(struct reader_ranks *k)
         if (asprintf(&why, "%s and %s both say that they are rank %s: %s is left out", names[i],
                      names[twins[i]], rank_text(k->about[i].ranks).text, names[i]) < 0)
             why = NULL;
-        int res = leave_out(k, i, why);
-        if (res)
-            return res;
+        TRY(leave_out(k, i, why));
     }
     return 0;
 }

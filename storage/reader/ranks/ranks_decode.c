@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The payload of a joined record: the parts of its ranks side by side, or their sum. Source: docs/format.md 8.1. */
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/elements.h"
 #include "storage/reader/reader_private.h"
 
@@ -54,9 +55,7 @@ int reader_decode_parts(struct err *err, struct reader *r, const struct reader_r
     for (uint32_t i = 0; i < rec->chunk; i++) {
         struct reader *run = k->runs[parts[i].run];
         const struct reader_record *p = &run->selection.records[parts[i].index];
-        int res = reader_decode_one(err, run, p, part);
-        if (res)
-            return res;
+        TRY(reader_decode_one(err, run, p, part));
         if (sums)
             elements_add(rec->at.dtype, part, n_elements, sum);
         else
