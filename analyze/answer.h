@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the handles of <dmi/analyze.h> hold. For one thread at a time, as the handles are. */
-#ifndef ANALYZE_ANSWER_H
-#define ANALYZE_ANSWER_H
+#pragma once
 
 #include "analyze/model.h"
 #include "analyze/plan.h"
@@ -19,5 +18,3 @@ struct dmi_analyze_model {
 
 /* Keeps the sentence for dmi_analyze_error(). Return: @code. */
 int answer_fail(struct dmi_analyze *answer, int code, const char *what);
-
-#endif

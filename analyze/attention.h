@@ -3,8 +3,7 @@
  * Attention of what a plan says, layer by layer, some queries at a time: scores by blocks of keys, then one pass over a row for its
  * maximum and one for sums, in one order. Memory never holds all of a pattern. One thread calls; others compute where the plan allows.
  */
-#ifndef ANALYZE_ATTENTION_H
-#define ANALYZE_ATTENTION_H
+#pragma once
 
 #include "analyze/kernel.h"
 #include "analyze/plan.h"
@@ -21,5 +20,3 @@ typedef int attention_take(void *arg, const struct dmi_analyze_rows *rows,
  */
 int attention_run(struct err *err, struct plan *plan, attention_take *take, void *arg,
                   bool with_sums);
-
-#endif

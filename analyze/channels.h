@@ -5,8 +5,7 @@
  * rows that come together nor instruction sets change a bit. Sums are of what values are above the channel's first one, so that
  * a mean far from zero costs no digits. 32 bytes a channel. One thread at a time.
  */
-#ifndef ANALYZE_CHANNELS_H
-#define ANALYZE_CHANNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -64,5 +63,3 @@ struct robust robust_of(double *values, double *scratch, size_t n);
  * @scratch: room for 2 * n
  */
 void channels_scores(const struct channels *channels, double *scores, double *scratch);
-
-#endif

@@ -3,8 +3,7 @@
  * What a GGUF's header says of its model. Any thread.
  * Source: docs/gguf.md of the ggml project, versions 2 and 3.
  */
-#ifndef ANALYZE_GGUF_H
-#define ANALYZE_GGUF_H
+#pragma once
 
 #include "core/err.h"
 
@@ -34,5 +33,3 @@ int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
 
 /* The config that Hugging Face would write for such a header, as far as attention needs it. Return: as gguf_header(). */
 json_t *gguf_config(struct err *err, json_t *header);
-
-#endif

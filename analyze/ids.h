@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Token ids of a request. One thread, as the run. */
-#ifndef ANALYZE_IDS_H
-#define ANALYZE_IDS_H
+#pragma once
 
 #include "core/err.h"
 
@@ -19,5 +18,3 @@
  */
 int64_t ids_read(struct err *err, struct dmi_read *run, const char *request, uint64_t n_request,
                  const char *site, int64_t n_positions, int64_t *out);
-
-#endif

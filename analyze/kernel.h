@@ -5,8 +5,7 @@
  * values by key. So answers are equal to the bit for all sizes of blocks and numbers of threads, with AVX-512, AVX2 and neither.
  * Pure: any thread.
  */
-#ifndef ANALYZE_KERNEL_H
-#define ANALYZE_KERNEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -48,6 +47,4 @@ extern const struct kernel kernel_portable;
 #ifdef __x86_64__
 extern const struct kernel kernel_avx2;   /* only where has_avx2() */
 extern const struct kernel kernel_avx512; /* only where has_avx512() */
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * The kernels once, in vectors of VECTOR floats; kernel.c, kernel_avx2.c and kernel_avx512.c compile them, and define VECTOR, KERNEL and
  * KERNEL_NAME. Without contraction (-ffp-contract=off) all give the same bits. Pure: any thread.
  */
-#ifndef ANALYZE_KERNEL_BODY_H
-#define ANALYZE_KERNEL_BODY_H
+#pragma once
 
 #include "analyze/kernel.h"
 
@@ -328,5 +327,3 @@ static void kernel_weigh(const float *weights, size_t stride, size_t n_rows, con
 }
 
 const struct kernel KERNEL = { KERNEL_NAME, kernel_scores, kernel_softmax, kernel_weigh };
-
-#endif

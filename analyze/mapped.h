@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file of a model's, in memory while it is read. The owner's thread. */
-#ifndef ANALYZE_MAPPED_H
-#define ANALYZE_MAPPED_H
+#pragma once
 
 #include "core/err.h"
 
@@ -26,5 +25,3 @@ json_t *mapped_json(struct err *err, const struct mapped *mapped, size_t most_mi
 
 /* Accepts a zeroed struct. */
 void mapped_deinit(struct mapped *mapped);
-
-#endif

@@ -4,8 +4,7 @@
  * reason why rows cannot be rotated here. Not changed once it is read: any thread.
  * Source: config.json of Hugging Face's transformers 4 and 5.
  */
-#ifndef ANALYZE_MODEL_H
-#define ANALYZE_MODEL_H
+#pragma once
 
 #include "analyze/rope.h"
 #include "core/err.h"
@@ -55,5 +54,3 @@ void model_deinit(struct model *model);
 
 /* @model NULL: nothing is known. A layer beyond the config's has what its last one has. */
 struct model_layer model_layer(const struct model *model, int32_t layer);
-
-#endif

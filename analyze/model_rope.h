@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a config says of rotary embeddings, and what is known of model types that it does not say. Pure: any thread. */
-#ifndef ANALYZE_MODEL_ROPE_H
-#define ANALYZE_MODEL_ROPE_H
+#pragma once
 
 #include "analyze/model.h"
 
@@ -16,5 +15,3 @@ uint32_t model_full_every(const struct model *model);
 
 /* A number of a config's object, or @otherwise. */
 double model_number(const json_t *object, const char *key, double otherwise);
-
-#endif

@@ -7,8 +7,7 @@
  * Pure: any thread. Source: P. Pebay, "Formulas for robust, one-pass parallel computation of covariances and arbitrary-order statistical
  * moments", Sandia report SAND2008-6212, equations 2.1, 3.1.
  */
-#ifndef ANALYZE_MOMENTS_H
-#define ANALYZE_MOMENTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ double moments_kurtosis(const struct moments *moments);
 double moments_norm(const struct moments *moments);
 /* The largest magnitude. NaN where there are no values. */
 double moments_peak(const struct moments *moments);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of q, k, v and z as attention reads them: rotated where they were captured before RoPE, keys in panels. One thread, as the runs. */
-#ifndef ANALYZE_OPERAND_H
-#define ANALYZE_OPERAND_H
+#pragma once
 
 #include "analyze/plan.h"
 
@@ -41,5 +40,3 @@ int operand_keys(struct err *err, const struct plan *plan, const struct operand_
 /* The same of values: @room rows of @value_dim floats a KV head, of which the last ones may be padding. */
 int operand_values(struct err *err, const struct plan *plan, const struct operand_block *wanted,
                    size_t room, size_t value_dim, struct operand_block *block);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks that do not depend on one another, on some threads. The calling thread is one of them, and waits for the others. */
-#ifndef ANALYZE_PARALLEL_H
-#define ANALYZE_PARALLEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@
  * are do all of it.
  */
 void parallel(size_t n_threads, size_t n_tasks, void (*task)(void *arg, size_t number), void *arg);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What attention is computed from: which tensors, heads, queries and keys, and whether all of it is there. One thread, as the runs. */
-#ifndef ANALYZE_PLAN_H
-#define ANALYZE_PLAN_H
+#pragma once
 
 #include "analyze/model.h"
 #include "analyze/source.h"
@@ -68,5 +67,3 @@ bool plan_is_captured(struct dmi_read *run);
  */
 int plan_lacks(struct err *err, const struct plan *plan, const struct plan_layer *layer,
                size_t offset, const char *name, const char *positions);
-
-#endif

@@ -5,8 +5,7 @@
  * Sources: RoFormer (arXiv 2104.09864); linear: arXiv 2306.15595; YaRN: arXiv 2309.00071; llama3: the rope_scaling of Llama 3.1's
  * config.json.
  */
-#ifndef ANALYZE_ROPE_H
-#define ANALYZE_ROPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ void rope_frequencies(const struct rope_params *params, float *out);
  */
 void rope_turn(const struct rope_params *params, const float *frequencies, int64_t position,
                size_t n_heads, size_t dim, float *row);
-
-#endif

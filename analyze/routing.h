@@ -4,8 +4,7 @@
  * requests are, how much weight the first choice has. One pass over the records. Memory grows with requests, not with
  * tokens. One thread at a time.
  */
-#ifndef ANALYZE_ROUTING_H
-#define ANALYZE_ROUTING_H
+#pragma once
 
 #include "core/err.h"
 
@@ -32,5 +31,3 @@ int routing_build(struct err *err, struct dmi_read *run, const struct dmi_routin
                   struct routing *out);
 /* Accepts a zeroed struct. */
 void routing_deinit(struct routing *routing);
-
-#endif

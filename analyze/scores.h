@@ -4,8 +4,7 @@
  * Sources: induction and previous-token heads: Olsson et al., arXiv 2209.11895; mul and abs: TransformerLens 2, its head_detector;
  * focus: Attention Tracker, arXiv 2411.00348; documents: CoRe, arXiv 2510.02219.
  */
-#ifndef ANALYZE_SCORES_H
-#define ANALYZE_SCORES_H
+#pragma once
 
 #include <dmi/analyze_heads.h>
 
@@ -59,5 +58,3 @@ double scores_focus(uint32_t measure, const struct span_weights spans[2]);
 
 /* As dmi_analyze_rerank() has it, of one document of @n tokens. */
 double scores_document(const double *query, const double *null, uint64_t n);
-
-#endif

@@ -7,8 +7,7 @@
  * Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
  * VLDB 2019; with buckets that divide a power of two into equal parts.
  */
-#ifndef ANALYZE_SKETCH_H
-#define ANALYZE_SKETCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ double sketch_magnitude(const struct sketch *sketch, double q);
 
 /* Accepts a zeroed struct. */
 void sketch_deinit(struct sketch *sketch);
-
-#endif

@@ -3,8 +3,7 @@
  * Rows of tensors by the position of their token, as true values in floats. What attention reads (q, say) may stand in several
  * tensors: rotated for some positions and not for others, or of another run for a prefix. One thread, as the runs' handles.
  */
-#ifndef ANALYZE_SOURCE_H
-#define ANALYZE_SOURCE_H
+#pragma once
 
 #include "core/err.h"
 
@@ -66,5 +65,3 @@ uint64_t sources_borrowed(const struct sources *sources, int64_t end);
  */
 int source_read(struct err *err, const struct tensor_source *source, int64_t position, uint64_t n,
                 float *out);
-
-#endif

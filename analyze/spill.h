@@ -4,8 +4,7 @@
  * block is read where the system keeps the file: to map one takes a third of the time of copying it, which takes a tenth of the time of
  * decoding it again. Without such a file nothing is kept, and blocks are decoded. One thread.
  */
-#ifndef ANALYZE_SPILL_H
-#define ANALYZE_SPILL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void spill_unmap(const struct spill *spill, const void *data);
 
 /* Keeps a block of at most n_bytes; one that cannot be written is decoded again. */
 void spill_store(struct spill *spill, size_t number, const void *data, size_t n_bytes);
-
-#endif

@@ -6,8 +6,7 @@
  * to the bit whatever the size of a request's records. The calling thread reads. Threads that are asked for compute, each
  * some of the layers, and change no bit.
  */
-#ifndef ANALYZE_STATS_H
-#define ANALYZE_STATS_H
+#pragma once
 
 #include "analyze/channels.h"
 #include "analyze/moments.h"
@@ -77,5 +76,3 @@ int stats_build(struct err *err, struct dmi_read *run, const struct stats_query 
                 struct stats *out);
 /* Accepts a zeroed struct. */
 void stats_deinit(struct stats *stats);
-
-#endif

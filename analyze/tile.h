@@ -4,8 +4,7 @@
  * instruction set: sums of a tile have eight lanes, a channel's sums add row by row. So answers are equal to the bit, whatever
  * the processor has. Pure: any thread.
  */
-#ifndef ANALYZE_TILE_H
-#define ANALYZE_TILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +43,4 @@ extern const struct tile_kernel tile_portable;
 #ifdef __x86_64__
 extern const struct tile_kernel tile_avx2;   /* only where has_avx2() */
 extern const struct tile_kernel tile_avx512; /* only where has_avx512() */
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * The loops once, in vectors of VECTOR doubles; tile.c, tile_avx2.c and tile_avx512.c compile them, and define VECTOR, KERNEL and
  * KERNEL_NAME. Without contraction (-ffp-contract=off) all give the same bits. Pure: any thread.
  */
-#ifndef ANALYZE_TILE_BODY_H
-#define ANALYZE_TILE_BODY_H
+#pragma once
 
 #include "analyze/tile.h"
 
@@ -151,5 +150,3 @@ static void kernel_channels(const struct tile_channels *to, const double *values
 
 const struct tile_kernel KERNEL = { KERNEL_NAME, kernel_from_f32, kernel_from_bf16, kernel_sums,
                                     kernel_channels };
-
-#endif

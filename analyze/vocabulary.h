@@ -4,8 +4,7 @@
  * whole text. A token may be a part of a UTF-8 character. It makes no tokens of texts. Not changed once it is read: any thread.
  * Source: tokenizer.json of Hugging Face's tokenizers 0.23 (its decoder says how); docs/gguf.md of the ggml project.
  */
-#ifndef ANALYZE_VOCABULARY_H
-#define ANALYZE_VOCABULARY_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/text.h"
@@ -46,5 +45,3 @@ const char *vocabulary_bytes(const struct vocabulary *vocabulary, int64_t id, si
 
 /* The first token that stands for exactly this text; -1: none does. */
 int64_t vocabulary_find(const struct vocabulary *vocabulary, const char *text);
-
-#endif

@@ -3,8 +3,7 @@
  * Threads that compute on rows while the calling thread reads on. Each has a queue of a few stretches and takes them in their order, so
  * that what one queue gets is computed as by one thread. Called by one thread; the work runs on the others.
  */
-#ifndef ANALYZE_WORKERS_H
-#define ANALYZE_WORKERS_H
+#pragma once
 
 #include <dmi/read.h>
 
@@ -28,5 +27,3 @@ int workers_put(struct workers *workers, size_t worker, const struct dmi_read_st
 
 /* Waits until all is done, and frees the workers. Return: 0, or what the work returned first. */
 int workers_end(struct workers *workers);
-
-#endif

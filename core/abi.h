@@ -3,8 +3,7 @@
  * Structs of a stable C ABI, which begin with their size as the caller knows them: what is handed out is cut to it, what is taken in
  * is filled up with 0. Any thread.
  */
-#ifndef CORE_ABI_H
-#define CORE_ABI_H
+#pragma once
 
 #include <errno.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ static inline int abi_take_in(void *to, uint32_t n_ours, const void *from)
     memcpy(to, from, n_theirs < n_ours ? n_theirs : n_ours);
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether something holds of any of several, and of which first. Pure: any thread. */
-#ifndef CORE_ANY_H
-#define CORE_ANY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@
             i++;                                                                                   \
         i < (n) ? (found) : (none);                                                                \
     })
-
-#endif

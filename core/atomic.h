@@ -4,8 +4,7 @@
  * that structs shared with the device and with files need no _Atomic. Each release in the code
  * names its acquire (file and function), and the reverse. Any thread.
  */
-#ifndef CORE_ATOMIC_H
-#define CORE_ATOMIC_H
+#pragma once
 
 #define atomic_load_relaxed(p)        __atomic_load_n((p), __ATOMIC_RELAXED)
 #define atomic_load_acquire(p)        __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -19,5 +18,3 @@
 /* @expected: points to the value that *p must have; on failure it gets the value that *p had */
 #define atomic_cas_acq_rel(p, expected, v)                                                         \
     __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
-
-#endif

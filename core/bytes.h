@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that a reader of a foreign format may read, and no others. Pure functions: any thread. */
-#ifndef CORE_BYTES_H
-#define CORE_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ static inline const void *bytes_take(struct bytes *rest, uint64_t n)
     const void *at = rest->at;
     return bytes_cut(*rest, n, n <= rest->n ? rest->n - n : 0, rest) ? at : NULL;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Scope-bound owners: `_cleanup_(freep) char *s = NULL;`. Initialise the variable where it is
  * declared; hand it over by setting it to NULL (steal_ptr) or -1 (steal_fd). Any thread.
  */
-#ifndef CORE_CLEANUP_H
-#define CORE_CLEANUP_H
+#pragma once
 
 #include <errno.h>
 #include <stdio.h>
@@ -50,5 +49,3 @@ static inline int steal_fd(int *fd)
     *fd = -1;
     return taken;
 }
-
-#endif

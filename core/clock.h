@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clocks, in nanoseconds. Any thread; no system call where the vDSO serves. */
-#ifndef CORE_CLOCK_H
-#define CORE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -54,5 +53,3 @@ static inline struct clock_pair clock_pair(uint64_t (*other)(void))
     }
     return best;
 }
-
-#endif

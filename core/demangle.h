@@ -3,8 +3,7 @@
  * C++ names of kernels as people write them, by libiberty, which is linked statically. The C++ runtime has the same demangler, but
  * that refuses names beyond 1,024 characters, and comes with the application or not at all.
  */
-#ifndef CORE_DEMANGLE_H
-#define CORE_DEMANGLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ char *demangle(const char *name);
 
 /* Bytes of stack for @name: its tables lie there, and each character may be a level of recursion. */
 size_t demangle_stack(const char *name);
-
-#endif

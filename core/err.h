@@ -3,8 +3,7 @@
  * Errors of cold paths (config, open, parse): a code and a sentence that a user can act on.
  * A struct err is the caller's; no function here blocks or allocates. Any thread.
  */
-#ifndef CORE_ERR_H
-#define CORE_ERR_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -34,5 +33,3 @@ int err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(prin
         if (_failed)                                                                               \
             return _failed;                                                                        \
     } while (0)
-
-#endif

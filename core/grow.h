@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Room for one more entry in an array that doubles. An array is one thread's. */
-#ifndef CORE_GROW_H
-#define CORE_GROW_H
+#pragma once
 
 #include <errno.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ static inline int grow(void **array, size_t n, size_t *room, size_t size, size_t
             (array)[(n)++] = __VA_ARGS__;                                                          \
         _grown;                                                                                    \
     })
-
-#endif

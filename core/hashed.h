@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the items of an array are, by hash: a table in open addressing, never more than half full. It is one thread's. */
-#ifndef CORE_HASHED_H
-#define CORE_HASHED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,5 +72,3 @@ static inline void hashed_deinit(struct hashed *p)
         }                                                                                          \
         &_p->all[_at];                                                                             \
     })
-
-#endif

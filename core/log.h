@@ -10,8 +10,7 @@
  * - A pipe, a socket or a terminal whose reader is slow has LOG_WAIT_MS to take a line. Lines are lost after one
  *   that waited in vain, without a wait, until one fits again. That one says how many.
  */
-#ifndef CORE_LOG_H
-#define CORE_LOG_H
+#pragma once
 
 #define LOG_WAIT_MS 100
 
@@ -23,5 +22,3 @@ void log_init(const char *destination);
 
 /* Writes "dmi: " and the line; a newline is added. Lines over 1000 bytes are cut. */
 void log_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-#endif

@@ -4,8 +4,7 @@
  * does it, so nothing is handed over and no lock of the loader or of malloc can be waited for by another one, in a constructor,
  * in the child after fork and at exit alike.
  */
-#ifndef CORE_OWN_STACK_H
-#define CORE_OWN_STACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@
  * Thread: any; not within itself. Return: false: there is no memory for it, and nothing was done.
  */
 bool own_stack_run(void (*work)(void *arg), void *arg, size_t n_bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * Parts of powers of two, by which values are counted: below @parts each has a part of its own; of others the leading bit and those
  * after it say which, so a part is as wide as 1 / @parts of its values. Pure: any thread.
  */
-#ifndef CORE_PARTS_H
-#define CORE_PARTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ static inline uint64_t parts_middle(uint32_t part, uint32_t parts)
     return top ? ((uint64_t)(part % parts + parts) << (top - 1)) + ((1ull << (top - 1)) >> 1)
                : part;
 }
-
-#endif

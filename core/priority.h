@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of ours that may wait for those of the application. */
-#ifndef CORE_PRIORITY_H
-#define CORE_PRIORITY_H
+#pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -16,5 +15,3 @@ static inline void priority_lower(void)
     if (getpriority(PRIO_PROCESS, thread) < PRIORITY_LOW)
         setpriority(PRIO_PROCESS, thread, PRIORITY_LOW);
 }
-
-#endif

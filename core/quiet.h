@@ -4,8 +4,7 @@
  * SIGXFSZ. Either ends a process that has not said otherwise. Between quiet_begin() and quiet_end() both are blocked in the calling
  * thread, and one that a write raised meanwhile is taken back: the application never sees it.
  */
-#ifndef CORE_QUIET_H
-#define CORE_QUIET_H
+#pragma once
 
 #include <signal.h>
 
@@ -18,5 +17,3 @@ void quiet_begin(struct quiet *quiet);
 
 /* Thread: the same. errno is kept. */
 void quiet_end(const struct quiet *quiet);
-
-#endif

@@ -3,8 +3,7 @@
  * Files that a user names and a tool reads: regular ones alone. A pipe would be waited for, a device may have no end, and neither can be read
  * twice. Any thread.
  */
-#ifndef CORE_REGULAR_H
-#define CORE_REGULAR_H
+#pragma once
 
 #include "core/err.h"
 
@@ -25,5 +24,3 @@ int regular_open_at(struct err *err, int folder, const char *path, const char *n
 char *regular_read(struct err *err, const char *path, uint64_t most, uint64_t *n);
 /* All bytes as a private mapping. Return: NULL with a sentence in @err. */
 void *regular_map(struct err *err, const char *path, uint64_t *n);
-
-#endif

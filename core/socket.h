@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unix sockets that programs of the same user connect to. Any thread. */
-#ifndef CORE_SOCKET_H
-#define CORE_SOCKET_H
+#pragma once
 
 /**
  * socket_listen_at() - a Unix stream socket @name (0600) in @folder
@@ -11,5 +10,3 @@
  * Return: the descriptor, which does not block and is closed at exec; -EEXIST: something has the name; -errno.
  */
 int socket_listen_at(int folder, const char *name, int backlog);
-
-#endif

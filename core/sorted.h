@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays in an order: how two of their elements compare, and where one of them is. Pure: any thread. */
-#ifndef CORE_SORTED_H
-#define CORE_SORTED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -36,5 +35,3 @@
         if (n)                                                                                     \
             qsort(array, n, sizeof *(array), order);                                               \
     } while (0)
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file without a name in TMPDIR, or /tmp: what does not fit into memory. It is gone with its descriptor. Any thread. */
-#ifndef CORE_UNNAMED_H
-#define CORE_UNNAMED_H
+#pragma once
 
 /* Return: a descriptor, which is closed on exec; -errno. */
 int unnamed_open(void);
-
-#endif

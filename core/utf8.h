@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What of bytes is UTF-8 (RFC 3629), and what of that a terminal would act on. Pure functions: any thread. */
-#ifndef CORE_UTF8_H
-#define CORE_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ bool utf8_is_printable(uint32_t character);
 
 /* Makes '?' of each character that a terminal may not print, and of each byte that begins none, in place. Return: bytes left. */
 size_t utf8_make_printable(char *s, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one place that tells one from several in a sentence. Pure: any thread. */
-#ifndef CORE_WORDS_H
-#define CORE_WORDS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@ static inline const char *word_for(uint64_t n, const char *one, const char *seve
 {
     return n == 1 ? one : several;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * What ran, summed by name: of one step, or of all. Pure; the owner's thread. Names are compared by where they lie: the caller keeps one
  * copy of each. Source: docs/format.md 6.8.
  */
-#ifndef CUPTI_AGGREGATE_H
-#define CUPTI_AGGREGATE_H
+#pragma once
 
 #include "core/hashed.h"
 #include "cupti/records.h"
@@ -65,5 +64,3 @@ void aggregate_clear(struct aggregate *a);
 
 /* Frees all. */
 void aggregate_deinit(struct aggregate *a);
-
-#endif

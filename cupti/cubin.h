@@ -3,8 +3,7 @@
  * Kernels in files of machine code: cubins, fatbins, and programs and libraries that hold fatbins; what each takes of the device. For tools: it is no part of
  * the preloaded library. One thread.
  */
-#ifndef CUPTI_CUBIN_H
-#define CUPTI_CUBIN_H
+#pragma once
 
 #include "core/err.h"
 
@@ -41,5 +40,3 @@ struct cubin_sink {
  * Return: 0 or an error in @err: it holds no machine code, or is damaged.
  */
 int cubin_read(struct err *err, const void *data, size_t n, const struct cubin_sink *sink);
-
-#endif

@@ -3,8 +3,7 @@
  * How many bytes CUPTI's activity records have, by version. What is read of them lies at the same place in all versions from 11.7 on.
  * Pure: any thread. Source: cupti_activity.h of the toolkits 11.8 to 13.5; docs/trace.md.
  */
-#ifndef CUPTI_LAYOUTS_H
-#define CUPTI_LAYOUTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ uint32_t layouts_bytes(uint32_t version, uint32_t kind);
 
 /* Bytes of a record of @kind that are read, in every version; 0: nothing of the kind is. */
 uint32_t layouts_prefix(uint32_t kind);
-
-#endif

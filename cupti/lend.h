@@ -5,8 +5,7 @@
  * kind is disabled, or it ends CUPTI, the collector takes CUPTI back a moment later. Calls of another user's go through, with CUPTI's own result and errno;
  * where the tracer does not run, nothing else happens. Thread: the other user's, where nothing else is said.
  */
-#ifndef CUPTI_LEND_H
-#define CUPTI_LEND_H
+#pragma once
 
 #include "core/err.h"
 #include "cupti/library.h"
@@ -67,5 +66,3 @@ enum lend_news lend_round(struct err *err);
 
 /* After fork, in the child. */
 void lend_reset(void);
-
-#endif

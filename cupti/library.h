@@ -3,8 +3,7 @@
  * The libcupti of this process, and its functions by name: it is never linked, and each function may be missing. Thread: any, after
  * library_find(). Source: the functions' names and parameters, cupti_activity.h of CUDA 13.0.
  */
-#ifndef CUPTI_LIBRARY_H
-#define CUPTI_LIBRARY_H
+#pragma once
 
 #include "core/err.h"
 
@@ -53,5 +52,3 @@ struct library {
  */
 int library_find(struct err *err, struct library *library, library_lookup *lookup, const char *path,
                  int major);
-
-#endif

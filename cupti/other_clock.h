@@ -3,8 +3,7 @@
  * Times of records by a clock that another user gave CUPTI, as torch.profiler gives it the processor's counter: that clock and CLOCK_MONOTONIC are read together
  * again and again, and lie on a straight line between. Not locked: the owner's thread.
  */
-#ifndef CUPTI_OTHER_CLOCK_H
-#define CUPTI_OTHER_CLOCK_H
+#pragma once
 
 #include "core/clock.h"
 
@@ -28,5 +27,3 @@ bool other_clock_knows(const struct other_clock *clock);
 
 /* What CLOCK_MONOTONIC said at @ticks, while other_clock_knows(). Pure. */
 uint64_t other_clock_mono(const struct other_clock *clock, uint64_t ticks);
-
-#endif

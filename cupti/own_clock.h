@@ -3,8 +3,7 @@
  * CUPTI's own clock against CLOCK_MONOTONIC, by pairs of both that are taken again and again: when a record ran, and how sure that is. Where
  * the clock was set between two pairs, records of that time may be of either side. Pure: one thread.
  */
-#ifndef CUPTI_OWN_CLOCK_H
-#define CUPTI_OWN_CLOCK_H
+#pragma once
 
 #include "core/clock.h"
 
@@ -36,5 +35,3 @@ int64_t own_clock_take(struct own_clock *clock, const struct clock_pair *now);
 
 /* When what CUPTI says ran from @begin to @end did so. */
 struct placed own_clock_place(const struct own_clock *clock, uint64_t begin, uint64_t end);
-
-#endif

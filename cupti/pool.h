@@ -3,8 +3,7 @@
  * Buffers that CUPTI fills: given out, come back full, walked, given out again. Their memory is the library's own mapping. Thread: any; a lock
  * that is never held across a call of CUPTI.
  */
-#ifndef CUPTI_POOL_H
-#define CUPTI_POOL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ void pool_give(uint8_t *buffer);
 
 /* After fork, in the child. */
 void pool_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * A buffer of CUPTI's activity records as events: what ran on the device, and when. CUPTI's own walker says where each record lies; nothing
  * outside of the buffer is read. Pure but for the walker: any thread. Source: cupti/layouts.h.
  */
-#ifndef CUPTI_RECORDS_H
-#define CUPTI_RECORDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ struct records_walk {
 int records_walk(records_next *next, uint32_t version, uint8_t *buffer, size_t n_valid,
                  struct records_walk *walk,
                  void (*fn)(void *ctx, const struct records_event *event), void *ctx);
-
-#endif

@@ -4,8 +4,7 @@
  * own successful cuInit, and never again. It asks for nothing else, so that no callback of CUPTI's runs in the application's calls, and
  * never ends CUPTI for others.
  */
-#ifndef CUPTI_TRACER_H
-#define CUPTI_TRACER_H
+#pragma once
 
 #include "core/clock.h"
 #include "core/err.h"
@@ -108,5 +107,3 @@ struct tracer_counts tracer_counts(void);
 
 /* After fork, in the child: CUDA has not come through it, and libcupti is not used there again. */
 void tracer_reset(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What copy.cu does, done by the calling thread: payload, descriptor and tensor lie in host memory. */
-#ifndef KERNELS_COPY_HOST_H
-#define KERNELS_COPY_HOST_H
+#pragma once
 
 #include <dmi/ring.h>
 
@@ -11,5 +10,3 @@
  * When it returns the rows are as they were in the call. Thread: the launching one. All that it reads is mapped.
  */
 void copy_host(const struct dmi_copy *copy);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How edits find the cells of the bank that a row has, or is to have (<dmi/edit.h>). Both sides compile it, as edit_ops.h. */
-#ifndef KERNELS_EDIT_BANK_H
-#define KERNELS_EDIT_BANK_H
+#pragma once
 
 #include "kernels/edit_ops.h"
 
@@ -118,5 +117,3 @@ DMI_SHARED void drop_cell(const struct dmi_bank_drop *d, dmi_u32 i)
     if (donor >= d->first && donor <= d->last)
         free_cell(entry);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a block of the device does what edit_ops.h and edit_rows.h say: a thread has every DMI_EDIT_THREADS-th element. */
-#ifndef KERNELS_EDIT_DEVICE_CUH
-#define KERNELS_EDIT_DEVICE_CUH
+#pragma once
 
 #include "kernels/gather.cuh"
 
@@ -145,5 +144,3 @@ static __device__ __forceinline__ dmi_u32 f16_bits(float v)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
     return bits;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * How a thread of the host does what edit_ops.h and edit_rows.h say, for all threads of a block, one after the other. Results are the device's in
  * bits: nothing is contracted (kernels/meson.build), and a NaN that arises is the one that arises there.
  */
-#ifndef KERNELS_EDIT_HERE_H
-#define KERNELS_EDIT_HERE_H
+#pragma once
 
 #include "core/atomic.h"
 #include "kernels/gather.h"
@@ -180,5 +179,3 @@ static inline dmi_u32 f16_bits(float v)
         return sign | (bits_of(float_of(u) + 0.5f) - 0x3f000000u);
     return sign | (u - (112u << 23) + 0xfffu + (u >> 13 & 1u)) >> 13;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What edit.cu does, done by the calling thread: tensor, tables, lists, bank and counters lie in host memory. */
-#ifndef KERNELS_EDIT_HOST_H
-#define KERNELS_EDIT_HOST_H
+#pragma once
 
 #include <dmi/edit.h>
 
@@ -17,5 +16,3 @@ void edit_host_save(const struct dmi_edit *edit);
 
 /* Forgets rows of donors, as dmi_bank_drop does. Thread: any. */
 void edit_host_drop(const struct dmi_bank_drop *drop);
-
-#endif

@@ -9,8 +9,7 @@
  * Device and host compile the same text, and get the same bits. How each of them loads, adds and deals out elements is in edit_device.cuh
  * and edit_here.h.
  */
-#ifndef KERNELS_EDIT_OPS_H
-#define KERNELS_EDIT_OPS_H
+#pragma once
 
 #ifdef __CUDACC__
 #include "kernels/edit_device.cuh"
@@ -334,5 +333,3 @@ DMI_SHARED float after(const struct edited_row *s, dmi_u32 n, const float *steps
     }
     return x;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * While one edit is done, an element is read and written by one thread alone; the block meets before the next edit, which may deal the elements
  * out to other threads. Rows that no edit chooses are neither read nor written.
  */
-#ifndef KERNELS_EDIT_ROWS_H
-#define KERNELS_EDIT_ROWS_H
+#pragma once
 
 #include "kernels/edit_bank.h"
 
@@ -216,5 +215,3 @@ BLOCK_FUNCTION void edit_rows(const struct dmi_edit *e, dmi_u32 at, bool saves,
             section = edit_by(e, at, saves, lies, section);
     }
 }
-
-#endif

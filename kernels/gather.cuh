@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rows of a tensor an action takes, where each of them lies, and how a thread block reads them. Device code. */
-#ifndef KERNELS_GATHER_CUH
-#define KERNELS_GATHER_CUH
+#pragma once
 
 #include "kernels/gather.h"
 
@@ -165,5 +164,3 @@ static __device__ __forceinline__ void gather_any(const struct dmi_gather *g,
     }
 #undef GATHER
 }
-
-#endif

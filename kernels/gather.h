@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a row of a tensor lies. Both sides compile it. */
-#ifndef KERNELS_GATHER_H
-#define KERNELS_GATHER_H
+#pragma once
 
 #include <dmi/ring.h>
 
@@ -13,5 +12,3 @@ DMI_SHARED dmi_i64 gather_row(const struct dmi_gather *g, dmi_u32 row)
     dmi_u32 outer = row / g->rows_inner;
     return (dmi_i64)outer * g->stride_outer + (dmi_i64)(row - outer * g->rows_inner) * g->stride[0];
 }
-
-#endif

@@ -5,8 +5,7 @@
  * one has seen all the others; its release at system scope, on the ready word, is the one that ring_poll() in
  * kernels/ring.c acquires.
  */
-#ifndef KERNELS_PUBLISH_CUH
-#define KERNELS_PUBLISH_CUH
+#pragma once
 
 #include <dmi/ring.h>
 
@@ -33,5 +32,3 @@ static __device__ __forceinline__ void publish(struct dmi_desc *slot, const stru
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready)
                  : "memory");
 }
-
-#endif

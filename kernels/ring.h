@@ -11,8 +11,7 @@
  * thread (kernels/copy_host.c). No function here blocks, allocates
  * memory or makes a system call.
  */
-#ifndef KERNELS_RING_H
-#define KERNELS_RING_H
+#pragma once
 
 #include <dmi/ring.h>
 
@@ -169,5 +168,3 @@ uint64_t ring_bytes_in_flight(const struct ring *ring);
 
 /* What publish() in publish.cuh does, for producers on the host. Thread: the one that has filled the payload. */
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an action within a graph finds in the ticket of its launch. Device code. */
-#ifndef KERNELS_TICKET_CUH
-#define KERNELS_TICKET_CUH
+#pragma once
 
 #include "kernels/gather.cuh"
 
@@ -25,5 +24,3 @@ static __device__ __forceinline__ struct choice choice_of(const struct dmi_ticke
                            rows->n_rows };
     return some;
 }
-
-#endif

@@ -5,8 +5,7 @@
  *   text -> edits_parse() -> numbers of its vectors -> edits_pack() -> one file, which the library reads -> edits_unpack()
  *        -> edit_table_build() for the device, edit_rows_build() for each step
  */
-#ifndef POLICY_EDIT_H
-#define POLICY_EDIT_H
+#pragma once
 
 #include "policy/select.h"
 #include "policy/spec.h"
@@ -354,5 +353,3 @@ void edit_rows_deinit(struct edit_rows *rows);
 
 /* Pairs whose rows are below @n_rows. */
 uint32_t edit_rows_below(const struct edit_rows *rows, uint32_t n_rows);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What edit_load.c, edit_ops.c, edit_source.c and edit_bank.c share; no other file includes it. */
-#ifndef POLICY_EDIT_LOAD_H
-#define POLICY_EDIT_LOAD_H
+#pragma once
 
 #include "policy/edit.h"
 #include "policy/spec_load.h"
@@ -34,5 +33,3 @@ bool edit_is_bank(const struct tree_node *node);
 bool edit_check_bank(struct loader *l, const struct tree_node *node, const struct edit *edit);
 /* In edit_source.c. Has the edit a position for each row of its vectors? */
 bool edit_check_rows(struct loader *l, const struct tree_node *node, const struct edit *edit);
-
-#endif

@@ -5,8 +5,7 @@
  * An expr is immutable after parsing: any thread may evaluate it; evaluation never allocates.
  * Source: docs/hookspec.md, "Expressions".
  */
-#ifndef POLICY_EXPR_H
-#define POLICY_EXPR_H
+#pragma once
 
 #include "core/err.h"
 
@@ -108,5 +107,3 @@ int64_t expr_constant(const struct expr *e);
 
 /* true if both are computed in the same way (after folding, not algebra) */
 int expr_same(const struct expr *a, const struct expr *b);
-
-#endif

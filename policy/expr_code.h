@@ -4,8 +4,7 @@
  * expr.c (evaluation), expr_build.c (a program is put together, constants are folded) and expr_parse.c; nobody else
  * includes it. A builder belongs to one thread.
  */
-#ifndef POLICY_EXPR_CODE_H
-#define POLICY_EXPR_CODE_H
+#pragma once
 
 #include "policy/expr.h"
 
@@ -73,5 +72,3 @@ int expr_emit(struct code_builder *b, struct op op);
  * Return: 0 (@out is to be freed with expr_free()) or -ENOMEM.
  */
 int expr_build(const struct code_builder *b, struct expr **out);
-
-#endif

@@ -3,8 +3,7 @@
  * The tokens of an expression, one at a time, and what is said about one that does not fit. Shared by expr_lex.c
  * and expr_parse.c; nobody else includes it. A lexer belongs to one thread.
  */
-#ifndef POLICY_EXPR_LEX_H
-#define POLICY_EXPR_LEX_H
+#pragma once
 
 #include "policy/expr.h"
 
@@ -57,5 +56,3 @@ bool lex_at_name(const struct lexer *x, const char *name);
  * Return: 0 or EXPR_E_SYNTAX.
  */
 int lex_take_sign(struct lexer *x, char sign, const char *what);
-
-#endif

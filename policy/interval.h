@@ -3,8 +3,7 @@
  * How a user writes a choice of layers, positions or rows, in a HookSpec and in the options of every tool. Pure
  * functions, any thread. Source: docs/selections.md.
  */
-#ifndef POLICY_INTERVAL_H
-#define POLICY_INTERVAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ static inline bool slice_is_from_end(struct slice slice)
  */
 void layer_word_hint(const char *text, size_t n, char *buffer, size_t n_buffer);
 void slice_hint(const char *text, size_t n, char *buffer, size_t n_buffer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "Did you mean": the nearest of a few words to one that was misspelt. Pure functions, any thread. */
-#ifndef POLICY_NEAREST_H
-#define POLICY_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ int nearest_word(const char *word, size_t n_word, const char *const *candidates,
 /* Writes `; did you mean "X"?`, or nothing, to @buffer. */
 void nearest_hint(const char *word, size_t n_word, const char *const *candidates, size_t n,
                   char *buffer, size_t n_buffer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers as people write them: "-1", "0x10", "256M". Pure functions, any thread. */
-#ifndef POLICY_NUMBER_H
-#define POLICY_NUMBER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ bool parse_decimal(const char *text, double *out);
  * Return: whether it is one, of at most 63 bits.
  */
 bool parse_size(const char *text, size_t n_text, uint64_t *out);
-
-#endif

@@ -3,8 +3,7 @@
  * What a HookSpec says is to happen under pressure: `overload`. Immutable once read; any thread. What follows from it for the
  * requests of a step is policy/shedding.h. Source: docs/pressure.md.
  */
-#ifndef POLICY_OVERLOAD_H
-#define POLICY_OVERLOAD_H
+#pragma once
 
 #include "policy/select.h"
 
@@ -88,5 +87,3 @@ bool overload_samples(const struct overload *o, uint64_t hash);
 
 /* The hash of a request's id that overload_samples() looks at. */
 uint64_t overload_hash(const char *id);
-
-#endif

@@ -4,8 +4,7 @@
  * writes repetitions out, so that 20 characters can ask for gigabytes, and back references make
  * matching exponential. Compiling: one thread; matching: any.
  */
-#ifndef POLICY_PATTERN_H
-#define POLICY_PATTERN_H
+#pragma once
 
 #include <regex.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ void pattern_deinit(struct pattern *pattern);
 
 /* true if the pattern matches somewhere in @name */
 bool pattern_matches(const struct pattern *pattern, const char *name);
-
-#endif

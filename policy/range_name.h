@@ -5,8 +5,7 @@
  * {'Module': 'model.layers.0.mlp', 'Inputs': [[8, 4096]], ...}: there the name is that of the module. Pure functions, any
  * thread; texts may hold anything.
  */
-#ifndef POLICY_RANGE_NAME_H
-#define POLICY_RANGE_NAME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ size_t range_name_parse(const char *text, size_t n, char *name);
 
 /* The first number that stands by itself in @name, as 3 in "h.3.mlp" and "layer_3", and not in "gpt3". Return: -1, none. */
 int32_t range_name_layer(const char *name);
-
-#endif

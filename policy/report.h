@@ -3,8 +3,7 @@
  * Collects what is wrong with a file, each with its place, and gives it back as sorted lines
  * "FILE:LINE:COLUMN: ...". One thread.
  */
-#ifndef POLICY_REPORT_H
-#define POLICY_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ int report_finish(struct text_report *report, char ***lines, size_t *n_lines);
 
 /* Copies at most 40 characters of @text, in quotes. */
 const char *report_quote(const char *text, size_t n_text, char *buffer, size_t n_buffer);
-
-#endif

@@ -3,8 +3,7 @@
  * What shedding.c remembers of requests, by id. Bounded: where there are too many, those that were not seen for longest are
  * forgotten. Private to shedding.c and this file; one thread at a time.
  */
-#ifndef POLICY_REQUEST_TABLE_H
-#define POLICY_REQUEST_TABLE_H
+#pragma once
 
 #include "policy/overload.h"
 
@@ -45,5 +44,3 @@ void request_table_remove(struct request_table *table, const char *id);
 
 /* Frees all entries. */
 void request_table_deinit(struct request_table *table);
-
-#endif

@@ -3,8 +3,7 @@
  * Which rows of a step a site keeps: of which requests, at which positions. Rows of padding are never kept. Pure
  * functions; a struct select is immutable once read. Any thread. Source: docs/hookspec.md, "Which rows".
  */
-#ifndef POLICY_SELECT_H
-#define POLICY_SELECT_H
+#pragma once
 
 #include <dmi/dmi.h>
 #include <dmi/site.h>
@@ -119,5 +118,3 @@ struct select_pick select_pick(const struct select *s, const struct select_rows 
 
 /* The same of a tensor that has one row a span, in their order; @kept has rows of the batch. @last: of select_last_rows() */
 struct select_pick select_pick_last(const struct select_rows *last, uint32_t n_rows);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * One thread at a time.
  */
-#ifndef POLICY_SHEDDING_H
-#define POLICY_SHEDDING_H
+#pragma once
 
 #include "policy/overload.h"
 
@@ -80,5 +79,3 @@ void shedding_end(struct shedding *s, const char *id);
 
 /* Bytes a second at which the ring is emptied, as far as that was seen; 0: it never had to wait. */
 uint64_t shedding_rate(const struct shedding *s);
-
-#endif

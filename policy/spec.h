@@ -3,8 +3,7 @@
  * A parsed HookSpec: which tensors of which launches to take. Immutable after spec_load(), so any
  * thread may read it; loading and freeing are for one thread. Source: docs/hookspec.md.
  */
-#ifndef POLICY_SPEC_H
-#define POLICY_SPEC_H
+#pragma once
 
 #include "core/err.h"
 #include "policy/expr.h"
@@ -412,5 +411,3 @@ bool spec_has_nvtx(const struct spec *spec);
  * Not for the hot path. Return: true if the range begins a forward or has sites.
  */
 bool spec_match_range(const struct spec *spec, const char *name, struct spec_range_match *match);
-
-#endif

@@ -4,8 +4,7 @@
  * a table of keys. What does not fit is reported with its place and reading goes on, so that one run shows all errors.
  * A loader belongs to one thread.
  */
-#ifndef POLICY_SPEC_LOAD_H
-#define POLICY_SPEC_LOAD_H
+#pragma once
 
 #include "policy/interval.h"
 #include "policy/number.h"
@@ -297,5 +296,3 @@ bool regexes_take(struct loader *l, const struct tree_node *node, const char *re
  * Return: true if both are set; reports otherwise.
  */
 bool regexes_add(struct loader *l, const struct tree_node *node, char **text, uint16_t *index);
-
-#endif

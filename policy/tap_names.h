@@ -3,8 +3,7 @@
  * The names by which engines tap tensors: DMI-Lib's, TransformerLens's names for some of them, and groups of them. A tap may
  * have any other name, too. Pure functions, any thread. Source: docs/taps.md.
  */
-#ifndef POLICY_TAP_NAMES_H
-#define POLICY_TAP_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ void tap_preset_names(char *buffer, size_t n_buffer);
  * Return: its text, to be freed; NULL without memory. What is wrong in it, spec_parse() says.
  */
 char *tap_spec(const char *names, const char *write, const char *layers);
-
-#endif

@@ -4,8 +4,7 @@
  * have no use for (anchors, aliases, tags, several documents, deep nesting) is refused with its
  * place. A tree belongs to one thread; it holds no reference to the text.
  */
-#ifndef POLICY_TREE_H
-#define POLICY_TREE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ int tree_parse(const char *text, size_t n_text, struct tree *out, struct tree_er
 
 /* Frees all nodes; a zeroed tree is fine. */
 void tree_deinit(struct tree *tree);
-
-#endif

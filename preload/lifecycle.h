@@ -3,8 +3,7 @@
  * Start and end of everything: the session, capture contexts, a forked child. The one place that knows all parts
  * of the library. Thread: any, unless a function says otherwise.
  */
-#ifndef PRELOAD_LIFECYCLE_H
-#define PRELOAD_LIFECYCLE_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 #include "preload/context/context.h"
@@ -48,5 +47,3 @@ void lifecycle_context_ends(struct context_call *call, const struct context_refe
 
 /* After context_call_returns(), which gave @before. @gone: the context is; else it lives on, or another call will say. */
 void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone);
-
-#endif

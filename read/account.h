@@ -3,8 +3,7 @@
  * Whether the accounting balances: what lies in the segments and what was dropped, against what was expected. Sums
  * are over the entries of one site's name, and over all. Not locked: the owner's thread. Source: docs/format.md 9.
  */
-#ifndef READ_ACCOUNT_H
-#define READ_ACCOUNT_H
+#pragma once
 
 #include "read/sites.h"
 #include "storage/reader/reader.h"
@@ -48,5 +47,3 @@ json_t *account_reasons(const struct account *account, bool rows, bool partly);
 /* Return: 0 or -ENOMEM. accounts_deinit() accepts a zeroed struct. */
 int accounts_build(const struct reader *reader, const struct sites *sites, struct accounts *out);
 void accounts_deinit(struct accounts *accounts);
-
-#endif

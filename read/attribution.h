@@ -3,8 +3,7 @@
  * Whose token a row of a record is: rows are handed out to their owners, record by record. Not locked: the owner's
  * thread. Source: docs/format.md 8.
  */
-#ifndef READ_ATTRIBUTION_H
-#define READ_ATTRIBUTION_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -58,5 +57,3 @@ void attribution_deinit(struct attribution *attribution);
 
 /* Hands out the rows of one record. Return: 0; what join->add() returned; -ENOMEM. */
 int attribution_record(struct attribution *attribution, size_t index);
-
-#endif

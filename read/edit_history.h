@@ -3,8 +3,7 @@
  * Which edits were in force when: of the notes that the process made of each change. Strings are borrowed from the reader. Not locked: the
  * owner's thread. Source: docs/format.md 6.3, 10.2.
  */
-#ifndef READ_EDIT_HISTORY_H
-#define READ_EDIT_HISTORY_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -46,5 +45,3 @@ static inline bool edit_is_off(const json_t *edit)
 
 /* A string of an entry; "" where it has none. */
 const char *edit_text(const json_t *edit, const char *key);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files edits-N.pack of a run: text and numbers of what was added. Not locked: the owner's thread. Source: docs/format.md 10.2. */
-#ifndef READ_EDIT_PACKS_H
-#define READ_EDIT_PACKS_H
+#pragma once
 
 #include "policy/edit.h"
 #include "storage/reader/reader.h"
@@ -25,5 +24,3 @@ const struct edits *edit_packs_find(struct err *err, struct edit_packs *packs, c
 
 /* All bytes of a file of the run. Return: 0 or -errno. @data: free() */
 int edit_packs_load(const struct reader_run *run, const char *name, void **data, size_t *n);
-
-#endif

@@ -4,8 +4,7 @@
  * what the edits want (their texts in edits-N.pack), and what became of their rows. Strings are borrowed from the reader. Not locked: the
  * owner's thread. Source: docs/edits.md, docs/format.md 6.3, 10.2.
  */
-#ifndef READ_EDITED_H
-#define READ_EDITED_H
+#pragma once
 
 #include "read/edit_history.h"
 #include "read/edit_packs.h"
@@ -95,5 +94,3 @@ void edited_add_phrases(struct text *to, const struct edited_all *all, size_t re
  * read; -ENOTSUP: it does something else than adding vectors, or to rows of another width.
  */
 int edited_sum(const struct edited *e, int32_t layer, int64_t position, float *sum, uint64_t n);
-
-#endif

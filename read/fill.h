@@ -4,8 +4,7 @@
  * computed the same rows, where its tokens have the same ids at every position from 0 on: the donor. Not locked: the owner's
  * thread. Source: docs/format.md 8.
  */
-#ifndef READ_FILL_H
-#define READ_FILL_H
+#pragma once
 
 #include "read/requests.h"
 #include "read/sites.h"
@@ -29,5 +28,3 @@ int fill_build(struct err *err, struct reader *reader, const struct sites *sites
 
 /* Adds why rows of cached tokens are missing, to stand after what is missing; nothing where none was looked for. */
 void fill_add_fault(struct text *to, const struct tensor *tensor);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a handle of <dmi/read.h> holds. For one thread at a time, as the handle is. */
-#ifndef READ_HANDLE_H
-#define READ_HANDLE_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/map.h"
@@ -54,5 +53,3 @@ int handle_fail(struct dmi_read *run, int code, const char *what);
 
 /* As abi_hand_out() of core/abi.h, with the sentence for dmi_read_error(). */
 int handle_hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours);
-
-#endif

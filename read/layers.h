@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of layers. Accepts a zeroed struct. A program of one thread. */
-#ifndef READ_LAYERS_H
-#define READ_LAYERS_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -24,5 +23,3 @@ json_t *layers_value(const struct layers *layers);
 
 /* "0-29", "0,3-5", "-" for DMI_NO_LAYER; a long one is cut. */
 void layers_add_text(struct text *to, const struct layers *layers);
-
-#endif

@@ -5,8 +5,7 @@
  * a number a token; other members are ignored, so are empty lines. ID is the id as readers show it (ID~2). Not locked: the
  * owner's thread.
  */
-#ifndef READ_MASK_H
-#define READ_MASK_H
+#pragma once
 
 #include "core/err.h"
 #include "read/range.h"
@@ -49,5 +48,3 @@ const struct mask *masks_find(const struct masks *masks, const char *id, size_t 
 
 /* Sets @out[i] to 1 where position @first + i counts, and to 0 elsewhere. */
 void mask_fill(const struct mask *mask, int64_t first, size_t n, int64_t *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names, ids, layers and ranks that a selection says and a run has not: one sentence for every tool and for Python. Not locked: the owner's thread. */
-#ifndef READ_MISSING_H
-#define READ_MISSING_H
+#pragma once
 
 #include "read/layers.h"
 #include "read/selection.h"
@@ -54,5 +53,3 @@ void missing_add_nearest(struct text *to, const char *wanted, size_t n_wanted,
 
 /* Looks only at runs of these ranks from now on. Return: 0; -ENOENT: no run is, as @err says; then it looks at all. */
 int missing_ranks(struct err *err, struct reader *reader, const int32_t ranks[DMI_AXIS_COUNT]);
-
-#endif

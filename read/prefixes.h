@@ -3,8 +3,7 @@
  * Requests by the ids of their first tokens: a tree, whose nodes are stretches of ids that requests have in common. A search goes
  * through what one request has, however many others there are. Not locked: the owner's thread.
  */
-#ifndef READ_PREFIXES_H
-#define READ_PREFIXES_H
+#pragma once
 
 #include "core/hashed.h"
 
@@ -48,5 +47,3 @@ int prefixes_add(struct prefixes *prefixes, uint32_t request, const int32_t *ids
 
 /* The node after @node for a request that has @id at position nodes[node].end. Return: PREFIXES_NONE: there is none. */
 size_t prefixes_next(const struct prefixes *prefixes, size_t node, int32_t id);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A range of numbers, and which tokens of a request are meant. Pure; any thread. */
-#ifndef READ_RANGE_H
-#define READ_RANGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ enum token_kind {
     TOKENS_GENERATED, /* from there on */
     TOKENS_LAST,      /* the last one that counts */
 };
-
-#endif

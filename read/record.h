@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shape of a record: which of its dimensions are rows, and which rows of the complete tensor it keeps. Pure. */
-#ifndef READ_RECORD_H
-#define READ_RECORD_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -34,5 +33,3 @@ static inline uint64_t record_width(const struct reader_record *rec)
         width *= rec->at.dims[d];
     return width;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoded records in bounded memory, for who asks for them in no order. Not locked: the owner's thread. */
-#ifndef READ_RECORDS_H
-#define READ_RECORDS_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -26,5 +25,3 @@ int records_get(struct err *err, struct records *records, size_t index, const ui
 
 /* Accepts a struct whose reader is NULL. */
 void records_deinit(struct records *records);
-
-#endif

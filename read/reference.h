@@ -3,8 +3,7 @@
  * A safetensors file that a run is compared with: row p of a tensor is position p, unless it comes from dmi-dump
  * export, which says of each row which position it is, and by what its values are scaled. Not locked: the owner's thread.
  */
-#ifndef READ_REFERENCE_H
-#define READ_REFERENCE_H
+#pragma once
 
 #include "read/safetensors.h"
 
@@ -48,5 +47,3 @@ const struct reference_tensor *reference_find(const struct reference *reference,
  * Return: -1: the reference lacks it.
  */
 int64_t reference_row(const struct reference_tensor *tensor, int64_t position, uint64_t index);
-
-#endif

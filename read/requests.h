@@ -3,8 +3,7 @@
  * Whose tokens a run holds, and which were not computed because a prefix cache had them. Ids are borrowed from the
  * reader. Not locked: the owner's thread.
  */
-#ifndef READ_REQUESTS_H
-#define READ_REQUESTS_H
+#pragma once
 
 #include "storage/map.h"
 #include "read/range.h"
@@ -98,5 +97,3 @@ const char *request_phase_name(uint32_t phase);
 
 /* Tokens of all phases. */
 uint64_t request_computed(const struct request *request);
-
-#endif

@@ -3,8 +3,7 @@
  * The payload of tensors. Rows are visited in the order of their records, not of their tensors, so that each
  * record is decoded once. Not locked: the owner's thread.
  */
-#ifndef READ_ROWS_H
-#define READ_ROWS_H
+#pragma once
 
 #include "read/tensors.h"
 
@@ -27,5 +26,3 @@ struct rows_visitor {
 /* Return: 0; -ENOMEM, -EIO with a sentence in @err; what a visitor returned. */
 int rows_visit(struct err *err, struct reader *reader, const struct tensors *tensors,
                const struct rows_visitor *visitor, void *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runs in a folder, such as those of several processes of one command. Any thread. */
-#ifndef READ_RUNS_H
-#define READ_RUNS_H
+#pragma once
 
 #include "core/err.h"
 
@@ -21,5 +20,3 @@ int runs_find(struct err *err, const char *folder, struct runs *out);
 int runs_at(const char *path, struct runs *out);
 /* Accepts a zeroed struct. */
 void runs_deinit(struct runs *runs);
-
-#endif

@@ -3,8 +3,7 @@
  * Safetensors files: mapped for reading, and the header of one that is written. Not locked: the owner's thread.
  * Source: https://github.com/huggingface/safetensors, "Format".
  */
-#ifndef READ_SAFETENSORS_H
-#define READ_SAFETENSORS_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/text.h"
@@ -62,5 +61,3 @@ int safetensors_end(struct st_header *header);
 
 /* Writes its size and the header, and makes the file as long as it will be. @data: gets where the tensors begin. Return: 0 or -errno. */
 int safetensors_put(int fd, const struct st_header *header, uint64_t *data);
-
-#endif

@@ -3,8 +3,7 @@
  * What a sample is: the rows of one request, each position from 0 to the last one once. A tensor that is no sample is left
  * out by name; no reader pads it, shortens it or mixes it. Pure but for memory: any thread. Source: docs/format.md 8.
  */
-#ifndef READ_SAMPLE_H
-#define READ_SAMPLE_H
+#pragma once
 
 #include "read/requests.h"
 #include "read/tensors.h"
@@ -37,5 +36,3 @@ enum sample_fault sample_fault(const struct tensor *tensor, const struct request
 
 /* In words, to stand after a count: "3 without all rows". */
 const char *sample_fault_name(enum sample_fault fault);
-
-#endif

@@ -3,8 +3,7 @@
  * Which tensors of a run are wanted, and which rows of them: what options and programs say. What is said several times is
  * wanted together. Not locked: the owner's thread. Source: docs/selections.md.
  */
-#ifndef READ_SELECTION_H
-#define READ_SELECTION_H
+#pragma once
 
 #include "core/err.h"
 #include "policy/interval.h"
@@ -118,5 +117,3 @@ void selection_add_text(struct text *to, const struct selection *select);
 
 /* Adds "q" and 3 as "q.3", "blocks.{layer}.q" and 3 as "blocks.3.q". */
 void tensor_add_name(struct text *to, const char *site, int32_t layer);
-
-#endif

@@ -3,8 +3,7 @@
  * Entries of the site dictionary that share a name (the prefill and the decode variant of a tensor) are one site to
  * users. Not locked: the owner's thread.
  */
-#ifndef READ_SITES_H
-#define READ_SITES_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -27,5 +26,3 @@ static inline bool sites_is_shown(const struct reader *reader, const struct site
 /* Return: 0 or -ENOMEM. sites_deinit() accepts a zeroed struct. */
 int sites_build(const struct reader *reader, struct sites *out);
 void sites_deinit(struct sites *sites);
-
-#endif

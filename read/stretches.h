@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of a tensor's rows. Pure but for memory: any thread. Source: docs/format.md 8. */
-#ifndef READ_STRETCHES_H
-#define READ_STRETCHES_H
+#pragma once
 
 #include "read/range.h"
 
@@ -55,5 +54,3 @@ int stretches_clip(struct stretch **stretches, size_t *n, const struct range *ra
 
 /* Rows of all. */
 uint64_t stretches_rows(const struct stretch *stretches, size_t n);
-
-#endif

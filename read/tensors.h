@@ -4,8 +4,7 @@
  * one request, over all forwards, rows by position. Nothing of the payload is read here. What is borrowed from the
  * reader lives as long as the reader does. Not locked: the owner's thread. Source: docs/format.md 6.
  */
-#ifndef READ_TENSORS_H
-#define READ_TENSORS_H
+#pragma once
 
 #include "core/hashed.h"
 #include "read/attribution.h"
@@ -131,5 +130,3 @@ const char *tensor_mixed_text(const struct tensor *tensor);
 
 /* Whether it is a tensor that is wanted. */
 bool selection_wants(const struct selection *select, const struct tensor *tensor);
-
-#endif

@@ -3,8 +3,7 @@
  * Text that was captured, or that a file claims, may hold any byte: here is what of it is UTF-8 (RFC 3629) and what
  * of that a terminal would act on. Pure functions: any thread.
  */
-#ifndef READ_UTF8_H
-#define READ_UTF8_H
+#pragma once
 
 #include "core/utf8.h"
 #include "storage/text.h"
@@ -17,5 +16,3 @@ void utf8_add_printable(struct text *to, const char *s, size_t n);
 
 /* Columns that @s, printable, takes in a table: its characters. */
 size_t utf8_columns(const char *s, size_t n);
-
-#endif

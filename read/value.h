@@ -3,8 +3,7 @@
  * JSON values of what a run holds: always valid UTF-8, never a number that JSON lacks. Each is a new reference, or
  * NULL where memory ran out. Not locked: the owner's thread.
  */
-#ifndef READ_VALUE_H
-#define READ_VALUE_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/text.h"
@@ -47,5 +46,3 @@ void value_add(struct text *to, const json_t *value);
 
 /* Adds @value as value_add() does, then drops it. */
 void value_add_new(struct text *to, json_t *value);
-
-#endif

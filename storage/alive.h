@@ -4,8 +4,7 @@
  * that no close, copy or fork ends or takes along. Where a file system has no such lock, the manifest says which process
  * it is. Writer: the thread that opens and closes the run. Reader: any thread. Source: docs/format.md 10.
  */
-#ifndef STORAGE_ALIVE_H
-#define STORAGE_ALIVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ struct json_t;
 
 /* What a manifest says of the process, in @out. Return: @out; NULL: nothing, so the lock tells. */
 const struct alive_process *alive_said(const struct json_t *manifest, struct alive_process *out);
-
-#endif

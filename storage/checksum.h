@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A manifest's checksum of itself, in its own text. Source: docs/format.md 9. Pure: any thread. */
-#ifndef STORAGE_CHECKSUM_H
-#define STORAGE_CHECKSUM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,5 +10,3 @@ bool checksum_write(char *text, size_t n);
 
 /* Is what stands there the checksum of the manifest? The text is the same afterwards. */
 bool checksum_holds(char *text, size_t n);
-
-#endif

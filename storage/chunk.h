@@ -3,8 +3,7 @@
  * Chunks in memory, ready to be written: headers, the encoding of records, of steps and of the
  * index. Nothing here touches files. A struct chunk is one thread's. Source: docs/format.md 3-7.
  */
-#ifndef STORAGE_CHUNK_H
-#define STORAGE_CHUNK_H
+#pragma once
 
 #include "storage/codec/codec.h"
 #include "storage/record.h"
@@ -49,5 +48,3 @@ void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[1
 
 /* Sets three buffers to the chunk's parts, in file order. */
 void chunk_buffers(const struct chunk *chunk, struct iovec buffers[3]);
-
-#endif

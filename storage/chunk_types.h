@@ -3,8 +3,7 @@
  * What there is to say of a type of chunk, from the table in chunk_types.def. Types that have no row there are allowed
  * everywhere. Pure; any thread. Source: docs/format.md 3.
  */
-#ifndef STORAGE_CHUNK_TYPES_H
-#define STORAGE_CHUNK_TYPES_H
+#pragma once
 
 #include <dmi/format.h>
 
@@ -25,5 +24,3 @@ bool chunk_type_repeats(uint32_t type);
 
 /* Whether it may have a payload. */
 bool chunk_type_has_payload(uint32_t type);
-
-#endif

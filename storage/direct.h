@@ -4,8 +4,7 @@
  * that cost CPU time and memory; the disk itself takes it at its own speed, for almost no time of a CPU. Which of
  * them costs less is measured, again and again. Not locked: the owner's thread. Source: open(2).
  */
-#ifndef STORAGE_DIRECT_H
-#define STORAGE_DIRECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void direct_note(struct direct *direct, bool was_direct, uint64_t n_bytes,
 
 /* Frees the buffer. */
 void direct_deinit(struct direct *direct);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements of every type of the format: as doubles, and added. Pure: any thread. Source: docs/format.md 5.1. */
-#ifndef STORAGE_ELEMENTS_H
-#define STORAGE_ELEMENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void elements_add(uint32_t dtype, const void *data, size_t n, union elements_sum
 /* The sums as elements: floats rounded to the nearest, ties to even, and to infinity (NaN in f8e4m3) where they are too
  * large; integers by their low bits. */
 void elements_from_sums(uint32_t dtype, const union elements_sum *sums, size_t n, void *out);
-
-#endif

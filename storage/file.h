@@ -3,8 +3,7 @@
  * Files that live in somebody else's process: descriptors may be closed or reused under us (the
  * host owns the table), files deleted, and a write beyond RLIMIT_FSIZE would raise SIGXFSZ (core/quiet.h). One thread a file.
  */
-#ifndef STORAGE_FILE_H
-#define STORAGE_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ void file_deinit(struct file *file);
 
 /* Writes @path whole through PATH.tmp and a rename (0600). @sync: fsync before it. */
 int file_replace(const char *path, const void *data, size_t n_bytes, int sync);
-
-#endif

@@ -3,8 +3,7 @@
  * The folder of a run that is being written: hidden until all of its files are in it, so that readers never see half
  * a run. The caller owns the path; one thread. Source: docs/format.md 1.
  */
-#ifndef STORAGE_FOLDER_H
-#define STORAGE_FOLDER_H
+#pragma once
 
 #include "core/err.h"
 
@@ -32,5 +31,3 @@ char *folder_file(const char *path, const char *name);
 
 /* Removes the files of a run that could not be opened, and the folder. */
 void folder_remove(const char *path);
-
-#endif

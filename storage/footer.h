@@ -3,8 +3,7 @@
  * The index of a segment that is being written: it grows in memory with each chunk and becomes the
  * segment's FOOTER. The caller locks. Source: docs/format.md 7.
  */
-#ifndef STORAGE_FOOTER_H
-#define STORAGE_FOOTER_H
+#pragma once
 
 #include "storage/chunk.h"
 #include "storage/text.h"
@@ -53,5 +52,3 @@ int footer_chunk(struct footer *footer, uint64_t first_sequence, struct chunk *o
 
 /* Frees the index. */
 void footer_deinit(struct footer *footer);
-
-#endif

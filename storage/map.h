@@ -3,8 +3,7 @@
  * A map from byte strings to numbers, so that what is looked up by name takes time in proportion to its number.
  * Keys are borrowed for as long as the map lives. Not locked: the owner's thread.
  */
-#ifndef STORAGE_MAP_H
-#define STORAGE_MAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ size_t *map_at(struct map *map, const void *key, size_t n_key);
 
 /* Return: the value of a key; MAP_NONE where there is none. */
 size_t map_get(const struct map *map, const void *key, size_t n_key);
-
-#endif

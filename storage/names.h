@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names in a run's folder and in its manifest that writers and readers share. Source: docs/format.md 1, 9. */
-#ifndef STORAGE_NAMES_H
-#define STORAGE_NAMES_H
+#pragma once
 
 /* A file of the run's folder: how many segments, from the first on, somebody has taken elsewhere. */
 #define RUN_CONSUMED "consumed"
@@ -9,5 +8,3 @@
 /* What stands for the manifest's own checksum while it is computed. */
 #define MANIFEST_CHECKSUM_KEY  "\"checksum\": \""
 #define MANIFEST_CHECKSUM_ZERO "0000000000000000"
-
-#endif

@@ -4,8 +4,7 @@
  * an offset. What passes contradicts neither itself nor the limits of the format. Pure; any thread. Views
  * borrow the metadata. Source: docs/format.md 5, 6, 7.
  */
-#ifndef STORAGE_PARSE_H
-#define STORAGE_PARSE_H
+#pragma once
 
 #include <dmi/format.h>
 #include <dmi/trace.h>
@@ -104,5 +103,3 @@ int parse_footer(const uint8_t *meta, uint64_t n_meta, uint64_t offset, size_t n
 
 /* Are all @n bytes 0? */
 bool parse_is_zero(const void *data, size_t n);
-
-#endif

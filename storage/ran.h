@@ -3,8 +3,7 @@
  * What ran on the device, as the columns of a TRACE chunk, and sums of it, as those of a SUMS chunk: written one by one, read likewise. Records
  * that are alike in all but time share a shape. Pure; the owner's thread. Source: docs/format.md 6.7, 6.8.
  */
-#ifndef STORAGE_RAN_H
-#define STORAGE_RAN_H
+#pragma once
 
 #include "core/hashed.h"
 #include "storage/text.h"
@@ -87,5 +86,3 @@ const char *ran_open_sums(struct ran_reader *reader, const uint8_t *meta, uint64
 /* The next one. Return: false: there is none, or *@wrong says what is wrong with it and those after it. */
 bool ran_next(struct ran_reader *reader, struct ran *ran, const char **wrong);
 bool ran_next_sum(struct ran_reader *reader, struct ran_sum *sum, const char **wrong);
-
-#endif

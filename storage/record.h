@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A captured tensor, and a change, on their way to disk. Plain structs: the caller's. Source: docs/format.md 5, 6.3. */
-#ifndef STORAGE_RECORD_H
-#define STORAGE_RECORD_H
+#pragma once
 
 #include "storage/record_fields.h"
 
@@ -31,5 +30,3 @@ struct run_change {
     const char *what; /* a sentence of the one who changed it, such as "sites off q" */
     const char *more; /* further keys of its object, as JSON with a comma in front; NULL: none */
 };
-
-#endif

@@ -4,8 +4,7 @@
  * run_record, struct dmi_record on the disk, libdmi_read and what tools write. A field is a row: FIELD(type, name). Each struct that
  * has it and each copy of one into another expands the rows, so that none is forgotten on the way.
  */
-#ifndef STORAGE_RECORD_FIELDS_H
-#define STORAGE_RECORD_FIELDS_H
+#pragma once
 
 /* The launching thread says them: struct record_note has them while the record lies in the ring. */
 #define RECORD_NOTED(FIELD)                                                                        \
@@ -40,5 +39,3 @@
 #define RECORD_DECLARE(type, name) type name;
 #define RECORD_TAKE(type, name)                                                                    \
     .name = from->name, /* in an initializer; @from: a struct that has it */
-
-#endif

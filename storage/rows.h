@@ -3,8 +3,7 @@
  * What may be said of rows and spans, for the writer and the reader alike. Pure; any thread.
  * Source: docs/format.md 5, 6.
  */
-#ifndef STORAGE_ROWS_H
-#define STORAGE_ROWS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ bool rows_count(const uint32_t *dims, uint32_t n_row_dims, uint32_t *rows);
 
 /* Whether one of @rows stands there twice; puts them in order. */
 bool rows_repeat(uint32_t *rows, size_t n);
-
-#endif

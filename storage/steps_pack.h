@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps as a chunk of STEPS_PACKED has them: each as its difference to the one before, all of them compressed. Pure; any thread. Source: docs/format.md 6.10. */
-#ifndef STORAGE_STEPS_PACK_H
-#define STORAGE_STEPS_PACK_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -25,5 +24,3 @@ int steps_pack(const uint8_t *steps, size_t n, struct text *meta);
  * Return: 0, with *@wrong: what is wrong with it, in words, then there is no @out; -ENOMEM.
  */
 int steps_unpack(const uint8_t *meta, size_t n, uint8_t **out, size_t *n_out, const char **wrong);
-
-#endif

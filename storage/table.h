@@ -2,8 +2,7 @@
 /*
  * The metadata of a chunk that is a table: a head, entries of one size, strings. Pure; any thread. Source: docs/format.md 6.1.
  */
-#ifndef STORAGE_TABLE_H
-#define STORAGE_TABLE_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -16,5 +15,3 @@
  */
 bool table_meta(const struct text *entries, size_t entry_bytes, const struct text *strings,
                 struct text *meta);
-
-#endif

@@ -4,8 +4,7 @@
  * built without a check a line and judged once at its end. Not locked: the owner's thread.
  * The capturing library writes its JSON with this, so that no JSON library is in the host.
  */
-#ifndef STORAGE_TEXT_H
-#define STORAGE_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void text_json_n(struct text *text, const char *s, size_t n);
 
 /* A JSON number that reads back as the same double, whatever the locale; null where not finite. */
 void text_json_double(struct text *text, double v);
-
-#endif

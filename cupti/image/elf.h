@@ -3,8 +3,7 @@
  * ELF files: machine code for GPUs (a cubin), whose sections .nv.info say what its kernels take, and programs that hold fatbins.
  * Pure functions: any thread. Source: gABI; what is CUDA's own, docs/architecture.md, "Old drivers".
  */
-#ifndef CUPTI_IMAGE_ELF_H
-#define CUPTI_IMAGE_ELF_H
+#pragma once
 
 #include "core/bytes.h"
 #include "cupti/image/errors.h"
@@ -64,5 +63,3 @@ struct elf_param {
 
 /* What ELF_PARAM and ELF_PARAM_LARGE say. Return: false: they are too short. */
 bool elf_param(const struct elf_attribute *attribute, struct elf_param *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the readers of images share: limits and errors. */
-#ifndef CUPTI_IMAGE_ERRORS_H
-#define CUPTI_IMAGE_ERRORS_H
+#pragma once
 
 #define IMAGE_MAX_BYTES    (1ull << 31) /* of an image */
 #define IMAGE_MAX_UNPACKED (1ull << 29) /* of an entry in a fatbin, once it is decompressed */
@@ -12,5 +11,3 @@ enum {
     IMAGE_E_PACKED = 3, /* an entry cannot be decompressed */
     IMAGE_E_END = 4,    /* there is no more of what was asked for */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fatbin: machine code and PTX for several devices, each entry perhaps compressed. Pure functions: any thread. */
-#ifndef CUPTI_IMAGE_FATBIN_H
-#define CUPTI_IMAGE_FATBIN_H
+#pragma once
 
 #include "core/bytes.h"
 #include "cupti/image/errors.h"
@@ -31,5 +30,3 @@ int fatbin_next(struct bytes *entries, struct fatbin_entry *out);
  * Return: 0, -ENOMEM, IMAGE_E_BOUNDS, IMAGE_E_PACKED.
  */
 int fatbin_code(const struct fatbin_entry *entry, struct bytes *code, unsigned char **own);
-
-#endif

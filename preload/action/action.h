@@ -3,8 +3,7 @@
  * What happens at a site: an action is a kernel of ours that the launch is given beside the application's own, and
  * how its parameter is filled. Each has a row in table.c. Pure functions. Thread: launching.
  */
-#ifndef PRELOAD_ACTION_ACTION_H
-#define PRELOAD_ACTION_ACTION_H
+#pragma once
 
 #include "preload/capture/operand.h"
 #include "preload/context/context.h"
@@ -76,5 +75,3 @@ static inline const char *action_word(uint32_t site)
 {
     return spec_actions[session_site(site)->action].word;
 }
-
-#endif

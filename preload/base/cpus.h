@@ -3,8 +3,7 @@
  * Which CPUs the process was given when the library was loaded, and which of them are left beside an application's thread that
  * has pinned itself since. Thread: any, after the constructor.
  */
-#ifndef PRELOAD_BASE_CPUS_H
-#define PRELOAD_BASE_CPUS_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -15,5 +14,3 @@ uint32_t cpus_given(void);
 
 /* Where a thread of ours is in nobody's way. Return: false where it should stay where the calling thread is. */
 bool cpus_beside(cpu_set_t *out);
-
-#endif

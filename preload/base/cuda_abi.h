@@ -3,8 +3,7 @@
  * <cuda.h> with every ABI declared under its exported name. By itself cuda.h maps each name to its
  * newest ABI and leaves the older ones, and all per-thread-stream variants, undeclared.
  */
-#ifndef PRELOAD_BASE_CUDA_ABI_H
-#define PRELOAD_BASE_CUDA_ABI_H
+#pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -29,5 +28,3 @@ __typeof__(cuMemcpy) cuMemcpy_ptds;
 __typeof__(cuMemcpyDtoH_v2) cuMemcpyDtoH_v2_ptds;
 __typeof__(cuGraphLaunch) cuGraphLaunch_ptsz;
 __typeof__(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * The CUDA context that is current to the calling thread. Where none is, calls of ours need one for their time. Thread: any.
  */
-#ifndef PRELOAD_BASE_CURRENT_H
-#define PRELOAD_BASE_CURRENT_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -23,5 +22,3 @@ struct current_visit {
 struct current_visit current_visit(CUcontext handle);
 /* The thread has the context that it had, if any. */
 void current_leave(const struct current_visit *visit);
-
-#endif

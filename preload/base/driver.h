@@ -3,8 +3,7 @@
  * The driver's real entry points. All functions: any thread, any time, also before our constructor and
  * while the loader runs.
  */
-#ifndef PRELOAD_BASE_DRIVER_H
-#define PRELOAD_BASE_DRIVER_H
+#pragma once
 
 #include "core/atomic.h"
 #include "preload/base/cuda_abi.h"
@@ -39,5 +38,3 @@ const char *driver_lacks(void);
 
 /* dlsym as glibc has it; with @name NULL it only finds that function. */
 void *driver_real_dlsym(void *handle, const char *name);
-
-#endif

@@ -3,8 +3,7 @@
  * A table from driver handles to what we keep for them. Readers take no lock and make no call. It grows with what is
  * kept; a value that is taken away leaves its place to whatever comes next.
  */
-#ifndef PRELOAD_BASE_HANDLES_H
-#define PRELOAD_BASE_HANDLES_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -48,5 +47,3 @@ void *handles_set(struct handles *table, const void *handle, void *value);
 /* Calls @fn for all that is kept; it may call handles_set(). Thread: any. */
 void handles_each(struct handles *table, void (*fn)(const void *handle, void *value, void *ctx),
                   void *ctx);
-
-#endif

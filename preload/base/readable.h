@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether memory of the process can be read or written, found out without a fault. Thread: any; changes errno. */
-#ifndef PRELOAD_BASE_READABLE_H
-#define PRELOAD_BASE_READABLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ int readable_check(uint64_t address, uint64_t n_bytes);
 
 /* The same of writing. Nothing is written. */
 int writable_check(uint64_t address, uint64_t n_bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the driver says of stream captures. Thread: any that holds no lock; none of it changes a capture. */
-#ifndef PRELOAD_BASE_STREAM_H
-#define PRELOAD_BASE_STREAM_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -49,5 +48,3 @@ struct stream_relaxed {
 struct stream_relaxed stream_relax(void);
 /* It is in the mode that it was in. */
 void stream_unrelax(struct stream_relaxed *before);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of ours in the application's process. */
-#ifndef PRELOAD_BASE_THREAD_H
-#define PRELOAD_BASE_THREAD_H
+#pragma once
 
 #include <pthread.h>
 
@@ -12,5 +11,3 @@
  * Thread: any, after the constructor. Return: 0 or -errno.
  */
 int thread_start(pthread_t *id, void *(*fn)(void *), void *arg);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Thread: the application's launching thread, entered; functions that need the capture context's lock say so.
  */
-#ifndef PRELOAD_CAPTURE_ADMISSION_H
-#define PRELOAD_CAPTURE_ADMISSION_H
+#pragma once
 
 #include "policy/select.h"
 #include "preload/base/stream.h"
@@ -184,5 +183,3 @@ void admission_take_back(struct admission_launch *launch);
  * their lists of rows. Calls the driver: no lock.
  */
 void admission_settle(struct admission_launch *launch, struct stream stream);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of admission.h share; no other file includes it. Thread: as admission.h. */
-#ifndef PRELOAD_CAPTURE_ADMISSION_PRIVATE_H
-#define PRELOAD_CAPTURE_ADMISSION_PRIVATE_H
+#pragma once
 
 #include "preload/capture/admission.h"
 
@@ -34,5 +33,3 @@ void admission_take_back_edit(const struct admission_launch *launch, struct admi
 
 /* In admission_unslotted.c: EXPECTED items whose actions publish nothing get all that they need, or are DROPPED. */
 void admission_reserve_unslotted(struct admission_launch *launch);
-
-#endif

@@ -4,8 +4,7 @@
  * occurrences of each site, from which layers follow. Where the spec says of no forward how it begins, each step begins one. All under the capture
  * context's lock.
  */
-#ifndef PRELOAD_CAPTURE_FORWARD_H
-#define PRELOAD_CAPTURE_FORWARD_H
+#pragma once
 
 #include "policy/spec.h"
 #include "preload/capture/said.h"
@@ -55,5 +54,3 @@ void forward_check(struct context *context);
 
 /* Did a forward begin at a launch of the calling thread since it asked last? Not the one that is the whole run. Thread: any; no lock. */
 bool forward_take_begun(void);
-
-#endif

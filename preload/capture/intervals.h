@@ -4,8 +4,7 @@
  * together. To find one, to follow a run of adjacent mappings, to add and to take out cost the logarithm of their number.
  * Thread: one at a time (regions.c has the lock).
  */
-#ifndef PRELOAD_CAPTURE_INTERVALS_H
-#define PRELOAD_CAPTURE_INTERVALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -75,5 +74,3 @@ struct interval_run {
 /* The run of mappings, or the allocation, that begins with @interval, followed up to @limit or a little further. */
 struct interval_run intervals_run(const struct intervals *intervals,
                                   const struct interval *interval, int device, uint64_t limit);
-
-#endif

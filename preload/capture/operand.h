@@ -3,8 +3,7 @@
  * An operand: what the action of a site takes at a launch whose parameters are known, or why there is nothing to take. An eager
  * launch has its own, a node has one until its parameters change. Thread: launching, entered, no lock held.
  */
-#ifndef PRELOAD_CAPTURE_OPERAND_H
-#define PRELOAD_CAPTURE_OPERAND_H
+#pragma once
 
 #include "policy/spec.h"
 #include "preload/capture/view.h"
@@ -73,5 +72,3 @@ bool operand_needs_occurrence(uint32_t site);
  * sites without layers.
  */
 bool operand_layer(uint32_t site, uint32_t occurrence, int32_t tapped, int32_t *layer);
-
-#endif

@@ -4,8 +4,7 @@
  * packed buffer (extra). Reads are bounded by what the driver says of the kernel, so a spec that
  * asks for a parameter that is not there gets an error, never a wild read. Any thread.
  */
-#ifndef PRELOAD_CAPTURE_PARAMS_H
-#define PRELOAD_CAPTURE_PARAMS_H
+#pragma once
 
 #include "policy/expr.h"
 #include "preload/image/layout.h"
@@ -31,5 +30,3 @@ void params_init(struct params *params, const struct params_layout *layout, void
  * Return: 0 or -ENOENT.
  */
 int params_read(void *ctx, struct expr_ref ref, void *dst, size_t n);
-
-#endif

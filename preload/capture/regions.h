@@ -5,8 +5,7 @@
  * the order of streams, so a copy after the site may read what comes next. What was found stays until the memory ends.
  * Thread: any; takes a lock, never across a driver call.
  */
-#ifndef PRELOAD_CAPTURE_REGIONS_H
-#define PRELOAD_CAPTURE_REGIONS_H
+#pragma once
 
 #include "preload/context/context.h"
 
@@ -81,5 +80,3 @@ void regions_share(uint64_t base, uint64_t n_bytes);
 
 /* After fork, in the child. */
 void regions_reset(void);
-
-#endif

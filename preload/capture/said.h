@@ -4,8 +4,7 @@
  * it. Where steps of two threads overlap and neither has the flag, a launch is of the step in force only if its thread said that one; a thread that
  * says no steps may launch for either. A lock of its own, never held across a call of the driver. Thread: any.
  */
-#ifndef PRELOAD_CAPTURE_SAID_H
-#define PRELOAD_CAPTURE_SAID_H
+#pragma once
 
 #include "preload/capture/step.h"
 
@@ -60,5 +59,3 @@ uint64_t said_overlaps(uint64_t *number, uint64_t *other);
 
 /* After fork, in the child. */
 void said_reset(void);
-
-#endif

@@ -4,8 +4,7 @@
  * policy/shedding.h, and what comes out into the step in force. A request whose rows are not kept takes no place in the ring,
  * no bytes of the link, and no node or graph has to change: only the lists of rows are shorter.
  */
-#ifndef PRELOAD_CAPTURE_SHED_H
-#define PRELOAD_CAPTURE_SHED_H
+#pragma once
 
 #include "policy/spec.h"
 #include "preload/capture/step.h"
@@ -51,5 +50,3 @@ void shed_request_end(const char *id);
 
 /* After fork, in the child. */
 void shed_reset(void);
-
-#endif

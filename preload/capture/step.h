@@ -3,8 +3,7 @@
  * A step that the engine said: which rows of a launch belong to whom, and which of them each choice of the spec keeps. Worked out
  * once, when the engine says so, not at each launch (said.h: which step that is of). A step is immutable, and lives until nobody holds it.
  */
-#ifndef PRELOAD_CAPTURE_STEP_H
-#define PRELOAD_CAPTURE_STEP_H
+#pragma once
 
 #include "policy/select.h"
 #include "preload/edit/edits.h"
@@ -50,5 +49,3 @@ void step_release(struct step *step);
 
 /* After fork, in the child: the lock may have been held by a thread that is not there. */
 void step_reset(void);
-
-#endif

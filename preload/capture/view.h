@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a tensor lies and what it is, as a site of the spec and the parameters of one launch, or a tap, say it. Any thread. */
-#ifndef PRELOAD_CAPTURE_VIEW_H
-#define PRELOAD_CAPTURE_VIEW_H
+#pragma once
 
 #include "policy/spec.h"
 
@@ -56,5 +55,3 @@ bool view_limit(struct tensor_view *view, uint64_t end);
 
 /* What to read of a tap that was checked: its dtype, dimensions and row dimensions can be. */
 int view_of_tap(const struct dmi_tap *tap, struct tensor_view *view);
-
-#endif

@@ -3,8 +3,7 @@
  * A record that is larger than the ring and comes in pieces, put together in host memory. The launching thread and each
  * slot in flight hold it; the drain fills it, piece by piece in any order.
  */
-#ifndef PRELOAD_CONTEXT_ASSEMBLY_H
-#define PRELOAD_CONTEXT_ASSEMBLY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ void assembly_release(struct assembly *assembly);
 
 /* Return: true for the one who decides what becomes of the record: all others leave it alone. Thread: any. */
 bool assembly_settle(struct assembly *assembly);
-
-#endif

@@ -3,8 +3,7 @@
  * The bank of a capture context: device memory in which rows wait that edits save (<dmi/edit.h>). Kernels find a row by its donor's
  * number, layer and row. Donors: edit/donors.h. Nothing is here unless the HookSpec asks for a bank.
  */
-#ifndef PRELOAD_CONTEXT_BANK_H
-#define PRELOAD_CONTEXT_BANK_H
+#pragma once
 
 #include "core/err.h"
 
@@ -24,5 +23,3 @@ void bank_drop(uint32_t donor);
 
 /* Thread: the context's drain. */
 void bank_follow(struct context *context);
-
-#endif

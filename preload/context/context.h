@@ -3,8 +3,7 @@
  * A capture context: what one CUDA context has of ours. Device memory for payload, descriptors that the device
  * writes, the threads that take both away, and where the context stands within a forward.
  */
-#ifndef PRELOAD_CONTEXT_CONTEXT_H
-#define PRELOAD_CONTEXT_CONTEXT_H
+#pragma once
 
 #include "core/atomic.h"
 #include "kernels/ring.h"
@@ -350,5 +349,3 @@ void context_freed(struct context *context);
 
 /* After fork, in the child: the parent's threads and CUDA contexts do not exist here. */
 void context_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * A capture context's side on the device: kernels of ours, payload, descriptors, the drain's stream. Thread: the one
  * that creates the capture context, with its CUDA context current.
  */
-#ifndef PRELOAD_CONTEXT_DEVICE_H
-#define PRELOAD_CONTEXT_DEVICE_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/context/context.h"
@@ -27,5 +26,3 @@ void device_forget(struct context *context);
 
 /* Device memory that is free in the current context; UINT64_MAX where the driver does not say. Calls the driver. */
 uint64_t device_free_bytes(void);
-
-#endif

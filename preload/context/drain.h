@@ -3,8 +3,7 @@
  * The drain thread of a capture context: it copies published records to staging memory in batches and frees their ring
  * space. Batches keep their order from ring to disk.
  */
-#ifndef PRELOAD_CONTEXT_DRAIN_H
-#define PRELOAD_CONTEXT_DRAIN_H
+#pragma once
 
 #include "preload/context/context.h"
 
@@ -17,5 +16,3 @@ void *drain_main(void *arg);
  * Thread: one at a time, after the drain has ended.
  */
 void drain_give_up(struct context *context, enum dmi_drop reason);
-
-#endif

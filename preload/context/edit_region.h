@@ -4,8 +4,7 @@
  * named without saying in which context; and counters in pinned host memory, to which kernels add. The drain follows: it uploads
  * tables that were placed after its context was created, and hands on what the counters say.
  */
-#ifndef PRELOAD_CONTEXT_EDIT_REGION_H
-#define PRELOAD_CONTEXT_EDIT_REGION_H
+#pragma once
 
 #include "core/err.h"
 
@@ -57,5 +56,3 @@ bool edit_region_is_over(struct context *context);
 
 /* After fork, in the child. */
 void edit_region_reset(void);
-
-#endif

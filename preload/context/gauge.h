@@ -4,8 +4,7 @@
  * stores and no lock. Where the run has no file `live`, nothing is stored. Tails are stored before the ring is released,
  * so that nobody reads more in flight than there was room for.
  */
-#ifndef PRELOAD_CONTEXT_GAUGE_H
-#define PRELOAD_CONTEXT_GAUGE_H
+#pragma once
 
 #include "core/atomic.h"
 #include "preload/context/context.h"
@@ -76,5 +75,3 @@ static inline void gauge_ended(const struct context *c, const struct batch *b)
     atomic_add_relaxed(&to->encode_ns, b->encode_ns);
     atomic_store_relaxed(&to->rung, (uint32_t)b->rung);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host context's memory: one mapping, for descriptors, lists of rows and payload. Thread: the one that creates the host context. */
-#ifndef PRELOAD_CONTEXT_HOST_H
-#define PRELOAD_CONTEXT_HOST_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/context/context.h"
@@ -11,5 +10,3 @@ int host_init(struct err *err, struct context *context);
 
 /* Frees the memory. */
 void host_forget(struct context *context);
-
-#endif

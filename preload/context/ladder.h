@@ -6,8 +6,7 @@
  * would keep up. No clock, no device: a
  * function of what it hears. Thread: ladder_note() one at a time, ladder_rung() any.
  */
-#ifndef PRELOAD_CONTEXT_LADDER_H
-#define PRELOAD_CONTEXT_LADDER_H
+#pragma once
 
 #include "storage/codec/rung.h"
 
@@ -36,5 +35,3 @@ enum codec_rung ladder_rung(const struct ladder *ladder);
 
 /* A batch was appended. @n_encoders: threads that encode beside one another */
 void ladder_note(struct ladder *ladder, const struct ladder_batch *batch, uint32_t n_encoders);
-
-#endif

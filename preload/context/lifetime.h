@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a capture context begins and ends, with its threads and its side on the device. */
-#ifndef PRELOAD_CONTEXT_LIFETIME_H
-#define PRELOAD_CONTEXT_LIFETIME_H
+#pragma once
 
 #include "preload/context/context.h"
 
@@ -72,5 +71,3 @@ void context_call_ends(struct context_call *call, enum context_state before);
 
 /* The caller looks at it no longer. After context_use(). */
 void context_unuse(struct context *context);
-
-#endif

@@ -3,8 +3,7 @@
  * The memory of a capture context that every kind of context has on the host: descriptors, lists of rows and counters of edits in one mapping,
  * and the ring over it. Thread: the one that creates the capture context.
  */
-#ifndef PRELOAD_CONTEXT_MEMORY_H
-#define PRELOAD_CONTEXT_MEMORY_H
+#pragma once
 
 #include "core/err.h"
 
@@ -34,5 +33,3 @@ void memory_init_edits(struct context *context);
 
 /* Gives back what memory_init() got hold of, and (@map) the mapping. */
 void memory_forget(struct context *context, bool map);
-
-#endif

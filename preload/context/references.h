@@ -5,8 +5,7 @@
  * last one may not be. One that is said to leave a reference does so, as an application that retains by a way past us releases by the same way.
  * Thread: any.
  */
-#ifndef PRELOAD_CONTEXT_REFERENCES_H
-#define PRELOAD_CONTEXT_REFERENCES_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -44,5 +43,3 @@ void references_kept(const struct context_reference *reference);
 
 /* After fork, in the child. */
 void references_reset(void);
-
-#endif

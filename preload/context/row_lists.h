@@ -5,8 +5,7 @@
  * the ring, with which the drain is done in their order, or launches that have none (unslotted.h). Thread: launching, under
  * the capture context's lock; the drain reads lists of slots that it has not released.
  */
-#ifndef PRELOAD_CONTEXT_ROW_LISTS_H
-#define PRELOAD_CONTEXT_ROW_LISTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ static inline uint32_t row_list_at(const struct row_lists *all, uint64_t list)
 {
     return all->first + all->lists[list % ROW_LISTS_MAX].at;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Where a capture context's payload lies, and how the drain gets at it: on a CUDA device, by the driver, or in host memory. All else of a
  * capture context is the same. An answer is the driver's, or CUDA_SUCCESS.
  */
-#ifndef PRELOAD_CONTEXT_SIDE_OPS_H
-#define PRELOAD_CONTEXT_SIDE_OPS_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/context/context.h"
@@ -33,5 +32,3 @@ struct context_side {
     CUresult (*put)(struct context *context, CUdeviceptr at, const void *from, uint64_t n_bytes);
     CUresult (*drop)(struct context *context, struct dmi_bank_drop *drop);
 };
-
-#endif

@@ -4,8 +4,7 @@
  * whichever encoder is free, encoded to their turn. Turns come in the order in which the drain gave the batches.
  * Thread: the drain and the encoders of one capture context.
  */
-#ifndef PRELOAD_CONTEXT_STAGING_H
-#define PRELOAD_CONTEXT_STAGING_H
+#pragma once
 
 #include "preload/context/context.h"
 #include "storage/writer/run.h"
@@ -97,5 +96,3 @@ void staging_end_turn(struct staging *staging, struct batch *batch);
 
 /* Nothing more comes. Thread: drain, or the one that could not start it. */
 void staging_end(struct staging *staging);
-
-#endif

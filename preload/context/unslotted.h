@@ -3,8 +3,7 @@
  * Launches that hold no slot of the ring, as none of their actions publishes a record, and whose actions read lists of rows.
  * An event tells when such a launch is over; its lists stay until then. First in, first out. Thread: launching, entered.
  */
-#ifndef PRELOAD_CONTEXT_UNSLOTTED_H
-#define PRELOAD_CONTEXT_UNSLOTTED_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 #include "preload/base/stream.h"
@@ -50,5 +49,3 @@ void unslotted_launched(struct unslotted *all, pthread_mutex_t *lock, uint64_t l
 
 /* Gives the events back to the driver. Thread: of device_give_back(). */
 void unslotted_give_back(struct unslotted *all);
-
-#endif

@@ -4,8 +4,7 @@
  * DMI_ENCODERS says, or the machine has to spare. They run on the CPUs that the process was given at its start, beside
  * those that the thread which starts them has pinned itself to.
  */
-#ifndef PRELOAD_CONTEXT_WORKERS_H
-#define PRELOAD_CONTEXT_WORKERS_H
+#pragma once
 
 #include "preload/context/context.h"
 
@@ -30,5 +29,3 @@ bool workers_wait(struct context *context, uint64_t slot, uint64_t timeout_ns);
 
 /* Frees the staging memory; the threads have ended. Thread: as workers_start(). */
 void workers_free(struct context *context);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * What changes something is noted in the run. Thread: the control thread alone.
  */
-#ifndef PRELOAD_CONTROL_COMMAND_H
-#define PRELOAD_CONTROL_COMMAND_H
+#pragma once
 
 #include "preload/control/line.h"
 
@@ -19,5 +18,3 @@
 
 /* @line: without its end, NUL-terminated; it is written to. @answer: appended, a line. */
 void command_run(char *line, const struct line_peer *peer, struct text *answer);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * A change holds from the step on that the answer names. Thread: the control thread alone.
  */
-#ifndef PRELOAD_CONTROL_EDIT_COMMAND_H
-#define PRELOAD_CONTROL_EDIT_COMMAND_H
+#pragma once
 
 #include "preload/control/line.h"
 
@@ -24,5 +23,3 @@ void edit_command(char *rest, const struct line_peer *peer, struct text *answer)
 
 /* The same of the word "bank". */
 void bank_command(char *rest, const struct line_peer *peer, struct text *answer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands share: who asks, the words of a line, and the answer that refuses. Thread: the control thread alone. */
-#ifndef PRELOAD_CONTROL_LINE_H
-#define PRELOAD_CONTROL_LINE_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -22,5 +21,3 @@ char *line_word(char **rest);
 
 /* The answer to something that is no command, or that is refused. */
 void line_refuse(struct text *answer, const char *why);
-
-#endif

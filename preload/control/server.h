@@ -4,8 +4,7 @@
  * there only if DMI_CONTROL asks for it; it waits in poll(), and calls nothing of the driver's. A client sends lines
  * (control/command.h), some with a descriptor, and gets a line for each. Bounded: 8 clients at a time, 16 KiB a line, 5 s of silence.
  */
-#ifndef PRELOAD_CONTROL_SERVER_H
-#define PRELOAD_CONTROL_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ bool server_stop(uint64_t end_ns);
 
 /* In a child of fork(): thread and socket are the parent's. */
 void server_reset(void);
-
-#endif

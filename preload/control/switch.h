@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sites that are switched on and off while the program runs, by the names that people give them. */
-#ifndef PRELOAD_CONTROL_SWITCH_H
-#define PRELOAD_CONTROL_SWITCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ int switch_sites(const char *patterns, bool on, const char *what);
  * Thread: any that entered; allocates.
  */
 bool switch_knows(const char *patterns, char *why, size_t n_why);
-
-#endif

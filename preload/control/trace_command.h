@@ -8,12 +8,9 @@
  * more; "records": how many kernels, copies and fills were stored now. Thread: the control thread alone, which waits
  * for a few seconds, and serves other clients meanwhile.
  */
-#ifndef PRELOAD_CONTROL_TRACE_COMMAND_H
-#define PRELOAD_CONTROL_TRACE_COMMAND_H
+#pragma once
 
 #include "preload/control/line.h"
 
 /* The words after "trace". */
 void trace_command(char *rest, const struct line_peer *peer, struct text *answer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An eager launch of the application's, and kernels of ours on its stream. Thread: the launching thread, entered. */
-#ifndef PRELOAD_EAGER_KERNEL_H
-#define PRELOAD_EAGER_KERNEL_H
+#pragma once
 
 #include "preload/base/stream.h"
 #include "preload/capture/admission.h"
@@ -34,5 +33,3 @@ bool eager_launch_rows(const struct eager_launch *launch, const struct admission
 
 /* How many kernels of ours the calling thread has launched since it asked last. */
 uint32_t eager_take_own(void);
-
-#endif

@@ -4,8 +4,7 @@
  * actions that come before the kernel; the caller makes the driver's call; eager_after() launches those that come
  * after it, or takes everything back. Thread: the application's launching thread, entered.
  */
-#ifndef PRELOAD_EAGER_LAUNCH_H
-#define PRELOAD_EAGER_LAUNCH_H
+#pragma once
 
 #include "preload/capture/admission.h"
 #include "preload/eager/kernel.h"
@@ -45,5 +44,3 @@ struct dmi_moment {
 
 /* @moment: has process and func. Return: DMI_OK; DMI_STATUS_OFF: no site wants the tap; -ENODEV: it has no capture context. */
 int eager_take_moment(const struct eager_launch *launch, struct dmi_moment *moment);
-
-#endif

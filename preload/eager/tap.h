@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A tensor that the application points out: recorded at once, or noted for the graph that its stream is captured into. */
-#ifndef PRELOAD_EAGER_TAP_H
-#define PRELOAD_EAGER_TAP_H
+#pragma once
 
 #include <dmi/dmi.h>
 
@@ -18,5 +17,3 @@ void tap_release_moment(struct dmi_moment *moment);
 
 /* After fork, in the child: moments that the parent took are of no step here. */
 void tap_reset(void);
-
-#endif

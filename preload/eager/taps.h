@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The taps that the spec names, by name, and what engines have tapped besides. */
-#ifndef PRELOAD_EAGER_TAPS_H
-#define PRELOAD_EAGER_TAPS_H
+#pragma once
 
 #include "preload/function/functions.h"
 
@@ -34,5 +33,3 @@ void taps_nearest(const char *name, char *buffer, size_t n_buffer);
 
 /* After fork, in the child. */
 void taps_reset(void);
-
-#endif

@@ -8,8 +8,7 @@
  * each place and layer in which its edit does something. The account of a request that has ended goes into its edit's total once all
  * is known of it. Thread: any that entered the session, but where it says more.
  */
-#ifndef PRELOAD_EDIT_ACCOUNTS_H
-#define PRELOAD_EDIT_ACCOUNTS_H
+#pragma once
 
 #include "policy/edit.h"
 
@@ -68,5 +67,3 @@ void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,
 
 /* After fork, in the child. */
 void accounts_reset(void);
-
-#endif

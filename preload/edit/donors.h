@@ -4,8 +4,7 @@
  * Rows go when their request ends, unless the edit keeps them. They leave the bank once no launch in flight uses them. Thread: any that
  * entered the session, but where it says more.
  */
-#ifndef PRELOAD_EDIT_DONORS_H
-#define PRELOAD_EDIT_DONORS_H
+#pragma once
 
 #include "preload/edit/version.h"
 #include "storage/text.h"
@@ -53,5 +52,3 @@ uint32_t donors_drop(const char *name);
 
 /* After fork, in the child. */
 void donors_reset(void);
-
-#endif

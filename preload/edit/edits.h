@@ -5,8 +5,7 @@
  * one. A request keeps the version of its first step until it ends, so that a prompt that is computed again is computed alike; edits
  * with `live: true` follow each change from the next step on. Thread: any that entered the session, but where it says more.
  */
-#ifndef PRELOAD_EDIT_EDITS_H
-#define PRELOAD_EDIT_EDITS_H
+#pragma once
 
 #include "core/err.h"
 #include "policy/edit.h"
@@ -100,5 +99,3 @@ int edits_set(struct err *err, const char *name, const struct edit_coefficient *
 
 /* It holds no more for steps that begin then. */
 int edits_remove(struct err *err, const char *name, const char *who, uint64_t *step);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What edits have used in launches that are in flight goes when these are over. Thread: any that holds no context's lock. */
-#ifndef PRELOAD_EDIT_IN_FLIGHT_H
-#define PRELOAD_EDIT_IN_FLIGHT_H
+#pragma once
 
 #include "preload/context/context.h"
 
@@ -22,5 +21,3 @@ void in_flight_settle(void);
 
 /* After fork, in the child. */
 void in_flight_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * What launches and graphs have shown of the places for edits: how wide their tensors are in each layer, and in how many graphs nothing can be
  * written there. A change that asks for what cannot be is refused by it. Thread: any.
  */
-#ifndef PRELOAD_EDIT_PLACES_H
-#define PRELOAD_EDIT_PLACES_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/edit/version.h"
@@ -33,5 +32,3 @@ bool places_seen(const struct edit_use *use);
 
 /* After fork, in the child. */
 void places_reset(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The requests that have edits, and the version that each has kept since its first step. Thread: any that entered. */
-#ifndef PRELOAD_EDIT_REQUESTS_H
-#define PRELOAD_EDIT_REQUESTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ bool requests_have_salt(const char *tags, uint64_t salt);
 
 /* After fork, in the child. */
 void requests_reset(void);
-
-#endif

@@ -4,8 +4,7 @@
  * (context/edit_region.h). Versions that differ in coefficients and switches alone share one. A block goes when no version has it and no
  * kernel in flight reads it. Thread: any, but where it says more.
  */
-#ifndef PRELOAD_EDIT_VERSION_H
-#define PRELOAD_EDIT_VERSION_H
+#pragma once
 
 #include "core/atomic.h"
 #include "core/err.h"
@@ -55,5 +54,3 @@ bool version_acts(const struct edit_version *version, uint32_t site);
 
 /* After fork, in the child. */
 void versions_reset(void);
-
-#endif

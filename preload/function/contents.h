@@ -3,8 +3,7 @@
  * What a module or library holds, looked at while the application loads it: loading waits for the device anyway, and so
  * may what is asked of the kernels that the spec names. Looking them up later then asks nothing.
  */
-#ifndef PRELOAD_FUNCTION_CONTENTS_H
-#define PRELOAD_FUNCTION_CONTENTS_H
+#pragma once
 
 #include "preload/function/functions.h"
 
@@ -17,5 +16,3 @@ void contents_of(const void *owner, enum func_type type);
 
 /* How many functions the module, or kernels the library @owner holds; 0: the driver does not say. Thread: any. */
 unsigned contents_count(const void *owner, enum func_type type);
-
-#endif

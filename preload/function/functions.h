@@ -3,8 +3,7 @@
  * What each function handle means to the spec: a cache that a launch reads without lock, call or
  * allocation. Handles are reused by the driver: an entry ends with its module or library.
  */
-#ifndef PRELOAD_FUNCTION_FUNCTIONS_H
-#define PRELOAD_FUNCTION_FUNCTIONS_H
+#pragma once
 
 #include "policy/spec.h"
 #include "preload/base/cuda_abi.h"
@@ -100,5 +99,3 @@ const char *functions_of_site(uint32_t site);
 
 /* All entries end: the child after fork, which has no driver state. */
 void functions_reset(void);
-
-#endif

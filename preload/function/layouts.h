@@ -3,8 +3,7 @@
  * Where the parameters of kernels lie: from the driver, or, where it does not say (before CUDA 12.4), from what their
  * module or library was loaded from. Of an image only the kernels that the spec names are kept, until its owner ends.
  */
-#ifndef PRELOAD_FUNCTION_LAYOUTS_H
-#define PRELOAD_FUNCTION_LAYOUTS_H
+#pragma once
 
 #include "policy/spec.h"
 #include "preload/base/cuda_abi.h"
@@ -50,5 +49,3 @@ void layouts_drop(const void *owner);
 
 /* All ends: the child after fork. */
 void layouts_reset(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kernels' names mean to the spec, as they are and as people write them. */
-#ifndef PRELOAD_FUNCTION_NAMING_H
-#define PRELOAD_FUNCTION_NAMING_H
+#pragma once
 
 #include "policy/pattern.h"
 #include "policy/spec.h"
@@ -16,5 +15,3 @@ bool naming_match(const struct spec *spec, const char *name, struct spec_match *
 
 /* The same of one pattern. */
 bool naming_matches(const struct pattern *pattern, const char *name);
-
-#endif

@@ -5,8 +5,7 @@
  * sees one function. There is one variant for the same function, sites and layers, which is never freed.
  * Thread: any; takes a lock where a variant is new.
  */
-#ifndef PRELOAD_FUNCTION_VARIANTS_H
-#define PRELOAD_FUNCTION_VARIANTS_H
+#pragma once
 
 #include "preload/function/functions.h"
 
@@ -59,5 +58,3 @@ int variants_kind(const struct func *func);
 
 /* After fork, in the child. */
 void variants_reset(void);
-
-#endif

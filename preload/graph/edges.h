@@ -5,8 +5,7 @@
  * of edges in its order: drivers pair the nodes of an update by that. So edges stay, beside those of the node, where one end
  * has others too, and where one has data (programmatic dependent launch). Thread: as graph/plan.h.
  */
-#ifndef PRELOAD_GRAPH_EDGES_H
-#define PRELOAD_GRAPH_EDGES_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -44,5 +43,3 @@ CUresult edges_add_before(CUgraph graph, CUgraphNode node, const CUgraphNode *ot
  * the reverse of the order in which they came.
  */
 CUresult edges_bridge(CUgraph graph, CUgraphNode node);
-
-#endif

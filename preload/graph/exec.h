@@ -7,8 +7,7 @@
  *
  * Thread: whoever builds and launches, entered; as with the driver, one thread at a time per exec.
  */
-#ifndef PRELOAD_GRAPH_EXEC_H
-#define PRELOAD_GRAPH_EXEC_H
+#pragma once
 
 #include "preload/base/stream.h"
 #include "preload/capture/admission.h"
@@ -130,5 +129,3 @@ void exec_forget_context(const struct context *context);
 
 /* After fork, in the child. */
 void exec_reset(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes of ours in the clone of a plan, and in its exec. Thread: as graph/plan.h. */
-#ifndef PRELOAD_GRAPH_INSTRUMENT_H
-#define PRELOAD_GRAPH_INSTRUMENT_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/action/action.h"
@@ -26,5 +25,3 @@ CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
 /* The next launch's ticket number @n, for the exec's open. */
 CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
                                const struct dmi_ticket *ticket);
-
-#endif

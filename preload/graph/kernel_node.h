@@ -3,8 +3,7 @@
  * Kernel nodes, as CUDA 12.0 describes them. Drivers before that have the calls in an older form, without CUkernel and
  * context, and are asked in that one. The caller has resolved the driver. Any thread.
  */
-#ifndef PRELOAD_GRAPH_KERNEL_NODE_H
-#define PRELOAD_GRAPH_KERNEL_NODE_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -30,5 +29,3 @@ CUresult kernel_node_set(CUgraphExec exec, CUgraphNode node,
         .blockDimZ = (p)->blockDimZ, .sharedMemBytes = (p)->sharedMemBytes,                        \
         .kernelParams = (p)->kernelParams, .extra = (p)->extra                                     \
     }
-
-#endif

@@ -4,8 +4,7 @@
  * back. One launch's ticket is a parameter of open, set right before the launch; actions find it in the exec's own
  * state. Thread: whoever launches, entered; one thread at a time per exec, as with the driver.
  */
-#ifndef PRELOAD_GRAPH_LAUNCH_H
-#define PRELOAD_GRAPH_LAUNCH_H
+#pragma once
 
 #include "preload/graph/exec.h"
 
@@ -25,5 +24,3 @@ struct graph_job {
 /* @armed: session_enter() said so; else the exec runs without a ticket. */
 void graph_before(struct exec *exec, struct stream stream, bool armed, struct graph_job *job);
 void graph_after(struct exec *exec, struct graph_job *job, CUresult result);
-
-#endif

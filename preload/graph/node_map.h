@@ -4,8 +4,7 @@
  * Positions: the graph's own nodes come first, as the driver lists them, then those of each child graph; a graph of the
  * same shape has the same positions. Thread: one at a time per map, but for the marks, which exec.c guards.
  */
-#ifndef PRELOAD_GRAPH_NODE_MAP_H
-#define PRELOAD_GRAPH_NODE_MAP_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/base/cuda_abi.h"
@@ -73,5 +72,3 @@ void node_map_trim(struct node_map *map);
 
 /* Frees what it holds. */
 void node_map_deinit(struct node_map *map);
-
-#endif

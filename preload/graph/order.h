@@ -6,8 +6,7 @@
  * are noted.
  * Thread: any; takes a lock, never across a driver call.
  */
-#ifndef PRELOAD_GRAPH_ORDER_H
-#define PRELOAD_GRAPH_ORDER_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -116,5 +115,3 @@ void order_ended(struct order_end *end, bool success);
 
 /* After fork, in the child. */
 void order_reset(void);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Thread: the one that instantiates or updates, entered; one at a time per plan.
  */
-#ifndef PRELOAD_GRAPH_PLAN_H
-#define PRELOAD_GRAPH_PLAN_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/capture/operand.h"
@@ -150,5 +149,3 @@ void graph_plan_forget_context(struct graph_plan *plan, const struct context *co
 
 /* The clone and all memory of the plan. */
 void graph_plan_deinit(struct graph_plan *plan);
-
-#endif

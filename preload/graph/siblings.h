@@ -3,8 +3,7 @@
  * Nodes of a graph that may run at the same time as another: an action that writes before its kernel would race with them. Thread: as
  * graph/plan.h.
  */
-#ifndef PRELOAD_GRAPH_SIBLINGS_H
-#define PRELOAD_GRAPH_SIBLINGS_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 #include "preload/function/functions.h"
@@ -19,5 +18,3 @@
  * Return: false also where the driver does not say what is ordered, or without memory.
  */
 bool siblings_allow(uint32_t site, const struct func *func, CUgraph graph, CUgraphNode node);
-
-#endif

@@ -3,8 +3,7 @@
  * An exec's state in device memory: where open leaves the ticket for the actions. States of execs that are gone are
  * used again once their last launch is over. Thread: any, one at a time per state.
  */
-#ifndef PRELOAD_GRAPH_STATE_H
-#define PRELOAD_GRAPH_STATE_H
+#pragma once
 
 #include "core/err.h"
 #include "preload/base/stream.h"
@@ -37,5 +36,3 @@ void exec_state_forget_context(const struct context *context);
 
 /* After fork, in the child. */
 void exec_state_reset(void);
-
-#endif

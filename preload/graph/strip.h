@@ -3,8 +3,7 @@
  * Graphs without the nodes that the library added: for the application's eyes, and for the driver's answers. Thread: as
  * graph/exec.h.
  */
-#ifndef PRELOAD_GRAPH_STRIP_H
-#define PRELOAD_GRAPH_STRIP_H
+#pragma once
 
 #include "preload/graph/exec.h"
 
@@ -21,5 +20,3 @@ CUgraphExec strip_exec(const struct exec *exec);
  * not being captured, or the driver does not say.
  */
 bool strip_embedded(const struct exec *exec, struct stream stream);
-
-#endif

@@ -5,8 +5,7 @@
  * before all later dependents, so before whatever the application adds to that stream next. Nodes that were there before it
  * never wait for it, so there is no circle.
  */
-#ifndef PRELOAD_GRAPH_TAP_H
-#define PRELOAD_GRAPH_TAP_H
+#pragma once
 
 #include "preload/base/stream.h"
 #include "preload/function/functions.h"
@@ -75,5 +74,3 @@ void tap_place_release(struct tap_place *place);
 
 /* Any position of the place, UINT32_MAX: it has none. */
 uint32_t tap_place_anchor(const struct tap_place *place);
-
-#endif

@@ -3,8 +3,7 @@
  * How the tickets of a launch reach its exec: as parameters of its opens, set right before the launch (launches that
  * are queued keep theirs). Another way of delivery is another file like this. Thread: as graph/exec.h.
  */
-#ifndef PRELOAD_GRAPH_TICKET_H
-#define PRELOAD_GRAPH_TICKET_H
+#pragma once
 
 #include "preload/graph/exec.h"
 
@@ -24,5 +23,3 @@ bool ticket_is_read(const struct exec *exec);
 
 /* Switches a node of ours for launches to come. Return: false if the driver would not. */
 bool ticket_switch_node(const struct exec *exec, struct graph_node *node, bool off);
-
-#endif

@@ -4,8 +4,7 @@
  * is given a clone with nodes of ours in the same places. A place that is no site any more keeps a dead action, and a
  * site without a place is counted. Thread: as graph/exec.h.
  */
-#ifndef PRELOAD_GRAPH_UPDATE_H
-#define PRELOAD_GRAPH_UPDATE_H
+#pragma once
 
 #include "preload/graph/exec.h"
 
@@ -33,5 +32,3 @@ CUgraph update_graph(const struct graph_update *update, CUgraph graph);
 
 /* @success: the exec is as @update is now. Frees @update. */
 void update_done(struct exec *exec, struct graph_update *update, bool success);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dlsym() answers for functions of CUPTI's before which the library stands. */
-#ifndef PRELOAD_HOOK_CUPTI_H
-#define PRELOAD_HOOK_CUPTI_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@
  * that was found is given as it is. Thread: any.
  */
 bool cupti_route(void *handle, const char *name, void **answer);
-
-#endif

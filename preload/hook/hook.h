@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interposition: which of the driver's entry points we stand in front of. All functions: any thread, any time. */
-#ifndef PRELOAD_HOOK_HOOK_H
-#define PRELOAD_HOOK_HOOK_H
+#pragma once
 
 #include "preload/nvtx/abi.h"
 
@@ -18,5 +17,3 @@ nvtx_initialize *hook_nvtx_tool;
 
 /* What NVTX calls in a library that it has opened. @get: where its tables are. Return: 0: nothing was attached. */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(nvtx_get_export_table *get);
-
-#endif

@@ -4,8 +4,7 @@
  * returned. Its own work lies between session_enter() and session_leave() (preload/session/session.h), which keep
  * errno and say whether there is anything to do. Any thread.
  */
-#ifndef PRELOAD_HOOK_WRAPPER_H
-#define PRELOAD_HOOK_WRAPPER_H
+#pragma once
 
 #include "core/clock.h"
 #include "preload/base/driver.h"
@@ -122,5 +121,3 @@ static inline uint64_t wait_ends(uint64_t begin_ns)
         lifecycle_waited(r);                                                                       \
         return r;                                                                                  \
     }
-
-#endif

@@ -6,8 +6,7 @@
  * An image carries no length. What is read is what its headers say, within the limits below, and only of images that
  * the driver has accepted: so the reader goes nowhere that the driver has not been.
  */
-#ifndef PRELOAD_IMAGE_IMAGE_H
-#define PRELOAD_IMAGE_IMAGE_H
+#pragma once
 
 #include "preload/image/layout.h"
 #include "core/bytes.h"
@@ -26,5 +25,3 @@ int image_read(const void *image, size_t n_bytes, uint32_t arch, const struct la
 
 /* As image_read(), of an image in memory whose length nobody knows, or the wrapper that nvcc puts around one. */
 int image_read_loaded(const void *image, uint32_t arch, const struct layout_sink *sink);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a kernel's parameters lie in its packed buffer, and how that is put together from an image. Any thread. */
-#ifndef PRELOAD_IMAGE_LAYOUT_H
-#define PRELOAD_IMAGE_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ struct layout_sink {
                    uint32_t n);
     void *ctx;
 };
-
-#endif

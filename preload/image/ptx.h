@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PTX text: the parameters of a kernel stand in its head. Any thread. */
-#ifndef PRELOAD_IMAGE_PTX_H
-#define PRELOAD_IMAGE_PTX_H
+#pragma once
 
 #include "preload/image/layout.h"
 #include "core/bytes.h"
@@ -12,5 +11,3 @@
  * Source: PTX ISA 9.0, "Kernel Function Parameter Attributes", "Parameter State Space", ".entry"
  */
 int ptx_read(struct bytes text, const struct layout_sink *sink);
-
-#endif

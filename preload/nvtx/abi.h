@@ -3,8 +3,7 @@
  * What NVTX 3 and an injection library know of each other. Source: nvtx3/nvtxDetail/nvtxTypes.h and nvtx3/nvToolsExt.h of
  * CUDA 13.0; the same since NVTX 3.0. tests/preload/nvtx_client.c compares it with the headers. Plain types: any thread.
  */
-#ifndef PRELOAD_NVTX_ABI_H
-#define PRELOAD_NVTX_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -80,5 +79,3 @@ typedef void *nvtx_domain_register_string_a_fn(void *domain, const char *text);
 typedef void *nvtx_domain_register_string_w_fn(void *domain, const wchar_t *text);
 typedef void *nvtx_domain_create_a_fn(const char *name);
 typedef void *nvtx_domain_create_w_fn(const wchar_t *name);
-
-#endif

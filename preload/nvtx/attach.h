@@ -3,8 +3,7 @@
  * Calls of NVTX come here: they tell the consumers of the ranges (nvtx/consumers.h), and go on to the tool that would have had them without the
  * library. Each module of the application that has NVTX attaches once. Thread: any.
  */
-#ifndef PRELOAD_NVTX_ATTACH_H
-#define PRELOAD_NVTX_ATTACH_H
+#pragma once
 
 #include "preload/nvtx/abi.h"
 
@@ -16,5 +15,3 @@
  * The tool attaches first. Return: true if there is anything for NVTX to call.
  */
 bool nvtx_attach(nvtx_get_export_table *get, nvtx_initialize *tool);
-
-#endif

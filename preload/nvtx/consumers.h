@@ -3,8 +3,7 @@
  * Who follows the NVTX ranges of the application: the rows of one table, of which the spec's ranges are the first. A consumer
  * that wanted nothing when a module attached is not called. Thread: any.
  */
-#ifndef PRELOAD_NVTX_CONSUMERS_H
-#define PRELOAD_NVTX_CONSUMERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void consumers_pop(const void *domain);
 /* A range is started, or ended by any thread. @id: unique within the domain while it is open. */
 void consumers_start(const void *domain, uint64_t id, const char *text, size_t n);
 void consumers_end(const void *domain, uint64_t id);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * Names of NVTX ranges and what they mean to the spec: looked up once a name, kept for good. Thread: any; takes a lock.
  */
-#ifndef PRELOAD_NVTX_NAMES_H
-#define PRELOAD_NVTX_NAMES_H
+#pragma once
 
 #include "policy/spec.h"
 
@@ -50,5 +49,3 @@ void nvtx_names_why(const struct spec *spec, uint32_t site, char *buffer, size_t
 
 /* After fork, in the child. */
 void nvtx_names_reset(void);
-
-#endif

@@ -5,8 +5,7 @@
  * that are captured into a graph apart; the innermost range that a site asks for counts.
  * Thread: any; push and pop take no lock but for a new name, a launch in no range that concerns the spec takes none.
  */
-#ifndef PRELOAD_NVTX_RANGES_H
-#define PRELOAD_NVTX_RANGES_H
+#pragma once
 
 #include "core/atomic.h"
 #include "preload/function/variants.h"
@@ -75,5 +74,3 @@ int ranges_take_kind(void);
 
 /* After fork, in the child. */
 void ranges_reset(void);
-
-#endif

@@ -4,8 +4,7 @@
  * is not launched: its kernels are, one after the other in the order of its edges, in the same stream, which gives the
  * same results. A graph that holds anything else is launched as it is, and named as unseen. Thread: any that entered.
  */
-#ifndef PRELOAD_RECORDING_NODES_H
-#define PRELOAD_RECORDING_NODES_H
+#pragma once
 
 #include "preload/base/stream.h"
 
@@ -35,5 +34,3 @@ bool nodes_launch(CUgraphExec exec, struct stream stream, CUresult *result);
 
 /* The child after fork has none. */
 void nodes_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * What device memory holds, block by block, as far as it was read: only what is another than last time goes into the
  * recording, so that it says which launch wrote what. Thread: one at a time, by the recorder's lock.
  */
-#ifndef PRELOAD_RECORDING_PAGES_H
-#define PRELOAD_RECORDING_PAGES_H
+#pragma once
 
 #include "preload/base/stream.h"
 #include "preload/recording/writer.h"
@@ -40,5 +39,3 @@ int pages_look(struct pages *pages, struct writer *writer, struct stream stream,
 
 /* Accepts a zeroed struct. */
 void pages_deinit(struct pages *pages);
-
-#endif

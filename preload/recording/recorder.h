@@ -4,8 +4,7 @@
  * for `dmi-sites match`. The session is armed with a spec that names every kernel, and has no run. Launches are
  * recorded one after the other: each waits for its stream, before and after. Thread: any that entered.
  */
-#ifndef PRELOAD_RECORDING_RECORDER_H
-#define PRELOAD_RECORDING_RECORDER_H
+#pragma once
 
 #include "core/err.h"
 #include "policy/spec.h"
@@ -41,5 +40,3 @@ bool recorder_finish(void);
 
 /* The child after fork has none. */
 void recorder_reset(void);
-
-#endif

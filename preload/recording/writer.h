@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a recording, written chunk by chunk (<dmi/recording.h>). Thread: one at a time, by the recorder's lock. */
-#ifndef PRELOAD_RECORDING_WRITER_H
-#define PRELOAD_RECORDING_WRITER_H
+#pragma once
 
 #include "storage/file.h"
 
@@ -36,5 +35,3 @@ int writer_add_compressed(struct writer *writer, enum dmi_recording_type type, c
 
 /* Accepts a zeroed struct. */
 void writer_close(struct writer *writer);
-
-#endif

@@ -7,8 +7,7 @@
  *         ...                       armed: spec, run and counters stay until session_leave()
  *     session_leave(&call);
  */
-#ifndef PRELOAD_SESSION_SESSION_H
-#define PRELOAD_SESSION_SESSION_H
+#pragma once
 
 #include "core/atomic.h"
 #include "policy/spec.h"
@@ -267,5 +266,3 @@ bool session_write_failed(int error);
 
 /* Was it reported already? Thread: any. */
 bool session_reported(uint32_t site, enum problem problem);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of session.h share; no other file includes it. Thread: as session.h. */
-#ifndef PRELOAD_SESSION_SESSION_PRIVATE_H
-#define PRELOAD_SESSION_SESSION_PRIVATE_H
+#pragma once
 
 #include "preload/session/session.h"
 
@@ -14,5 +13,3 @@ struct session_thread {
 };
 extern __thread __attribute__((tls_model("initial-exec"),
                                visibility("hidden"))) struct session_thread session_thread;
-
-#endif

@@ -4,8 +4,7 @@
  * steps into memory, which are stored when a user asks (keep.h), or all of it into TRACE chunks. Where CUPTI cannot be had, or what it says cannot be believed, steps alone go on, and log, manifest and marks say why.
  * Thread: the collector, where nothing else is said.
  */
-#ifndef PRELOAD_TRACE_ACTIVITY_H
-#define PRELOAD_TRACE_ACTIVITY_H
+#pragma once
 
 #include "preload/trace/clock.h"
 
@@ -53,5 +52,3 @@ const char *activity_dearest(void);
 
 /* After fork, in the child. */
 void activity_reset(void);
-
-#endif

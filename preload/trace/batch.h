@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine says of a step's batch. Pure: any thread. */
-#ifndef PRELOAD_TRACE_BATCH_H
-#define PRELOAD_TRACE_BATCH_H
+#pragma once
 
 #include <dmi/dmi.h>
 #include <dmi/trace.h>
 
 /* Rows, requests and their tokens by phase. */
 void batch_describe(struct dmi_step_times *at, const struct dmi_step *said);
-
-#endif

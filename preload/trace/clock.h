@@ -4,8 +4,7 @@
  * collector. Where the clock was set, what began before lies by the clock as it was, and what began later by the new one. A step reads both
  * clocks when it begins; other things that begin between the setting and the next pair lie by the clock as it was. Pure; the caller's lock.
  */
-#ifndef PRELOAD_TRACE_CLOCK_H
-#define PRELOAD_TRACE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ static inline uint64_t trace_clock_real(int64_t ahead_ns, uint64_t mono_ns)
 {
     return mono_ns ? mono_ns + (uint64_t)ahead_ns : 0;
 }
-
-#endif

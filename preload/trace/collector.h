@@ -3,8 +3,7 @@
  * A thread of the library's own: it asks the driver when steps were over, turns their times into those of files, and appends them to the run,
  * in chunks, once a second or when there are many.
  */
-#ifndef PRELOAD_TRACE_COLLECTOR_H
-#define PRELOAD_TRACE_COLLECTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ bool collector_stop(uint64_t end_ns);
 
 /* After fork, in the child. */
 void collector_reset(void);
-
-#endif

@@ -4,8 +4,7 @@
  * about them, stays out of it while one may end. Thread: any, where nothing else is said; a lock of its own, never held across
  * a call of the driver.
  */
-#ifndef PRELOAD_TRACE_EVENTS_H
-#define PRELOAD_TRACE_EVENTS_H
+#pragma once
 
 #include "preload/base/stream.h"
 #include "preload/trace/stepring.h"
@@ -50,5 +49,3 @@ void events_stream_ends(CUstream stream);
 
 /* After fork, in the child. */
 void events_reset(void);
-
-#endif

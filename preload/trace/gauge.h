@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dmi-top shows of a trace (<dmi/live.h>), by relaxed stores, as preload/context/gauge.h does. Thread: the collector, with a run. */
-#ifndef PRELOAD_TRACE_GAUGE_H
-#define PRELOAD_TRACE_GAUGE_H
+#pragma once
 
 #include "core/atomic.h"
 #include "preload/session/session.h"
@@ -23,5 +22,3 @@ static inline void gauge_steps(const struct summary *s, uint64_t lost)
     atomic_store_relaxed(&to->trace_gap_ns, s->gap_ns);
     atomic_store_relaxed(&to->trace_lost, lost);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * so that it says which site and layer. CUPTI is asked when an exec is instantiated or updated; a launch costs a look into a table and, of a graph with sites, a
  * comparison each. Thread: any, where nothing else is said.
  */
-#ifndef PRELOAD_TRACE_GRAPHS_H
-#define PRELOAD_TRACE_GRAPHS_H
+#pragma once
 
 #include "cupti/records.h"
 #include "preload/graph/exec.h"
@@ -40,5 +39,3 @@ bool graphs_strange(void);
 
 /* After fork, in the child. */
 void graphs_reset(void);
-
-#endif

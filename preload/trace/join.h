@@ -6,8 +6,7 @@
  * dealing goes on at a later run between two moments at which the stream was known to be idle: steps are alike, so only then no other run can be meant. That compares
  * CUPTI's clock with the system's, so it needs both, by more than their error (join_proof.c). Copies go with the kernel before them, and so do kernels of DMI's but for those that a run says came before its first launch. Pure: the collector's thread.
  */
-#ifndef PRELOAD_TRACE_JOIN_H
-#define PRELOAD_TRACE_JOIN_H
+#pragma once
 
 #include "cupti/own_clock.h"
 #include "cupti/records.h"
@@ -115,5 +114,3 @@ struct join_calls {
  * taken came. @last: no record and no run comes any more.
  */
 void join_deal(struct join *join, const struct join_calls *calls, uint64_t now_ns, bool last);
-
-#endif

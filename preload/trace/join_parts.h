@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What join.c, join_take.c and join_proof.c share: nobody else includes it. */
-#ifndef PRELOAD_TRACE_JOIN_PARTS_H
-#define PRELOAD_TRACE_JOIN_PARTS_H
+#pragma once
 
 #include "preload/trace/join.h"
 
@@ -125,5 +124,3 @@ bool proof_find(struct join *j, const struct join_stream *s, size_t m, size_t *f
 
 /* Is anything proved by clocks now? */
 bool proof_may_be(const struct join *j);
-
-#endif

@@ -3,8 +3,7 @@
  * A user asks for the last steps, kernel by kernel: a thread hands the question to the collector, which stores and answers once it has the records of
  * all steps that had ended.
  */
-#ifndef PRELOAD_TRACE_KEEP_H
-#define PRELOAD_TRACE_KEEP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ void keep_done(const struct keep_answer *answer);
 
 /* After fork, in the child. */
 void keep_reset(void);
-
-#endif

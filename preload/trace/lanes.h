@@ -3,8 +3,7 @@
  * Launches by thread and stream, for the tiers kernels and full: what join.h deals the device's records by. A launch adds to memory of its own thread; the
  * first one for a step, in a stream, takes a lock, which is never held across a call of the driver's or of CUPTI's.
  */
-#ifndef PRELOAD_TRACE_LANES_H
-#define PRELOAD_TRACE_LANES_H
+#pragma once
 
 #include "preload/trace/join.h"
 #include "preload/trace/threads.h"
@@ -51,5 +50,3 @@ void lanes_leave(struct trace_thread *thread);
 
 /* After fork, in the child. */
 void lanes_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * Which execs leave records of CUPTI's when they are launched. Events, host functions, memory nodes and nodes that are switched off leave none; what is in bodies
  * of conditional nodes may. So launches of an exec that leaves none are not waited for. Thread: any, as with the driver one at a time per exec.
  */
-#ifndef PRELOAD_TRACE_LEAVES_H
-#define PRELOAD_TRACE_LEAVES_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -28,5 +27,3 @@ bool leaves_perhaps(uint32_t id);
 
 /* After fork, in the child. */
 void leaves_reset(void);
-
-#endif

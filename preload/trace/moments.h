@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When records ran: from times of CUPTI's to those of this process. Thread: the collector. */
-#ifndef PRELOAD_TRACE_MOMENTS_H
-#define PRELOAD_TRACE_MOMENTS_H
+#pragma once
 
 #include "cupti/own_clock.h"
 #include "cupti/records.h"
@@ -17,5 +16,3 @@ struct placed moments_place(struct records_event *event);
 
 /* After fork, in the child. */
 void moments_reset(void);
-
-#endif

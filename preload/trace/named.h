@@ -3,8 +3,7 @@
  * What begins a step where the engine does not say it: DMI_TRACE_STEP=graph, kernel:PATTERN or range:PATTERN, as a HookSpec's patterns
  * are. Thread: any, after named_read().
  */
-#ifndef PRELOAD_TRACE_NAMED_H
-#define PRELOAD_TRACE_NAMED_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -44,5 +43,3 @@ void named_forget(void);
 
 /* After fork, in the child. */
 void named_reset(void);
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NVTX ranges that threads push and pop, as ranges of the trace. Those that one thread starts and any thread ends are not taken. */
-#ifndef PRELOAD_TRACE_NVTX_RANGES_H
-#define PRELOAD_TRACE_NVTX_RANGES_H
+#pragma once
 
 /* They are followed from here on, where a trace is wanted: before NVTX asks who wants them. Thread: one at a time. */
 void nvtx_ranges_use(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of what ran on the device, on their way into the run: of records, or of sums. Thread: the collector. */
-#ifndef PRELOAD_TRACE_RAN_CHUNKS_H
-#define PRELOAD_TRACE_RAN_CHUNKS_H
+#pragma once
 
 #include "cupti/aggregate.h"
 #include "cupti/records.h"
@@ -30,5 +29,3 @@ void ran_chunks_write(struct ran_chunks *chunks);
 
 /* Frees all. */
 void ran_chunks_deinit(struct ran_chunks *chunks);
-
-#endif

@@ -3,8 +3,7 @@
  * What threads of the host did, on its way to the collector: each thread has a stack of open ranges and a ring of those that have ended, in memory
  * of its own. Where a ring is full ranges are lost, and counted; nobody waits.
  */
-#ifndef PRELOAD_TRACE_RANGE_RING_H
-#define PRELOAD_TRACE_RANGE_RING_H
+#pragma once
 
 #include <dmi/trace.h>
 
@@ -64,5 +63,3 @@ uint64_t range_ring_lost(void);
 
 /* After fork, in the child. */
 void range_ring_reset(void);
-
-#endif

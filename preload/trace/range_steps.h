@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps that begin and end with NVTX ranges, where the user named some. */
-#ifndef PRELOAD_TRACE_RANGE_STEPS_H
-#define PRELOAD_TRACE_RANGE_STEPS_H
+#pragma once
 
 /* Ranges are followed from here on, if the user named some: before NVTX asks who wants them. Thread: one at a time. */
 void range_steps_use(void);
-
-#endif

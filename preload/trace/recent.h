@@ -2,8 +2,7 @@
 /*
  * The records of the last steps, in a ring of fixed size: where it is full the oldest records go. Thread: the collector.
  */
-#ifndef PRELOAD_TRACE_RECENT_H
-#define PRELOAD_TRACE_RECENT_H
+#pragma once
 
 #include "cupti/records.h"
 
@@ -39,5 +38,3 @@ void recent_store(struct recent *recent, uint64_t first, uint64_t end,
 
 /* Frees all. */
 void recent_deinit(struct recent *recent);
-
-#endif

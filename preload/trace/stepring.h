@@ -4,8 +4,7 @@
  * order in which steps were put. Memory is fixed: where all of it is in use, steps are lost, and counted. Thread: any; a lock of
  * its own, never held across a call of the driver.
  */
-#ifndef PRELOAD_TRACE_STEPRING_H
-#define PRELOAD_TRACE_STEPRING_H
+#pragma once
 
 #include "preload/base/cuda_abi.h"
 
@@ -72,5 +71,3 @@ uint64_t stepring_lost(void);
 
 /* After fork, in the child. */
 void stepring_reset(void);
-
-#endif

@@ -4,8 +4,7 @@
  * of its own, which begin at a forward of the HookSpec or at what the user named, and end where the next one begins, or with their range. The best source that came so far is
  * the one in force. A lock of its own, never held across a call of the driver: once a step and thread, not at a launch.
  */
-#ifndef PRELOAD_TRACE_STEPS_H
-#define PRELOAD_TRACE_STEPS_H
+#pragma once
 
 #include "preload/trace/lanes.h"
 #include "preload/trace/threads.h"
@@ -76,5 +75,3 @@ static inline void steps_own_ahead(uint32_t n, struct stream stream)
 
 /* After fork, in the child. */
 void steps_reset(void);
-
-#endif

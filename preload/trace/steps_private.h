@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of steps.h share. */
-#ifndef PRELOAD_TRACE_STEPS_PRIVATE_H
-#define PRELOAD_TRACE_STEPS_PRIVATE_H
+#pragma once
 
 #include "preload/trace/stepring.h"
 #include "preload/trace/steps.h"
@@ -113,5 +112,3 @@ void steps_end_own(bool all);
 
 /* The thread sees the gate of a step for the first time. Return: the step, if this launch is its first; NULL: it is not. */
 struct trace_step *steps_see_gate(struct trace_thread *thread);
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * What a process says of its steps when it ends: counts, and quantiles from histograms of fixed size. Pure; the caller's lock.
  */
-#ifndef PRELOAD_TRACE_SUMMARY_H
-#define PRELOAD_TRACE_SUMMARY_H
+#pragma once
 
 #include <dmi/trace.h>
 
@@ -41,5 +40,3 @@ uint64_t summary_quantile(const struct summary_times *times, double share);
 size_t summary_lines(const struct summary *summary, uint64_t lost, uint64_t ranges_lost,
                      const char *source, const char *dearest, const char *path,
                      char lines[SUMMARY_LINES][SUMMARY_BYTES]);
-
-#endif

@@ -3,8 +3,7 @@
  * What ran, summed by step and name, into SUMS chunks. Records of a step come in turn; where some come later its sums stand in parts.
  * Thread: the collector.
  */
-#ifndef PRELOAD_TRACE_SUMS_H
-#define PRELOAD_TRACE_SUMS_H
+#pragma once
 
 #include "preload/trace/ran_chunks.h"
 
@@ -36,5 +35,3 @@ void sums_dearest(struct trace_sums *sums, char *to, size_t n_bytes);
 
 /* Frees all. */
 void sums_deinit(struct trace_sums *sums);
-
-#endif

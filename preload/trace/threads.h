@@ -3,8 +3,7 @@
  * What each thread has launched, counted in memory of its own. A launch costs the loads and stores below; the first one of a thread after a
  * step began goes to steps_enter(). Thread: the launching one, where nothing else is said.
  */
-#ifndef PRELOAD_TRACE_THREADS_H
-#define PRELOAD_TRACE_THREADS_H
+#pragma once
 
 #include "core/atomic.h"
 #include "preload/base/stream.h"
@@ -132,5 +131,3 @@ static inline struct trace_thread *trace_graph_begins(struct stream stream)
     return __builtin_expect(!atomic_load_relaxed(&trace_gate), 1) ? NULL
                                                                   : steps_enter(NULL, stream);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * `kernels` and `full` take CUPTI's records too.
  * Thread: lifecycle.c's.
  */
-#ifndef PRELOAD_TRACE_TRACE_H
-#define PRELOAD_TRACE_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ bool trace_stop(uint64_t end_ns);
 
 /* After fork, in the child. */
 void trace_reset(void);
-
-#endif

@@ -3,8 +3,7 @@
  * Blocks of payload: rotation, byte planes, and each plane by a codec (codec_table.h). A struct codec is for one
  * thread at a time; it never touches files. Source: docs/format.md 5.
  */
-#ifndef STORAGE_CODEC_CODEC_H
-#define STORAGE_CODEC_CODEC_H
+#pragma once
 
 #include "storage/codec/rung.h"
 
@@ -51,5 +50,3 @@ size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_byt
 int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
                  const struct dmi_plane *planes, const void *stored, size_t n_stored, void *raw,
                  size_t n_raw, uint32_t *bad_plane);
-
-#endif

@@ -3,8 +3,7 @@
  * The codecs of a plane's bytes: a codec is a row here and a number in include/dmi/format.h. A struct
  * codec_state is for one thread at a time. Source: docs/format.md 5.
  */
-#ifndef STORAGE_CODEC_CODEC_TABLE_H
-#define STORAGE_CODEC_CODEC_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ const struct codec_row *codec_row_at(size_t i);
 
 /* Frees what the codecs keep between blocks. */
 void codec_state_deinit(struct codec_state *state);
-
-#endif

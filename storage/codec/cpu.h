@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the processor can do beyond the least that its kind has. Pure: any thread. */
-#ifndef STORAGE_CODEC_CPU_H
-#define STORAGE_CODEC_CPU_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ static inline bool has_avx512(void)
     return false;
 #endif
 }
-
-#endif

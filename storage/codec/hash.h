@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checksum of every file of a run: XXH3_64bits, seed 0 (docs/format.md, "Hashes"). Pure: any thread. */
-#ifndef STORAGE_CODEC_HASH_H
-#define STORAGE_CODEC_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ struct hash_stream *hash_start(void);
 void hash_add(struct hash_stream *stream, const void *data, size_t n_bytes);
 /* The hash of all parts; frees @stream. */
 uint64_t hash_end(struct hash_stream *stream);
-
-#endif

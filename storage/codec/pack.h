@@ -4,8 +4,7 @@
  * least of 1,024 of them; what is farther away follows, in order. No state, and no order of work but that of the escapes'
  * places, so that a kernel can do it. Plain functions, any thread. Source: docs/format.md 5.3.
  */
-#ifndef STORAGE_CODEC_PACK_H
-#define STORAGE_CODEC_PACK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ int pack_decode(const uint8_t *src, size_t n_stored, uint8_t *dst, size_t n);
 /* The same by instructions that every CPU has: what others are compared with. */
 size_t pack_encode_portable(const uint8_t *src, size_t n, uint8_t *dst);
 int pack_decode_portable(const uint8_t *src, size_t n_stored, uint8_t *dst, size_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * Byte planes of elements, and back: with AVX2 where the CPU has it, by plain code elsewhere, to the same bytes. Plain functions,
  * any thread. Source: docs/format.md 5.2.
  */
-#ifndef STORAGE_CODEC_PLANES_H
-#define STORAGE_CODEC_PLANES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ void planes_split_portable(const uint8_t *in, uint8_t *out, size_t n, uint32_t e
                            bool rotate);
 void planes_join_portable(const uint8_t *in, uint8_t *out, size_t n, uint32_t element_bytes,
                           bool rotate);
-
-#endif

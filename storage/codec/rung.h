@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ladder of codecs: each rung takes less time than the one before, and more bytes. Source: docs/format.md 5. */
-#ifndef STORAGE_CODEC_RUNG_H
-#define STORAGE_CODEC_RUNG_H
+#pragma once
 
 enum codec_rung {
     CODEC_SMALLEST, /* zstd's entropy coding */
@@ -9,5 +8,3 @@ enum codec_rung {
     CODEC_STORED,   /* raw bytes */
     CODEC_RUNGS
 };
-
-#endif

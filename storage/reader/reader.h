@@ -7,8 +7,7 @@
  * reader_verify() or reader_close(). For tools: the capturing library links none of this. Source:
  * docs/format.md.
  */
-#ifndef STORAGE_READER_READER_H
-#define STORAGE_READER_READER_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/ran.h"
@@ -414,5 +413,3 @@ struct reader_account {
 
 /* Return: false where there are no counters; then only @found is filled. */
 bool reader_account(const struct reader *reader, uint32_t site, struct reader_account *account);
-
-#endif

@@ -3,8 +3,7 @@
  * What a reader found that its user should know. Some of it is judged anew whenever the run is read again, some of it
  * belongs to a segment. For the reader's files alone; its one thread.
  */
-#ifndef STORAGE_READER_READER_NOTES_H
-#define STORAGE_READER_READER_NOTES_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -48,5 +47,3 @@ void reader_forget(struct reader_notes *notes, uint32_t segment);
 
 /* All findings are gone. */
 void reader_forget_all(struct reader_notes *notes);
-
-#endif

@@ -35,8 +35,7 @@
  *     reader.c        what programs call
  *     release.c       segments that were read and may go
  */
-#ifndef STORAGE_READER_READER_PRIVATE_H
-#define STORAGE_READER_READER_PRIVATE_H
+#pragma once
 
 #include "core/grow.h"
 #include "core/sorted.h"
@@ -596,5 +595,3 @@ int reader_select_ranks(struct err *err, struct reader *reader, const struct rea
 int reader_refresh_ranks(struct err *err, struct reader *reader);
 int reader_verify_ranks(struct reader *reader);
 void reader_free_ranks(struct reader *reader);
-
-#endif

@@ -3,8 +3,7 @@
  * What the files share that read steps and outcomes: all of a run, those that records name, or some at a time. One thread a
  * reader.
  */
-#ifndef STORAGE_READER_READER_STEPS_H
-#define STORAGE_READER_READER_STEPS_H
+#pragma once
 
 #include "storage/reader/reader_private.h"
 
@@ -103,5 +102,3 @@ int reader_next_steps_one(struct err *err, struct reader *reader, struct reader_
                           struct reader_steps *out);
 int reader_window_one(struct err *err, struct reader *reader, uint64_t first, size_t most,
                       uint64_t *next, uint64_t *n_gone);
-
-#endif

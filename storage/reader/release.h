@@ -3,8 +3,7 @@
  * Segments that somebody has taken elsewhere are given up. Of a run that is still written its process does it, by the file
  * `consumed`; of another one the caller does. Thread: the reader's. Source: docs/format.md 9.
  */
-#ifndef STORAGE_READER_RELEASE_H
-#define STORAGE_READER_RELEASE_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -14,5 +13,3 @@
  * Return: 0; -EINVAL (a lone segment, or joined runs), -EBADMSG (damage), -errno; with a sentence in @err.
  */
 int release_read(struct err *err, const struct reader *reader);
-
-#endif

@@ -3,8 +3,7 @@
  * What a run says of its own trace, and whether what is there agrees with it: the one judge for dmi-trace check and dmi-dump verify. A struct
  * reader is for one thread at a time. Source: docs/format.md 6.4 to 6.9.
  */
-#ifndef STORAGE_READER_TRACE_ACCOUNT_H
-#define STORAGE_READER_TRACE_ACCOUNT_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -111,5 +110,3 @@ int trace_note_findings(struct err *err, struct reader *reader);
 
 /* Records that are in sums alone. A trace that did not end says no number: then sums are of those that are stored, too. */
 uint64_t trace_summed_alone(const struct trace_account *account);
-
-#endif

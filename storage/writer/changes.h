@@ -3,8 +3,7 @@
  * What was changed while a run is written, on its way into CHANGES chunks. The latest notes are kept: a later segment
  * repeats them, so that they outlive the segments before it. Not locked: the caller's. Source: docs/format.md 6.3.
  */
-#ifndef STORAGE_WRITER_CHANGES_H
-#define STORAGE_WRITER_CHANGES_H
+#pragma once
 
 #include "storage/chunk.h"
 #include "storage/text.h"
@@ -33,5 +32,3 @@ int changes_again(const struct changes *changes, uint32_t segment, struct text *
 
 /* Frees all. */
 void changes_deinit(struct changes *changes);
-
-#endif

@@ -3,8 +3,7 @@
  * The file `counters` of a run that is being written, mapped: any thread adds to the mapping (core/atomic.h); the
  * functions here are for the thread that opens and closes the run. Source: docs/format.md 10.
  */
-#ifndef STORAGE_WRITER_COUNTERS_H
-#define STORAGE_WRITER_COUNTERS_H
+#pragma once
 
 #include "storage/alive.h"
 #include "storage/file.h"
@@ -33,5 +32,3 @@ void counters_mark_closed(struct counters *counters);
 
 /* Unmaps and closes the file. */
 void counters_deinit(struct counters *counters);
-
-#endif

@@ -3,8 +3,7 @@
  * The file `edits` of a run with places for edits, mapped: the process stores into the mapping (core/atomic.h). It stays when the run
  * is closed. One thread. Source: docs/format.md 10.2.
  */
-#ifndef STORAGE_WRITER_EDIT_ACCOUNTS_H
-#define STORAGE_WRITER_EDIT_ACCOUNTS_H
+#pragma once
 
 #include <dmi/edit_account.h>
 
@@ -23,5 +22,3 @@ uint64_t edit_accounts_hash(const struct dmi_edit_accounts *map);
 
 /* Unmaps it; the file stays. Accepts NULL. */
 void edit_accounts_deinit(struct dmi_edit_accounts *map);
-
-#endif

@@ -4,8 +4,7 @@
  * and that segment repeats the step, so that it can be read where the earlier one is gone. Memory is bounded: of what
  * is older than HISTORY_MAX_BYTES of steps nothing is repeated. Not locked: the caller's. Source: docs/format.md 6.2.
  */
-#ifndef STORAGE_WRITER_HISTORY_H
-#define STORAGE_WRITER_HISTORY_H
+#pragma once
 
 #include "storage/chunk.h"
 #include "storage/text.h"
@@ -38,5 +37,3 @@ int history_again(const struct history *history, const struct chunk *records, ui
 
 /* Frees all. */
 void history_deinit(struct history *history);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is called by: a UUID, and the machine's name. Any thread. Source: docs/format.md 1, 9. */
-#ifndef STORAGE_WRITER_IDENTITY_H
-#define STORAGE_WRITER_IDENTITY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@ int identity_uuid(uint8_t uuid[16]);
 
 /* The machine's name with only characters that are safe in a file's name. */
 void identity_host(char *out, size_t n);
-
-#endif

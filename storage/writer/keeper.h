@@ -3,8 +3,7 @@
  * A thread that does something again and again, for a run that waits for nobody. It has no signals and a low priority.
  * keeper_start() and keeper_stop() are for one thread.
  */
-#ifndef STORAGE_WRITER_KEEPER_H
-#define STORAGE_WRITER_KEEPER_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ int keeper_start(struct keeper *keeper, uint64_t every_ns, void (*begin)(void),
 
 /* Waits for the round that runs, if one does. Nothing where no keeper was started. */
 void keeper_stop(struct keeper *keeper);
-
-#endif

@@ -5,8 +5,7 @@
  * opens and closes the run. Every function accepts a struct without a mapping, and does nothing then. Source:
  * docs/format.md 10.1.
  */
-#ifndef STORAGE_WRITER_LIVE_H
-#define STORAGE_WRITER_LIVE_H
+#pragma once
 
 #include "storage/chunk.h"
 
@@ -64,5 +63,3 @@ void live_requests_note(struct live_requests *requests, const struct chunk *chun
 
 /* Accepts NULL. */
 void live_requests_free(struct live_requests *requests);
-
-#endif

@@ -3,8 +3,7 @@
  * The JSON of a run: the site dictionary (in every segment and in the manifest) and the manifest.
  * Pure text building; any thread, the caller locks what it passes. Source: docs/format.md 4, 9.
  */
-#ifndef STORAGE_WRITER_MANIFEST_H
-#define STORAGE_WRITER_MANIFEST_H
+#pragma once
 
 #include "storage/alive.h"
 #include "storage/text.h"
@@ -97,5 +96,3 @@ void manifest_forget_tallies(struct manifest *manifest, size_t number);
 
 /* Frees all that it owns. */
 void manifest_deinit(struct manifest *manifest);
-
-#endif

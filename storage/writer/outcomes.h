@@ -4,8 +4,7 @@
  * ended. The draft rows of the latest steps are kept until somebody says what became of them. Memory is bounded. Not
  * locked: the caller's. Source: docs/format.md 6.1.
  */
-#ifndef STORAGE_WRITER_OUTCOMES_H
-#define STORAGE_WRITER_OUTCOMES_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -56,5 +55,3 @@ int outcomes_shed(struct outcomes *outcomes, const char *id, uint64_t sequence, 
  * @meta: empty before. Return: whether there is any; false also where there is no memory, and then nothing is lost.
  */
 bool outcomes_take(struct outcomes *outcomes, struct text *meta);
-
-#endif

@@ -3,8 +3,7 @@
  * What an engine said of its steps and what came of them, until the next commit writes it. It has a lock of its
  * own, never held while a file is written, so that the engine's thread does not wait for the disk. Any thread.
  */
-#ifndef STORAGE_WRITER_PENDING_H
-#define STORAGE_WRITER_PENDING_H
+#pragma once
 
 #include "storage/writer/outcomes.h"
 
@@ -65,5 +64,3 @@ void pending_take(struct pending *pending, struct text *steps, struct text *outc
 /* A copy of what was refused so far; @back: steps whose number went back. */
 void pending_refused(struct pending *pending, struct pending_refusals refused[PENDING_KINDS],
                      struct pending_refusals *back);
-
-#endif

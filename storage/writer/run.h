@@ -6,8 +6,7 @@
  * may be called from several (they serialise where they must); run_problem() from any. No function
  * is for a launch path: all may block on the disk, but for those that say otherwise. Source: docs/format.md.
  */
-#ifndef STORAGE_WRITER_RUN_H
-#define STORAGE_WRITER_RUN_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/codec/rung.h"
@@ -144,5 +143,3 @@ const char *run_path(const struct run *run);
  * Return: 0 or the first -errno met; @run is gone in any case.
  */
 int run_close(struct run *run);
-
-#endif

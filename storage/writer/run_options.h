@@ -3,8 +3,7 @@
  * What a writer says of a run before it begins. Strings are borrowed until run_open() returns. Plain structs: any
  * thread. Source: docs/format.md 4 and 8.
  */
-#ifndef STORAGE_WRITER_RUN_OPTIONS_H
-#define STORAGE_WRITER_RUN_OPTIONS_H
+#pragma once
 
 #include <dmi/site.h>
 
@@ -50,5 +49,3 @@ enum run_durability {
     RUN_DURABILITY_INTERVAL, /* after sync_ns and another half of it (at most 1 s), and what the disk takes */
     RUN_DURABILITY_EACH, /* when an append returns */
 };
-
-#endif

@@ -8,8 +8,7 @@
  *     run_release.c deleting segments
  *     run_manifest.c the manifest, and what is in it
  */
-#ifndef STORAGE_WRITER_RUN_PRIVATE_H
-#define STORAGE_WRITER_RUN_PRIVATE_H
+#pragma once
 
 #include "core/cleanup.h"
 #include "storage/direct.h"
@@ -100,5 +99,3 @@ void run_release(struct run *run);
 
 /* ---- run_keep.c, without the lock: one round of the keeper. */
 void run_keep(void *run);
-
-#endif

@@ -3,8 +3,7 @@
  * A segment file that is being written: a chunk is appended in full or not at all, and the index for
  * its footer grows in memory. The caller locks. Source: docs/format.md 2, 7.
  */
-#ifndef STORAGE_WRITER_SEGMENT_H
-#define STORAGE_WRITER_SEGMENT_H
+#pragma once
 
 #include "storage/chunk.h"
 #include "storage/file.h"
@@ -52,5 +51,3 @@ bool segment_index_is_full(const struct segment *segment);
 
 /* Closes the file and frees the index. */
 void segment_deinit(struct segment *segment);
-
-#endif

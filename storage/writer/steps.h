@@ -3,8 +3,7 @@
  * Step metadata as entries of a STEPS chunk: whose tokens the rows of a step are. Pure; any thread, the
  * caller locks what it passes. Source: docs/format.md 6.
  */
-#ifndef STORAGE_WRITER_STEPS_H
-#define STORAGE_WRITER_STEPS_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -26,5 +25,3 @@ const char *steps_wrong_id(const struct dmi_span *span);
  */
 int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step, bool with_ids,
               const char **why);
-
-#endif

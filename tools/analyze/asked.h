@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run of a command line, opened and selected, and an answer about its request. A program of one thread. */
-#ifndef TOOLS_ANALYZE_ASKED_H
-#define TOOLS_ANALYZE_ASKED_H
+#pragma once
 
 #include "analyze/vocabulary.h"
 #include "tools/analyze/options.h"
@@ -64,5 +63,3 @@ void asked_close(struct asked *asked);
  * Says why it may not be, or (--unchecked) why it should not. Return: ANALYZE_OK or ANALYZE_REFUSED.
  */
 int asked_judge(const struct analyze_options *options, struct asked *asked);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How columns of tables show numbers. A program of one thread. */
-#ifndef TOOLS_ANALYZE_CELLS_H
-#define TOOLS_ANALYZE_CELLS_H
+#pragma once
 
 #include "tools/common/report.h"
 
@@ -10,5 +9,3 @@ void value_of_number(struct text *to, const json_t *value);
 
 /* "12.5%"; of less than a thousandth its power of ten: a share that is not 0 never looks like 0. "-" as above. */
 void value_of_share(struct text *to, const json_t *value);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-analyze focus: what share of its attention the end of a prompt gives to an instruction, beside data. A program of one thread. */
-#ifndef TOOLS_ANALYZE_FOCUS_H
-#define TOOLS_ANALYZE_FOCUS_H
+#pragma once
 
 #include "tools/analyze/asked.h"
 
@@ -36,5 +35,3 @@ int focus_of(struct focus *focus, const struct dmi_read_request *request, char *
 
 /* dmi-analyze focus --find. Return: an exit status. */
 int focus_find(struct focus *focus);
-
-#endif

@@ -3,8 +3,7 @@
  * Lists of heads in JSON files. A list is an array of [layer, head] or "LAYER.HEAD", or an object that has one as
  * "heads" or, as vLLM Hook's configs and Attention Tracker's, as params.important_heads. A program of one thread.
  */
-#ifndef TOOLS_ANALYZE_HEADS_FILE_H
-#define TOOLS_ANALYZE_HEADS_FILE_H
+#pragma once
 
 #include <dmi/analyze_heads.h>
 
@@ -21,5 +20,3 @@ int heads_file_read(const char *path, struct dmi_analyze_head **out, uint64_t *n
 /* Writes a list as a file that is not there yet, as params.important_heads. Return: as heads_file_read(). */
 int heads_file_write(const char *path, const char *run, const struct dmi_analyze_head *heads,
                      uint64_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dmi-analyze was asked for. A program of one thread. */
-#ifndef TOOLS_ANALYZE_OPTIONS_H
-#define TOOLS_ANALYZE_OPTIONS_H
+#pragma once
 
 #include "read/selection.h"
 
@@ -73,5 +72,3 @@ struct analyze_options {
  */
 int options_parse(int argc, char **argv, const struct analyze_command *commands,
                   struct analyze_options *out);
-
-#endif

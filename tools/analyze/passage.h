@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a prompt as files name them: by positions, by token ids, by text, by a chat's role. A program of one thread. */
-#ifndef TOOLS_ANALYZE_PASSAGE_H
-#define TOOLS_ANALYZE_PASSAGE_H
+#pragma once
 
 #include "analyze/vocabulary.h"
 #include "storage/text.h"
@@ -42,5 +41,3 @@ bool passage_is_looked_for(const json_t *value);
  */
 int passage_find(const json_t *value, const char *what, const struct prompt *prompt,
                  struct dmi_analyze_span *out);
-
-#endif

@@ -3,8 +3,7 @@
  * Answers as files: safetensors whose metadata says what they are and of which run. docs/analysis.md lays them out. A file gets its
  * name once all of it is written, and never lies in a run's folder. A program of one thread.
  */
-#ifndef TOOLS_ANALYZE_RESULT_H
-#define TOOLS_ANALYZE_RESULT_H
+#pragma once
 
 #include "read/safetensors.h"
 #include "tools/common/outfile.h"
@@ -53,5 +52,3 @@ int result_end_header(struct err *err, struct result *result);
 int result_write(struct err *err, struct result *result, const void *data, size_t n, uint64_t at);
 /* The file gets its name. Return: as above. */
 int result_keep(struct err *err, struct result *result);
-
-#endif

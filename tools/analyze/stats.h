@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-analyze stats: what tensors hold, by site and layer, token, or channel. A program of one thread. */
-#ifndef TOOLS_ANALYZE_STATS_H
-#define TOOLS_ANALYZE_STATS_H
+#pragma once
 
 #include "tools/analyze/options.h"
 #include "tools/analyze/stats_rows.h"
@@ -35,5 +34,3 @@ int stats_by_channel(struct err *err, struct report *report, const struct stats_
 
 /* All of it as a file. Return: as above. */
 int stats_write(struct err *err, const struct stats_answer *answer, const char *path, bool force);
-
-#endif

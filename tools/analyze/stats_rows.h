@@ -3,8 +3,7 @@
  * What rows hold, kept in a file without a name: they come in the order of records and are wanted in that of tensors, and memory must not
  * grow with tokens. A program of one thread.
  */
-#ifndef TOOLS_ANALYZE_STATS_ROWS_H
-#define TOOLS_ANALYZE_STATS_ROWS_H
+#pragma once
 
 #include "core/err.h"
 
@@ -26,5 +25,3 @@ int stats_rows_take(void *arg, uint64_t tensor, uint64_t first, const struct dmi
 /* Gives back rows of a tensor. Return: 0 or -errno with a sentence in @err. */
 int stats_rows_read(struct err *err, const struct stats_rows *rows, uint64_t tensor, uint64_t first,
                     struct dmi_stats_row *out, uint64_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * Attention as a file, written as it is computed: safetensors with metadata (docs/analysis.md, "Files of answers"), or npy. It has its name
  * once all of it is there and may be given. A program of one thread.
  */
-#ifndef TOOLS_ANALYZE_WEIGHTS_FILE_H
-#define TOOLS_ANALYZE_WEIGHTS_FILE_H
+#pragma once
 
 #include "core/err.h"
 #include "tools/analyze/asked.h"
@@ -34,5 +33,3 @@ int weights_file_end(struct err *err, const struct analyze_options *options, str
 
 /* Removes what did not get its name. Accepts a zeroed struct with place.fd -1. */
 void weights_file_deinit(struct weights_file *file);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --request ID=NAME: request ID of the run, which the other side calls NAME. A program of one thread. */
-#ifndef TOOLS_COMMON_ALIASES_H
-#define TOOLS_COMMON_ALIASES_H
+#pragma once
 
 #include "read/tensors.h"
 
@@ -19,5 +18,3 @@ void aliases_deinit(struct aliases *aliases);
 
 /* What a run is called whose engine named no requests: the only name. NULL: none or several. */
 const char *aliases_implied(const struct aliases *aliases);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options that choose a part of a run, as every tool spells them. A program of one thread. */
-#ifndef TOOLS_COMMON_CHOICE_H
-#define TOOLS_COMMON_CHOICE_H
+#pragma once
 
 #include "read/selection.h"
 #include "tools/common/options.h"
@@ -23,5 +22,3 @@ int choice_take_name(const struct option_row *row, void *into);
 int choice_take_layers(const struct option_row *row, void *into);
 int choice_take_tokens(const struct option_row *row, void *into);
 int choice_take_numbers(const struct option_row *row, void *into);
-
-#endif

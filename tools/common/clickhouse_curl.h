@@ -3,8 +3,7 @@
  * libcurl, loaded when a server is first asked: so a wheel need not bring it and its OpenSSL along, which are the system's
  * to update. A program of one thread. Source: curl/curl.h, whose functions these are.
  */
-#ifndef TOOLS_COMMON_CLICKHOUSE_CURL_H
-#define TOOLS_COMMON_CLICKHOUSE_CURL_H
+#pragma once
 
 #include "core/err.h"
 
@@ -32,5 +31,3 @@ extern struct clickhouse_curl clickhouse_curl;
 
 /* Before any of them; it stays loaded until the program ends. Return: 0 or -errno with a sentence in @err. */
 int clickhouse_curl_load(struct err *err);
-
-#endif

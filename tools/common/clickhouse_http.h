@@ -4,8 +4,7 @@
  * again, at growing distances; whoever asks may therefore be answered after a statement was done twice. A program of one thread.
  * Source: ClickHouse's documentation, "HTTP Interface"; the numbers of errors: its dbms/src/Common/ErrorCodes.cpp.
  */
-#ifndef TOOLS_COMMON_CLICKHOUSE_HTTP_H
-#define TOOLS_COMMON_CLICKHOUSE_HTTP_H
+#pragma once
 
 #include "storage/text.h"
 #include "tools/common/clickhouse_url.h"
@@ -31,5 +30,3 @@ void clickhouse_http_most(struct clickhouse_http *http, uint64_t n_bytes);
  */
 int clickhouse_http_ask(struct err *err, struct clickhouse_http *http, const char *sql,
                         const struct text *data, struct text *answer);
-
-#endif

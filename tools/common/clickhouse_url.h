@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --to clickhouse://... says: a server, who asks it, and which table. A program of one thread. */
-#ifndef TOOLS_COMMON_CLICKHOUSE_URL_H
-#define TOOLS_COMMON_CLICKHOUSE_URL_H
+#pragma once
 
 #include "core/err.h"
 
@@ -31,5 +30,3 @@ int clickhouse_url_parse(struct err *err, const char *where, struct clickhouse_u
 bool clickhouse_url_is_run(const char *text);
 /* Accepts a zeroed struct. */
 void clickhouse_url_deinit(struct clickhouse_url *url);
-
-#endif

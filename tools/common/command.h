@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What programs share that become another command with libdmi_preload.so in front of it. One thread. */
-#ifndef TOOLS_COMMON_COMMAND_H
-#define TOOLS_COMMON_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ bool command_preload(const char *library);
 
 /* Becomes the command. Return: the status to exit with where that failed, which is said. */
 int command_become(char **command);
-
-#endif

@@ -3,8 +3,7 @@
  * A run against another one, or against reference activations: which tensor is compared with which, rows with the rows at the same
  * positions, and where they part first. A program of one thread.
  */
-#ifndef TOOLS_COMMON_DIFFER_H
-#define TOOLS_COMMON_DIFFER_H
+#pragma once
 
 #include "tools/common/aliases.h"
 #include "tools/common/names.h"
@@ -136,5 +135,3 @@ struct differ_totals {
 
 /* Over all tensors, once rows are compared. */
 struct differ_totals differ_total(const struct differ *differ);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tools say of edits that wrote in a request, as <dmi/read.h> has them. docs/analysis.md has the JSON. A program of one thread. */
-#ifndef TOOLS_COMMON_EDIT_WORDS_H
-#define TOOLS_COMMON_EDIT_WORDS_H
+#pragma once
 
 #include "tools/common/report.h"
 
@@ -24,5 +23,3 @@ void edit_words_report_run(struct report *report, struct dmi_read *run);
 
 /* Adds to a sentence, of @n bytes at most, which edits wrote in the request; nothing where none did. */
 void edit_words_add(char *sentence, size_t n, struct dmi_read *run, uint64_t request);
-
-#endif

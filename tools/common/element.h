@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An element of a tensor as JSON text. Pure: any thread. */
-#ifndef TOOLS_COMMON_ELEMENT_H
-#define TOOLS_COMMON_ELEMENT_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -10,5 +9,3 @@
 /* Adds an element that reads back as the same; what is not finite as "NaN", "Infinity" or "-Infinity". @at: its bytes,
  * as 64-bit integers do not fit a double; @v: as a double. */
 void element_add_json(struct text *to, uint32_t dtype, const uint8_t *at, double v);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers of struct dmi_analyze_score by name, in the order in which tools list them. A program of one thread. */
-#ifndef TOOLS_COMMON_HEAD_SCORES_H
-#define TOOLS_COMMON_HEAD_SCORES_H
+#pragma once
 
 #include <dmi/analyze_heads.h>
 
@@ -22,5 +21,3 @@ double head_score_of(const struct dmi_analyze_score *score, size_t kind);
 
 /* Those with the largest number first, those with NaN last. */
 void head_scores_sort(struct dmi_analyze_score *scores, size_t n, size_t kind);
-
-#endif

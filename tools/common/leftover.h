@@ -3,8 +3,7 @@
  * Files and folders that a program removes where a signal ends it before they have their name: SIGINT, SIGTERM, SIGHUP. A thread takes these
  * signals, removes what is noted, and ends the program by the signal. SIGKILL leaves all of it. Called by the program's first thread.
  */
-#ifndef TOOLS_COMMON_LEFTOVER_H
-#define TOOLS_COMMON_LEFTOVER_H
+#pragma once
 
 /* Before any other thread begins. SIGPIPE is ignored from now on: who writes to a closed pipe gets an error. */
 void leftover_install(void);
@@ -18,5 +17,3 @@ void leftover_forget(const char *path);
 /* Between the two no signal ends the program: what is noted gets its name. leftover_forget() may be called there. */
 void leftover_hold(void);
 void leftover_release(void);
-
-#endif

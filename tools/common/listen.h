@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets that readers connect to. A program of one thread. */
-#ifndef TOOLS_COMMON_LISTEN_H
-#define TOOLS_COMMON_LISTEN_H
+#pragma once
 
 #include "core/err.h"
 
@@ -21,5 +20,3 @@ int listen_unix(struct err *err, const char *path, int backlog, char **owned);
  * Says on stderr where it listens. Return: as listen_unix().
  */
 int listen_tcp(struct err *err, const char *where);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that only one of two sides has. A program of one thread. */
-#ifndef TOOLS_COMMON_NAMES_H
-#define TOOLS_COMMON_NAMES_H
+#pragma once
 
 #include "tools/common/report.h"
 
@@ -28,5 +27,3 @@ void names_print(struct report *report, const char *title, const char *key,
 
 /* SITE of a key REQUEST/SITE.LAYER. Return: its length. */
 size_t names_site(const char *key, const char **site);
-
-#endif

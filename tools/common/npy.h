@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The head of an npy file. Pure: any thread. Source: numpy.lib.format, versions 1.0 to 3.0. */
-#ifndef TOOLS_COMMON_NPY_H
-#define TOOLS_COMMON_NPY_H
+#pragma once
 
 #include "storage/text.h"
 
@@ -21,5 +20,3 @@ void npy_header(struct text *to, uint32_t dtype, const uint64_t *dims, uint32_t 
  */
 const char *npy_read(const char *data, size_t n, uint32_t *dtype, uint64_t dims[2],
                      uint32_t *n_dims, size_t *head);
-
-#endif

@@ -3,8 +3,7 @@
  * The options of a tool: one table. getopt_long()'s array, --help, and the check which command takes which option follow from it;
  * bash completes what --help says. --help, -h and --version are every tool's. A program of one thread.
  */
-#ifndef TOOLS_COMMON_OPTIONS_H
-#define TOOLS_COMMON_OPTIONS_H
+#pragma once
 
 #include "tools/common/usage.h"
 
@@ -70,5 +69,3 @@ static inline void *option_field(const struct option_row *row, void *into)
 {
     return (char *)into + row->at;
 }
-
-#endif

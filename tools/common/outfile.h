@@ -3,8 +3,7 @@
  * Where a tool writes what it was asked for: under a name of its own beside the place that was asked for, and renamed once all is
  * there, so that neither a failure nor a kill leaves half of it. A program of one thread.
  */
-#ifndef TOOLS_COMMON_OUTFILE_H
-#define TOOLS_COMMON_OUTFILE_H
+#pragma once
 
 #include "core/err.h"
 #include <stdbool.h>
@@ -47,5 +46,3 @@ void outfile_discard(struct outfile *file);
 
 /* Discards what was not kept. Accepts a zeroed struct with fd -1. */
 void outfile_deinit(struct outfile *file);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The strongest pairs of query and key among all that were seen; of equal ones the first by layer, head, query and key. A program of one thread. */
-#ifndef TOOLS_COMMON_PAIRS_H
-#define TOOLS_COMMON_PAIRS_H
+#pragma once
 
 #include <dmi/analyze.h>
 
@@ -30,5 +29,3 @@ void pairs_add(struct pairs *pairs, const struct dmi_analyze_rows *rows, bool sk
 
 /* Once all were taken. */
 void pairs_sort(struct pairs *pairs);
-
-#endif

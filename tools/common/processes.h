@@ -2,8 +2,7 @@
 /*
  * Processes, as /proc shows them: who descends from whom, and what is loaded into one. Init only: one thread.
  */
-#ifndef TOOLS_COMMON_PROCESSES_H
-#define TOOLS_COMMON_PROCESSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ bool process_has_entry(pid_t pid, const char *entry);
 
 /* Was @pid started with an LD_PRELOAD that names @library? false also where we may not look. */
 bool process_asked_for(pid_t pid, const char *library);
-
-#endif

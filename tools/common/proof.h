@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tools say of an answer's proof (struct dmi_analyze_proof). Any thread. */
-#ifndef TOOLS_COMMON_PROOF_H
-#define TOOLS_COMMON_PROOF_H
+#pragma once
 
 #include <dmi/analyze.h>
 
@@ -18,5 +17,3 @@ json_t *proof_value(const struct dmi_analyze_proof *proof);
 /* Return: whether the answer may not be given; then @why, of @n_why bytes, says why. */
 bool proof_refuses(const struct dmi_analyze_proof *proof, const struct dmi_analyze_shape *shape,
                    char *why, size_t n_why);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which Python a command runs. Pure but for the files that it looks into. One thread. */
-#ifndef TOOLS_COMMON_PYTHON_OF_H
-#define TOOLS_COMMON_PYTHON_OF_H
+#pragma once
 
 #include <stddef.h>
 
@@ -26,5 +25,3 @@ void python_of(char *const *command, struct python_words *out);
 
 /* Accepts what was zeroed. */
 void python_words_deinit(struct python_words *words);
-
-#endif

@@ -3,8 +3,7 @@
  * What a tool prints of a run: lines and tables as text, or one JSON document of the same. Text goes out line by line
  * (tools/common/say.h). A table is built once, as JSON rows, and printed as either. A program of one thread.
  */
-#ifndef TOOLS_COMMON_REPORT_H
-#define TOOLS_COMMON_REPORT_H
+#pragma once
 
 #include "read/value.h"
 #include "storage/text.h"
@@ -53,5 +52,3 @@ void report_table_end(struct report *report);
 
 /* Ends the document. Return: @status, or REPORT_IMPOSSIBLE if it could not be built. */
 int report_end(struct report *report, int status);
-
-#endif

@@ -3,8 +3,7 @@
  * Lines that a tool prints, one at a time: what a run or a file claims can neither begin a line of its own nor reach
  * the terminal as a control. And numbers as people read them. A program of one thread.
  */
-#ifndef TOOLS_COMMON_SAY_H
-#define TOOLS_COMMON_SAY_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ const char *grouped(uint64_t n, char out[32]);
 const char *counted(uint64_t n, const char *one, const char *several, char out[COUNTED_BYTES]);
 /* "1.5 KiB" */
 const char *bytes_text(double n, char out[24]);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes for other processes, in memory that nobody can change. Any thread. */
-#ifndef TOOLS_COMMON_SEALED_H
-#define TOOLS_COMMON_SEALED_H
+#pragma once
 
 #include "core/err.h"
 
@@ -9,5 +8,3 @@
 
 /* A memory file that holds @data and is sealed; @name: as /proc shows it. Return: its descriptor, close-on-exec; -errno with a sentence in @err. */
 int sealed_memory(struct err *err, const char *name, const void *data, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which part of a run a command reads. A program of one thread. */
-#ifndef TOOLS_COMMON_SELECT_H
-#define TOOLS_COMMON_SELECT_H
+#pragma once
 
 #include "read/selection.h"
 
@@ -28,5 +27,3 @@ int select_check(struct err *err, const struct reader *reader, struct selection 
  * rows of theirs are not among what is selected. Return: whether there are any.
  */
 bool select_tell_unjudged(const struct requests *requests, const struct selection *select);
-
-#endif

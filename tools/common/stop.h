@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SIGINT and SIGTERM end a program cleanly. A program of one thread. */
-#ifndef TOOLS_COMMON_STOP_H
-#define TOOLS_COMMON_STOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ bool stop_asked(void);
 
 /* Waits, at most until a signal comes. */
 void stop_sleep(uint64_t ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far two rows, or many, are apart. Pure but for memory: any thread. */
-#ifndef TOOLS_COMMON_SUMS_H
-#define TOOLS_COMMON_SUMS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ void sums_add(struct sums *to, const struct sums *more);
 double sums_error(double err2, double base2);
 /* 1 where all is 0 on both sides; 0 where the difference is not finite. */
 double sums_cosine(const struct sums *sums);
-
-#endif

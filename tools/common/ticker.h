@@ -4,8 +4,7 @@
  * It counts what the process has read and written (/proc/self/io), in a thread of its own, so commands need not know of it.
  * ticker_start() and ticker_stop() are for the program's main thread.
  */
-#ifndef TOOLS_COMMON_TICKER_H
-#define TOOLS_COMMON_TICKER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ void ticker_start(uint64_t n_all);
 
 /* The line is gone. Nothing where it was not started. */
 void ticker_stop(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The judgement of a trace (storage/reader/trace_account.h), as dmi-trace check and dmi-dump verify print it. A program of one thread. */
-#ifndef TOOLS_COMMON_TRACE_WORDS_H
-#define TOOLS_COMMON_TRACE_WORDS_H
+#pragma once
 
 #include "storage/reader/reader.h"
 #include "storage/reader/trace_account.h"
@@ -16,5 +15,3 @@ void trace_words_wrong(struct report *report, const struct trace_account *accoun
 
 /* The same as JSON: [{what, n, first}]. */
 json_t *trace_words_wrong_rows(const struct trace_account *account);
-
-#endif

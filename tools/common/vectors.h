@@ -3,8 +3,7 @@
  * The files that edits name: their vectors, read and put into the edits. Safetensors (f64, f32, f16, bf16) and npy (f64, f32, f16); of other
  * formats what Python writes of them. One thread. Which tensor is of which layer: docs/vectors.md.
  */
-#ifndef TOOLS_COMMON_VECTORS_H
-#define TOOLS_COMMON_VECTORS_H
+#pragma once
 
 #include "policy/edit.h"
 
@@ -18,5 +17,3 @@ struct edits *vectors_edits(const char *path, const struct spec *spec, char *con
 /* The same of a text; @name names it in messages. */
 struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
                                const struct spec *spec, char *const *command);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of vectors that Python reads (python/dmi/vectors): what it writes of them is a safetensors file. One thread. */
-#ifndef TOOLS_COMMON_VECTORS_FOREIGN_H
-#define TOOLS_COMMON_VECTORS_FOREIGN_H
+#pragma once
 
 #include "core/err.h"
 
@@ -15,5 +14,3 @@
 int foreign_convert(struct err *err, char *const *command, const char *path, const char *layer_is);
 
 #define FOREIGN_WALL_S 150
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which layers of vectors the edits take, and which layers of the edits' sites these are. Pure functions. */
-#ifndef TOOLS_COMMON_VECTORS_LAYERS_H
-#define TOOLS_COMMON_VECTORS_LAYERS_H
+#pragma once
 
 #include "policy/edit.h"
 
@@ -17,5 +16,3 @@ bool layers_wanted(const struct edits *edits, uint32_t vector, int32_t layer);
  * Return: false: edits of sites that number these layers differently take it.
  */
 bool layers_shift(const struct edits *edits, uint32_t vector, int32_t *shift);
-
-#endif

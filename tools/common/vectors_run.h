@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Vectors that are rows of a recorded run. */
-#ifndef TOOLS_COMMON_VECTORS_RUN_H
-#define TOOLS_COMMON_VECTORS_RUN_H
+#pragma once
 
 #include "core/err.h"
 #include "policy/edit.h"
@@ -17,5 +16,3 @@ typedef int vectors_take_layer(void *arg, int32_t layer, const float *numbers, u
  */
 int vectors_read_run(struct err *err, const char *path, const struct edit_vector *vector,
                      vectors_take_layer *take, void *arg);
-
-#endif

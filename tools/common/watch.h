@@ -3,8 +3,7 @@
  * A process beside the command which names those of the command's processes that the library is not in, and says in the end
  * if the command has written nothing.
  */
-#ifndef TOOLS_COMMON_WATCH_H
-#define TOOLS_COMMON_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@
  * process. Init only. What hinders it is a line of the log: the command runs all the same.
  */
 void watch_start(const char *library, const char *log, const char *out, bool nothing);
-
-#endif

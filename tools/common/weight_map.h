@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A head's weights, pooled to a few cells: each is the largest weight of some queries and keys. A program of one thread. */
-#ifndef TOOLS_COMMON_WEIGHT_MAP_H
-#define TOOLS_COMMON_WEIGHT_MAP_H
+#pragma once
 
 #include <dmi/analyze.h>
 
@@ -31,5 +30,3 @@ void weight_map_add(struct weight_map *map, const struct dmi_analyze_rows *rows,
 /* The position of the first query of a row of cells. */
 int64_t weight_map_query(const struct weight_map *map, const struct dmi_analyze_shape *shape,
                          size_t row);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dmi-ctl does for `edit add FILE` and `edit check FILE`: reads file and vectors, and hands them on in a sealed memory file. One thread. */
-#ifndef TOOLS_CTL_EDITS_H
-#define TOOLS_CTL_EDITS_H
+#pragma once
 
 #include "core/err.h"
 
@@ -11,5 +10,3 @@
  * What is wrong with the file stands on stderr. Return: a descriptor, to be closed; below 0 with a sentence in @err.
  */
 int edits_memory(struct err *err, const char *run, const char *path);
-
-#endif

@@ -5,8 +5,7 @@
  * the files that it names, so what it names and is not there was on its way when an export was killed: it is written anew.
  * A program of one thread.
  */
-#ifndef TOOLS_DUMP_DATASET_H
-#define TOOLS_DUMP_DATASET_H
+#pragma once
 
 #include "core/err.h"
 #include "read/value.h"
@@ -70,5 +69,3 @@ int dataset_keep(struct err *err, struct dataset *dataset, const char *path);
 
 /* Adds index.json. */
 void dataset_add_text(struct text *to, const struct dataset *dataset);
-
-#endif

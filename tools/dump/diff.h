@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of dmi-dump diff and verify --against share. A program of one thread. */
-#ifndef TOOLS_DUMP_DIFF_H
-#define TOOLS_DUMP_DIFF_H
+#pragma once
 
 #include "tools/common/differ.h"
 #include "tools/dump/dump.h"
@@ -17,5 +16,3 @@ int diff_reference_report(const struct differ *differ, const char *reference,
 
 /* What only the run or only the reference has. Return: 0 or -ENOMEM. */
 int compare_names(const struct differ *differ, struct report *report);
-
-#endif

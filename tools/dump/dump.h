@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of dmi-dump, and what they have in common. A program of one thread. */
-#ifndef TOOLS_DUMP_DUMP_H
-#define TOOLS_DUMP_DUMP_H
+#pragma once
 
 #include "tools/dump/options.h"
 #include "tools/dump/output.h"
@@ -80,5 +79,3 @@ void complain_undecoded(const struct err *why);
 
 /* Says that memory ran out. Return: DUMP_USAGE. */
 int no_memory(void);
-
-#endif

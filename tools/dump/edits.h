@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run says of edits: which were in force when, and what became of the rows that they wanted. A program of one thread. */
-#ifndef TOOLS_DUMP_EDITS_H
-#define TOOLS_DUMP_EDITS_H
+#pragma once
 
 #include "tools/dump/dump.h"
 
@@ -22,5 +21,3 @@ int edits_table(struct report *report, const struct reader *reader);
 
 /* A line where an edit was in force: what differs from another source may be its work. Return: an exit status. */
 int edits_remark(struct report *report, const struct reader *reader);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dmi-dump export hands to its formats (formats.h). A program of one thread. */
-#ifndef TOOLS_DUMP_EXPORT_H
-#define TOOLS_DUMP_EXPORT_H
+#pragma once
 
 #include "tools/common/outfile.h"
 #include "read/edited.h"
@@ -127,5 +126,3 @@ void export_complain_of_bits(const struct exporter *x);
 
 /* Adds the lists, a JSON array: [[[first, rows], ...], ...]. */
 void export_add_positions(struct text *to, const struct exporter *x);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of one request, for formats whose files or batches are of requests. A program of one thread. */
-#ifndef TOOLS_DUMP_EXPORT_GROUP_H
-#define TOOLS_DUMP_EXPORT_GROUP_H
+#pragma once
 
 #include "tools/dump/export.h"
 
@@ -26,5 +25,3 @@ bool group_is_whole(struct exporter *x, const struct target_group *group,
 
 /* Whether the request goes on in a run that is still written; it is then left out by name. */
 bool group_still_runs(struct exporter *x, const struct target_group *group);
-
-#endif

@@ -3,8 +3,7 @@
  * Which layers go into one tensor, and in which order: --layers of a format that stacks them. "last" is what enters the
  * last norm, where the site that is stacked has that beside it. A program of one thread.
  */
-#ifndef TOOLS_DUMP_EXPORT_LAYERS_H
-#define TOOLS_DUMP_EXPORT_LAYERS_H
+#pragma once
 
 #include "core/err.h"
 #include "read/layers.h"
@@ -32,5 +31,3 @@ int export_layers_choose(struct err *err, const struct selection *select,
 
 /* "3" or "last" */
 void export_layers_add_name(struct text *to, int32_t layer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --loss-mask of an export, of however many runs. A program of one thread. */
-#ifndef TOOLS_DUMP_EXPORT_MASK_H
-#define TOOLS_DUMP_EXPORT_MASK_H
+#pragma once
 
 #include "read/mask.h"
 #include "storage/text.h"
@@ -22,5 +21,3 @@ void export_masks_complain(const struct export_masks *masks);
 
 /* Accepts a zeroed struct. */
 void export_masks_deinit(struct export_masks *masks);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --request of an export of several runs: each id must be that of a request in one of them. A program of one thread. */
-#ifndef TOOLS_DUMP_EXPORT_MET_H
-#define TOOLS_DUMP_EXPORT_MET_H
+#pragma once
 
 #include "read/requests.h"
 #include "read/selection.h"
@@ -20,5 +19,3 @@ bool export_met_complain(const struct export_met *met, const struct selection *s
 
 /* Accepts a zeroed struct. */
 void export_met_deinit(struct export_met *met);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an export says of itself at its end, over all runs that it is of. A program of one thread. */
-#ifndef TOOLS_DUMP_EXPORT_REPORT_H
-#define TOOLS_DUMP_EXPORT_REPORT_H
+#pragma once
 
 #include "read/sample.h"
 #include "read/value.h"
@@ -27,5 +26,3 @@ struct export_totals {
 /* Prints it. @output: NULL: nothing was written. Return: an exit status: DUMP_OK, or DUMP_USAGE if it could not be built. */
 int export_report(const struct export_totals *totals, const struct format *format,
                   const struct dump_options *options, const char *output);
-
-#endif

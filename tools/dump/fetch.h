@@ -4,8 +4,7 @@
  * every command reads it as any other. What the tables have not, it has not: tags, padding, sizes of ranks, counters.
  * A program of one thread.
  */
-#ifndef TOOLS_DUMP_FETCH_H
-#define TOOLS_DUMP_FETCH_H
+#pragma once
 
 #include "core/err.h"
 
@@ -22,5 +21,3 @@ int fetch(struct err *err, const char *address, char **folder, uint64_t *n_left_
 
 /* Deletes it, and frees its name. Accepts NULL. */
 void fetch_remove(char *folder);
-
-#endif

@@ -4,8 +4,7 @@
  *     fetch_run.c   from JSON: the run, its steps, the ends of its requests
  *     fetch_rows.c  from RowBinary: its records
  */
-#ifndef TOOLS_DUMP_FETCH_PRIVATE_H
-#define TOOLS_DUMP_FETCH_PRIVATE_H
+#pragma once
 
 #include "storage/writer/run.h"
 #include "tools/common/clickhouse_http.h"
@@ -35,5 +34,3 @@ int fetch_steps(struct err *err, struct fetched *x);
 int fetch_ends(struct err *err, struct fetched *x);
 /* Appends the records in x->answer. Return: as above. */
 int fetch_rows(struct err *err, struct fetched *x);
-
-#endif

@@ -4,8 +4,7 @@
  * formats.def. It gets tensors in their final order and shape (export.h); where the output lies, what is damaged and
  * what happens on failure is the exporter's business. A program of one thread.
  */
-#ifndef TOOLS_DUMP_FORMATS_H
-#define TOOLS_DUMP_FORMATS_H
+#pragma once
 
 #include "core/err.h"
 
@@ -55,5 +54,3 @@ extern const struct format *const formats[];
 
 /* @name: NULL: the default. Return: NULL: there is none of that name. */
 const struct format *formats_find(const char *name);
-
-#endif

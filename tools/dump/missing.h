@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a selection of names that the run has matched nothing. A program of one thread. */
-#ifndef TOOLS_DUMP_MISSING_H
-#define TOOLS_DUMP_MISSING_H
+#pragma once
 
 #include "read/sites.h"
 #include "read/tensors.h"
@@ -9,5 +8,3 @@
 /* Says it on stderr. */
 void missing_complain(const struct reader *reader, const struct sites *sites,
                       const struct selection *select);
-
-#endif

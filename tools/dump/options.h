@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump's command line. A program of one thread. */
-#ifndef TOOLS_DUMP_OPTIONS_H
-#define TOOLS_DUMP_OPTIONS_H
+#pragma once
 
 #include "read/selection.h"
 
@@ -56,5 +55,3 @@ int options_parse(int argc, char **argv, const struct dump_command *commands,
                   struct dump_options *out);
 /* Frees what the options own. */
 void options_deinit(struct dump_options *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dmi-dump prints has cells and exit statuses of its own. Nothing else in tools/dump writes to stdout or stderr. A program of one thread. */
-#ifndef TOOLS_DUMP_OUTPUT_H
-#define TOOLS_DUMP_OUTPUT_H
+#pragma once
 
 #include "tools/common/report.h"
 
@@ -11,5 +10,3 @@ enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = REPORT_IMPOSSIBLE };
 void value_of_bytes(struct text *to, const json_t *value);
 void value_of_error(struct text *to, const json_t *value);
 void value_of_cosine(struct text *to, const json_t *value);
-
-#endif

@@ -3,8 +3,7 @@
  * dmi-dump recover: what can be read of a run, written as a new run. Steps stand before the first record that names
  * them, records in the order of their chunks, outcomes at the end. A program of one thread.
  */
-#ifndef TOOLS_DUMP_RECOVER_H
-#define TOOLS_DUMP_RECOVER_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/reader/reader.h"
@@ -55,5 +54,3 @@ int recover_edits(struct recovery *recovery);
 
 /* Frees what is its own, not the reader. */
 void recover_deinit(struct recovery *recovery);
-
-#endif

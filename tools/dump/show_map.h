@@ -3,8 +3,7 @@
  * dmi-dump show --map: a heat map of rows. A line a row; a column is a block of the width, or a layer where the same
  * rows are there of several. A cell is the root mean square of its values. A program of one thread.
  */
-#ifndef TOOLS_DUMP_SHOW_MAP_H
-#define TOOLS_DUMP_SHOW_MAP_H
+#pragma once
 
 #include "read/tensors.h"
 #include "tools/dump/output.h"
@@ -55,5 +54,3 @@ void map_print(struct report *report, const struct heat_map *map, const struct m
 
 /* Frees the rows. */
 void map_deinit_rows(struct heat_map *map);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes into files and pipes. A program of one thread. */
-#ifndef TOOLS_REPLAY_BYTES_H
-#define TOOLS_REPLAY_BYTES_H
+#pragma once
 
 #include "tools/replay/format.h"
 
@@ -12,5 +11,3 @@ int bytes_put(int fd, bool may_block, const struct coded *coded);
 
 /* Whether a write may have to wait for a reader. */
 bool bytes_may_block(int fd);
-
-#endif

@@ -4,8 +4,7 @@
  * CLICKHOUSE_PART bytes of them; of a tensor's row that is longer so many elements. A program of one thread.
  * Source: docs/clickhouse.md; RowBinary: ClickHouse's documentation, "Formats for Input and Output Data".
  */
-#ifndef TOOLS_REPLAY_CLICKHOUSE_PART_H
-#define TOOLS_REPLAY_CLICKHOUSE_PART_H
+#pragma once
 
 #include "storage/text.h"
 #include "tools/replay/item.h"
@@ -57,5 +56,3 @@ bool clickhouse_part_next(const struct clickhouse_layout *layout, const struct i
 
 /* Adds an item without rows to @rows, as clickhouse_facts has it. */
 void clickhouse_facts_add(const struct item *item, struct text *rows);
-
-#endif

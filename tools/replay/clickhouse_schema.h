@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables and views on a ClickHouse server: created, compared, and brought to this version. A program of one thread.
  * Source: docs/clickhouse.md. */
-#ifndef TOOLS_REPLAY_CLICKHOUSE_SCHEMA_H
-#define TOOLS_REPLAY_CLICKHOUSE_SCHEMA_H
+#pragma once
 
 #include "tools/common/clickhouse_http.h"
 
@@ -13,5 +12,3 @@
  */
 int clickhouse_schema_make(struct err *err, struct clickhouse_http *http,
                            const struct clickhouse_url *url);
-
-#endif

@@ -3,8 +3,7 @@
  * How far a replay is, in a file that is replaced at once: what a sink has taken, and no more. A program of one thread.
  * Source: docs/stream.md, "Cursors".
  */
-#ifndef TOOLS_REPLAY_CURSOR_H
-#define TOOLS_REPLAY_CURSOR_H
+#pragma once
 
 #include "tools/replay/sink.h"
 #include "tools/replay/source.h"
@@ -40,5 +39,3 @@ bool cursor_is_done(const struct replay_source *sources, size_t n);
 /* Return: 0 or -errno with a sentence in @err. */
 int cursor_write(struct err *err, const struct cursor *cursor, const struct replay_source *sources,
                  size_t n);
-
-#endif

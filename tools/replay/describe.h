@@ -3,8 +3,7 @@
  * Items in words: the JSON objects that the frames and the lines of a stream carry. Each is a new reference, or NULL
  * where memory ran out. A program of one thread. Source: docs/stream.md.
  */
-#ifndef TOOLS_REPLAY_DESCRIBE_H
-#define TOOLS_REPLAY_DESCRIBE_H
+#pragma once
 
 #include "tools/replay/source.h"
 
@@ -38,5 +37,3 @@ json_t *describe_drops(const struct replay_source *source, uint32_t site);
 
 /* @complete: all of the run was replayed. */
 json_t *describe_end(const struct replay_source *source, bool complete);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Items as bytes, for sinks that take bytes. A program of one thread. Source: docs/stream.md. */
-#ifndef TOOLS_REPLAY_FORMAT_H
-#define TOOLS_REPLAY_FORMAT_H
+#pragma once
 
 #include "storage/text.h"
 #include "tools/replay/item.h"
@@ -32,5 +31,3 @@ const struct frame_format *format_find(const char *name);
 /* Encodes an item. Return: 0 or -ENOMEM. */
 int format_encode(const struct frame_format *format, const struct item *item, bool values,
                   struct coded *out);
-
-#endif

@@ -4,8 +4,7 @@
  * missing, the end of a run. Everything an item points to is borrowed until the sink returns. A program of one thread.
  * Source: docs/stream.md.
  */
-#ifndef TOOLS_REPLAY_ITEM_H
-#define TOOLS_REPLAY_ITEM_H
+#pragma once
 
 #include "read/stretches.h"
 #include "storage/reader/reader.h"
@@ -55,5 +54,3 @@ struct item {
     size_t n_data;
     uint64_t hash; /* XXH3 of the payload */
 };
-
-#endif

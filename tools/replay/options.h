@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-replay's command line. A program of one thread. */
-#ifndef TOOLS_REPLAY_OPTIONS_H
-#define TOOLS_REPLAY_OPTIONS_H
+#pragma once
 
 #include "policy/spec.h"
 #include "tools/replay/sink.h"
@@ -31,5 +30,3 @@ int options_parse(int argc, char **argv, struct replay_options *out);
 
 /* What is selected and where it goes, in words, for the cursor. Return: to be freed; NULL: no memory. */
 char *options_choice(const struct replay_options *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorded speed: when an item is due. A program of one thread. */
-#ifndef TOOLS_REPLAY_PACE_H
-#define TOOLS_REPLAY_PACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ bool pace_parse(const char *text, double *speed);
 
 /* Nanoseconds that an item of that recorded time is still to wait for; the first one begins the count. */
 uint64_t pace_wait_ns(struct pace *pace, uint64_t time_ns);
-
-#endif

@@ -3,8 +3,7 @@
  * Where a record stands in the recorded order of its run: by chunk, then by launch as docs/format.md 5 orders them. It
  * is the same whatever is selected, and stays so while the run grows. Pure: any thread.
  */
-#ifndef TOOLS_REPLAY_POSITION_H
-#define TOOLS_REPLAY_POSITION_H
+#pragma once
 
 #include "storage/reader/reader.h"
 
@@ -28,5 +27,3 @@ struct moment {
 
 /* As position_order(). */
 int moment_order(const struct moment *a, const struct moment *b);
-
-#endif

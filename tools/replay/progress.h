@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far a replay is, on a terminal. A program of one thread. */
-#ifndef TOOLS_REPLAY_PROGRESS_H
-#define TOOLS_REPLAY_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ void progress_show(struct progress *progress, uint64_t n_done, uint64_t n_all, u
 
 /* Takes the line away. */
 void progress_end(struct progress *progress);
-
-#endif

@@ -4,8 +4,7 @@
  * Decisions are those of the capturing library (policy/shedding.h). The rest is a model: launches come when they came, the
  * link empties the ring at an even rate, and what a step costs is known when it begins. A program of one thread.
  */
-#ifndef TOOLS_REPLAY_REHEARSE_H
-#define TOOLS_REPLAY_REHEARSE_H
+#pragma once
 
 #include "policy/spec.h"
 #include "storage/reader/reader.h"
@@ -58,5 +57,3 @@ int rehearse(struct err *err, const struct reader *reader, const struct rehearsa
 
 /* Accepts a zeroed struct. */
 void rehearsal_deinit(struct rehearsal *r);
-
-#endif

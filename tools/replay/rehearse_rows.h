@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose rows the records of a run hold, and in which step, laid out for a rehearsal. A program of one thread. */
-#ifndef TOOLS_REPLAY_REHEARSE_ROWS_H
-#define TOOLS_REPLAY_REHEARSE_ROWS_H
+#pragma once
 
 #include "policy/spec.h"
 #include "read/requests.h"
@@ -40,5 +39,3 @@ int rehearse_rows_build(struct err *err, const struct reader *reader, const stru
 
 /* Accepts a zeroed struct. */
 void rehearse_rows_deinit(struct rehearse_rows *rows);
-
-#endif

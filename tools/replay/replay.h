@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A replay: from runs to a sink. A program of one thread. */
-#ifndef TOOLS_REPLAY_REPLAY_H
-#define TOOLS_REPLAY_REPLAY_H
+#pragma once
 
 #include "tools/replay/cursor.h"
 #include "tools/replay/options.h"
@@ -66,5 +65,3 @@ int replay_pause(struct err *err, struct replay *replay, uint64_t ns);
 
 /* To a sink that takes one request at a time: some requests, then the next ones. Return: as replay_run(). */
 int replay_requests(struct err *err, struct replay *replay);
-
-#endif

@@ -4,8 +4,7 @@
  * a site fired several times in a step for one layer. Which of them count follows from all of them, so they are kept in
  * memory; those of other requests and sites are not. A program of one thread.
  */
-#ifndef TOOLS_REPLAY_RIVALS_H
-#define TOOLS_REPLAY_RIVALS_H
+#pragma once
 
 #include "read/attribution.h"
 #include "storage/map.h"
@@ -81,5 +80,3 @@ size_t rivals_of(const struct rivals *rivals, const struct reader_record *record
 
 /* Accepts a zeroed struct. */
 void rivals_deinit(struct rivals *rivals);
-
-#endif

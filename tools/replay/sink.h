@@ -5,8 +5,7 @@
  * before settle() returns 0 is then taken, and the cursor moves on. A sink that sends batches (a table of rows) sends
  * there, and whenever a batch is full. A program of one thread.
  */
-#ifndef TOOLS_REPLAY_SINK_H
-#define TOOLS_REPLAY_SINK_H
+#pragma once
 
 #include "core/err.h"
 #include "tools/replay/format.h"
@@ -76,5 +75,3 @@ const struct sink_kind *sink_find(const char *to, const char **where);
 
 /* Notes what went wrong, and says it on stderr. */
 void sink_fail(struct sink *sink, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

@@ -4,8 +4,7 @@
  * those of some chunks are in memory with the steps that they name, and the payload of one record, twice. What stays in memory
  * are the run's requests, and rows that have rivals (rivals.h). A program of one thread.
  */
-#ifndef TOOLS_REPLAY_SOURCE_H
-#define TOOLS_REPLAY_SOURCE_H
+#pragma once
 
 #include "tools/replay/item.h"
 #include "tools/replay/position.h"
@@ -142,5 +141,3 @@ int source_window(struct err *err, struct replay_source *source, uint64_t first)
 
 /* Lists which of them are wanted, and their rows. @left_out: gets more rows. Return: 0 or -ENOMEM. */
 int source_list(struct replay_source *source, struct source_left_out *left_out);
-
-#endif

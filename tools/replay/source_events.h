@@ -3,8 +3,7 @@
  * What was said of rows and requests of one run, in the order in which it was said. The events of some steps at a time are in
  * memory: those whose times the replay has come to. A program of one thread.
  */
-#ifndef TOOLS_REPLAY_SOURCE_EVENTS_H
-#define TOOLS_REPLAY_SOURCE_EVENTS_H
+#pragma once
 
 #include "tools/replay/position.h"
 
@@ -65,5 +64,3 @@ const struct source_event *source_events_next(const struct source_events *events
 
 /* Leaves none. Accepts a zeroed struct. */
 void source_events_deinit(struct source_events *events);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics of elements, as they were stored: of those that are finite, and how many are not. Pure: any thread. */
-#ifndef TOOLS_REPLAY_STATISTICS_H
-#define TOOLS_REPLAY_STATISTICS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ struct statistics statistics_of(uint32_t dtype, const uint8_t *data, uint64_t n)
 double statistics_mean(const struct statistics *statistics);
 /* The greatest magnitude; likewise. */
 double statistics_greatest(const struct statistics *statistics);
-
-#endif

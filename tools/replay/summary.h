@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a replay has to say at its end. A program of one thread. */
-#ifndef TOOLS_REPLAY_SUMMARY_H
-#define TOOLS_REPLAY_SUMMARY_H
+#pragma once
 
 #include "tools/replay/replay.h"
 
@@ -14,5 +13,3 @@ bool summary_is_missing(const struct replay *replay);
  * Return: an exit status.
  */
 int summary(const struct replay *replay, const struct err *err, int result);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The edits that are in force from the first step on: checked, and put into memory for the library. One thread. */
-#ifndef TOOLS_RUN_EDITS_H
-#define TOOLS_RUN_EDITS_H
+#pragma once
 
 #include "policy/spec.h"
 #include "tools/run/holder.h"
@@ -39,5 +38,3 @@ bool edits_hold(const struct edits_options *options, struct holder *holder, char
 
 /* Frees what was read. */
 void edits_deinit(struct edits_options *options);
-
-#endif

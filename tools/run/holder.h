@@ -4,8 +4,7 @@
  * started by, with descriptors closed or not, also after dmi-run has ended. It ends once none is left, and nothing stays on the disk.
  * It is in dmi-run's process group and takes no signal, so it knows which signals went to all of the group. One thread.
  */
-#ifndef TOOLS_RUN_HOLDER_H
-#define TOOLS_RUN_HOLDER_H
+#pragma once
 
 #include "core/err.h"
 
@@ -37,5 +36,3 @@ bool holder_is_used(const struct holder *holder);
 
 /* This process needs it no more. */
 void holder_leave(struct holder *holder);
-
-#endif

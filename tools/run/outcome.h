@@ -3,8 +3,7 @@
  * What became of the edits that a command was started with, by the accounts of its runs (<dmi/edit_account.h>). An edit that was asked for
  * and not done is said. One thread.
  */
-#ifndef TOOLS_RUN_OUTCOME_H
-#define TOOLS_RUN_OUTCOME_H
+#pragma once
 
 #include "policy/edit.h"
 #include "read/runs.h"
@@ -38,5 +37,3 @@ bool outcome_made(struct outcome *outcome, const char *job, const struct holder 
 
 /* Accepts what was zeroed. */
 void outcome_deinit(struct outcome *outcome);
-
-#endif

@@ -3,8 +3,7 @@
  * dmi-run as the parent of its command, for who started dmi-run the command itself: it passes on each signal once, stops when the command
  * stops, and ends as it ends. A command whose dmi-run is killed by SIGKILL is killed, too. One thread.
  */
-#ifndef TOOLS_RUN_PARENT_H
-#define TOOLS_RUN_PARENT_H
+#pragma once
 
 #include "tools/run/holder.h"
 
@@ -38,5 +37,3 @@ void parent_may_end(const struct parent *p);
 
 /* Ends as the command did: by the same signal, or with its status. Return: the status to exit with. */
 int parent_status(int wait_status);
-
-#endif

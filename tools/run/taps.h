@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-run's options for those who name tensors by taps instead of a HookSpec. One thread. */
-#ifndef TOOLS_RUN_TAPS_H
-#define TOOLS_RUN_TAPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ bool taps_set(const struct taps_options *taps);
 
 /* Frees what it owns. */
 void taps_deinit(struct taps_options *taps);
-
-#endif

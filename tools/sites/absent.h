@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `absent:` of a HookSpec: what was found nowhere, and what somebody wrote about it before. One thread. */
-#ifndef TOOLS_SITES_ABSENT_H
-#define TOOLS_SITES_ABSENT_H
+#pragma once
 
 #include "policy/spec.h"
 #include "tools/sites/entry.h"
@@ -20,5 +19,3 @@ void absent_put(FILE *out, const struct scene *scene, const struct entries *entr
 
 /* In single quotes of YAML. */
 void absent_put_quoted(FILE *out, const char *text);
-
-#endif

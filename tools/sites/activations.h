@@ -5,8 +5,7 @@
  * A row is a token of a request. Rows that hold the same everywhere (requests that begin alike) are one row, by the
  * number of the first of them.
  */
-#ifndef TOOLS_SITES_ACTIVATIONS_H
-#define TOOLS_SITES_ACTIVATIONS_H
+#pragma once
 
 #include "core/err.h"
 #include "read/safetensors.h"
@@ -62,5 +61,3 @@ const float *activations_row(const struct activations *ref, uint32_t site, int l
 
 /* The request that @row belongs to; its token there is row - first_row. */
 const struct ref_request *activations_request(const struct activations *ref, uint32_t row);
-
-#endif

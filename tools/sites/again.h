@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second look, at the forwards that the first one showed, for floats of 8 bits. One thread. */
-#ifndef TOOLS_SITES_AGAIN_H
-#define TOOLS_SITES_AGAIN_H
+#pragma once
 
 #include "tools/sites/kinds.h"
 #include "tools/sites/sight.h"
@@ -13,5 +12,3 @@ bool *again_open(const struct probe *probe, const struct forwards *forwards,
 /* Adds sightings of sites that are @open, which is again_open()'s. Return: 0 or -ENOMEM. */
 int again_small(const struct probe *probe, const struct forwards *forwards, const bool *open,
                 struct sightings *sightings);
-
-#endif

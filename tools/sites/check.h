@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites check: does a HookSpec still say what a recorded engine does? One thread. */
-#ifndef TOOLS_SITES_CHECK_H
-#define TOOLS_SITES_CHECK_H
+#pragma once
 
 #include "core/err.h"
 
@@ -14,5 +13,3 @@ struct check_options {
 
 /* Prints a line a site to stdout, and what was found instead. *@good: nothing drifted. Return: 0 or an error in @err. */
 int check(struct err *err, const struct check_options *options, bool *good);
-
-#endif

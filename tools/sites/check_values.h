@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a site of a HookSpec would take at one launch of a recording, and whether it is what the reference holds. One thread. */
-#ifndef TOOLS_SITES_CHECK_VALUES_H
-#define TOOLS_SITES_CHECK_VALUES_H
+#pragma once
 
 #include "policy/spec.h"
 #include "tools/sites/layout.h"
@@ -39,5 +38,3 @@ int extent_layer(const struct spec_site *site, uint32_t occ);
  */
 float extent_error(const struct probe *probe, const struct spec_site *site,
                    const struct extent *extent, const struct subject *subject);
-
-#endif

@@ -3,8 +3,7 @@
  * Entries of a HookSpec, from sightings: the launches of some kernels that leave a site's layers in every forward of a
  * kind, and the expressions that say where. One thread.
  */
-#ifndef TOOLS_SITES_ENTRY_H
-#define TOOLS_SITES_ENTRY_H
+#pragma once
 
 #include "tools/sites/kinds.h"
 #include "tools/sites/sight.h"
@@ -61,5 +60,3 @@ void entries_deinit(struct entries *entries);
 
 /* Were all layers of the site found in forwards of this kind? */
 bool entries_found(const struct entries *entries, uint32_t kind, uint32_t site);
-
-#endif

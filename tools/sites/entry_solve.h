@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From an entry's sightings to what a HookSpec says of it: pointer, offset, counts, strides, occurrences. One thread. */
-#ifndef TOOLS_SITES_ENTRY_SOLVE_H
-#define TOOLS_SITES_ENTRY_SOLVE_H
+#pragma once
 
 #include "tools/sites/entry.h"
 
@@ -11,5 +10,3 @@
  * Return: 0 or -ENOMEM.
  */
 int entry_solve(const struct scene *scene, struct entry *entry, struct entries *more);
-
-#endif

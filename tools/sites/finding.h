@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A recording, a reference, and all that was found of the one in the other. One thread. */
-#ifndef TOOLS_SITES_FINDING_H
-#define TOOLS_SITES_FINDING_H
+#pragma once
 
 #include "core/err.h"
 #include "tools/sites/entry.h"
@@ -30,5 +29,3 @@ void finding_deinit(struct finding *finding);
 
 /* What entries and reports are about; borrowed from @finding. */
 struct scene finding_scene(const struct finding *finding);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The forwards of a recording: which launches belong to one pass through the model, and whose rows it computes. One thread. */
-#ifndef TOOLS_SITES_FORWARDS_H
-#define TOOLS_SITES_FORWARDS_H
+#pragma once
 
 #include "tools/sites/probe.h"
 
@@ -28,5 +27,3 @@ void forwards_deinit(struct forwards *forwards);
 
 /* Where @row lies among the forward's rows, -1: it does not compute it. */
 int forward_row(const struct forward *forward, uint32_t row);
-
-#endif

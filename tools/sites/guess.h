@@ -3,8 +3,7 @@
  * Guesses: this launch of each forward, at this distance from one of its pointers, leaves a site's layer. What one forward
  * suggests, all of its kind have to bear out, and by more values than may lie there by chance. One thread.
  */
-#ifndef TOOLS_SITES_GUESS_H
-#define TOOLS_SITES_GUESS_H
+#pragma once
 
 #include "tools/sites/sight.h"
 
@@ -36,5 +35,3 @@ bool guess_check(const struct probe *probe, const struct forwards *forwards, flo
 /* Adds what it says of each forward in which it holds. Return: 0 or -ENOMEM. */
 int guess_show(const struct probe *probe, const struct forwards *forwards,
                const struct guess *guess, struct sightings *out);
-
-#endif

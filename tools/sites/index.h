@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Beginnings of reference rows, found by the largest of their values. One thread. */
-#ifndef TOOLS_SITES_INDEX_H
-#define TOOLS_SITES_INDEX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ struct index_span index_near(const struct index *index, float value, uint32_t dt
 
 /* Accepts a zeroed struct. */
 void index_deinit(struct index *index);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of forwards: those that launch the same kernels, and the kernel that begins each. One thread. */
-#ifndef TOOLS_SITES_KINDS_H
-#define TOOLS_SITES_KINDS_H
+#pragma once
 
 #include "tools/sites/forwards.h"
 
@@ -24,5 +23,3 @@ struct kinds {
 /* Sets kind, begin and end of each forward. Return: 0 or an error in @err. */
 int kinds_find(struct err *err, const struct recording *rec, struct forwards *forwards,
                struct kinds *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a tensor lies in memory: rows, in order or in slots that a list names, each in chunks (heads) that are packed. One thread. */
-#ifndef TOOLS_SITES_LAYOUT_H
-#define TOOLS_SITES_LAYOUT_H
+#pragma once
 
 #include "tools/sites/probe.h"
 
@@ -56,5 +55,3 @@ float layout_prefix_error(const struct probe *probe, const struct layout *layout
  */
 bool layout_find_chunks(const struct probe *probe, struct layout *layout,
                         const struct subject *subject, uint64_t base, uint64_t n_bytes);
-
-#endif

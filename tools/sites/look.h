@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What launches wrote, looked through for patterns. One thread. */
-#ifndef TOOLS_SITES_LOOK_H
-#define TOOLS_SITES_LOOK_H
+#pragma once
 
 #include "tools/sites/index.h"
 #include "tools/sites/probe.h"
@@ -33,5 +32,3 @@ int look_for_beginnings(const struct probe *probe, struct hits *out);
 
 /* Accepts a zeroed struct. */
 void look_deinit(struct look *look);
-
-#endif

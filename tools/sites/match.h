@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites match: from a recording and reference activations to a HookSpec. One thread. */
-#ifndef TOOLS_SITES_MATCH_H
-#define TOOLS_SITES_MATCH_H
+#pragma once
 
 #include "core/err.h"
 
@@ -13,5 +12,3 @@ struct match_options {
 
 /* Prints the report to stdout. Return: 0 or an error in @err. */
 int match(struct err *err, const struct match_options *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What device memory held at a time of a recording. One thread. */
-#ifndef TOOLS_SITES_MEMORY_H
-#define TOOLS_SITES_MEMORY_H
+#pragma once
 
 #include "tools/sites/recording.h"
 
@@ -22,5 +21,3 @@ void memory_deinit(struct memory *memory);
  */
 size_t memory_read(const struct memory *memory, uint64_t address, size_t n, uint64_t time,
                    void *out, uint8_t *known);
-
-#endif

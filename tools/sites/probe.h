@@ -2,8 +2,7 @@
 /*
  * Where in what launches wrote the beginnings of reference rows lie: 16 values, found by the largest of them. One thread.
  */
-#ifndef TOOLS_SITES_PROBE_H
-#define TOOLS_SITES_PROBE_H
+#pragma once
 
 #include "tools/sites/activations.h"
 #include "tools/sites/index.h"
@@ -78,5 +77,3 @@ float probe_median(float *values, size_t n);
 
 /* The error that those of this engine's arithmetic are not beyond; what is beyond are likenesses. */
 float probe_usual_error(const struct hits *hits);
-
-#endif

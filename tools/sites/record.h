@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites record: becomes a command with the library in front of it, which records. One thread. */
-#ifndef TOOLS_SITES_RECORD_H
-#define TOOLS_SITES_RECORD_H
+#pragma once
 
 struct record_options {
     const char *out;   /* file; must not exist */
@@ -13,5 +12,3 @@ struct record_options {
 
 /* Return: the status to exit with; only where the command could not be run. */
 int record(const struct record_options *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A recording (<dmi/recording.h>), read whole and checked: kernels, launches, what memory held. One thread. */
-#ifndef TOOLS_SITES_RECORDING_H
-#define TOOLS_SITES_RECORDING_H
+#pragma once
 
 #include "core/err.h"
 
@@ -59,5 +58,3 @@ void recording_deinit(struct recording *rec);
 
 /* The kernel's name. */
 const char *recording_name(const struct recording *rec, const struct rec_launch *launch);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one forward suggests: from patterns that were seen in it to guesses. One thread. */
-#ifndef TOOLS_SITES_SEED_H
-#define TOOLS_SITES_SEED_H
+#pragma once
 
 #include "tools/sites/guess.h"
 
@@ -18,5 +17,3 @@ struct guesses {
  */
 int seed_find(const struct probe *probe, const struct forwards *forwards, uint32_t forward,
               bool turned, struct hits *hits, struct guesses *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sightings: in one forward, one launch leaves one tensor of the reference, all of it, in memory. One thread. */
-#ifndef TOOLS_SITES_SIGHT_H
-#define TOOLS_SITES_SIGHT_H
+#pragma once
 
 #include "tools/sites/forwards.h"
 #include "tools/sites/layout.h"
@@ -61,5 +60,3 @@ int sight_integers(const struct probe *probe, const struct forwards *forwards,
 
 /* Takes out what is a likeness: another tensor is much nearer to what lies there. @from: those before it have competed. */
 void sight_compete(struct sightings *all, size_t from);
-
-#endif

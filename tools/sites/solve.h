@@ -3,8 +3,7 @@
  * Numbers that follow what a launch says of itself: from samples (launch, number) to an expression of a HookSpec. One
  * thread.
  */
-#ifndef TOOLS_SITES_SOLVE_H
-#define TOOLS_SITES_SOLVE_H
+#pragma once
 
 #include "tools/sites/recording.h"
 
@@ -32,5 +31,3 @@ bool solve(const struct recording *rec, const struct sample *samples, size_t n, 
 /* The place of a pointer among the parameters: arg[I], arg[I][O] or param[O]. */
 void solve_place(const struct recording *rec, const struct rec_launch *launch, uint32_t offset,
                  char *text, size_t n_text);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a launch wrote in one run of bytes, as numbers of one type. One thread. */
-#ifndef TOOLS_SITES_VIEW_H
-#define TOOLS_SITES_VIEW_H
+#pragma once
 
 #include "tools/sites/memory.h"
 #include "tools/sites/recording.h"
@@ -34,5 +33,3 @@ void view_deinit(struct memory_view *view);
 
 /* How much a type's rounding adds to the error of some values: norm over norm. */
 float view_rounding(uint32_t dtype);
-
-#endif

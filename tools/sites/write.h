@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What was found, as a HookSpec and as lines for people. One thread. */
-#ifndef TOOLS_SITES_WRITE_H
-#define TOOLS_SITES_WRITE_H
+#pragma once
 
 #include "policy/spec.h"
 #include "tools/sites/entry.h"
@@ -21,5 +20,3 @@ void write_site(FILE *out, const struct scene *scene, const struct entry *entry)
 
 /* A line a site: where, how sure, what else. */
 void write_report(FILE *out, const struct scene *scene, const struct entries *entries);
-
-#endif

@@ -3,8 +3,7 @@
  * The runs that are looked at: one that was named, or those of a folder that are being written, with the others of
  * the same command. Each has the snapshot of now and the one before. A program of one thread.
  */
-#ifndef TOOLS_TOP_RUNS_H
-#define TOOLS_TOP_RUNS_H
+#pragma once
 
 #include "tools/top/snapshot.h"
 
@@ -48,5 +47,3 @@ bool runs_any_running(const struct top_runs *runs);
 
 /* Frees all. */
 void runs_deinit(struct top_runs *runs);
-
-#endif

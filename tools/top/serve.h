@@ -3,8 +3,7 @@
  * A page over HTTP/1.0 on a Unix socket, for processes of the same user. Requests are bounded, in bytes and in time, so
  * that a client that says nothing holds up no other. A program of one thread.
  */
-#ifndef TOOLS_TOP_SERVE_H
-#define TOOLS_TOP_SERVE_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/text.h"
@@ -23,5 +22,3 @@ void serve_until(struct serve *serve, const struct text *page, uint64_t end_ns);
 
 /* Closes all and removes the socket. Accepts NULL. */
 void serve_free(struct serve *serve);
-
-#endif

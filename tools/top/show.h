@@ -3,8 +3,7 @@
  * Views as people read them, as JSON, and as Prometheus reads them. Nothing that a run says reaches the terminal as a
  * control. A program of one thread.
  */
-#ifndef TOOLS_TOP_SHOW_H
-#define TOOLS_TOP_SHOW_H
+#pragma once
 
 #include "storage/text.h"
 #include "tools/top/view.h"
@@ -21,5 +20,3 @@ json_t *show_json(const struct top_runs *runs, const struct top_view *views, siz
 
 /* The text exposition format 0.0.4. Source: https://prometheus.io/docs/instrumenting/exposition_formats/ */
 void show_prometheus(struct text *to, const struct top_view *views, size_t n_views);
-
-#endif

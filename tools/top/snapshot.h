@@ -4,8 +4,7 @@
  * they belong to whoever looks; nothing in them is believed before it was checked. A program of one thread. Source:
  * docs/format.md 10.
  */
-#ifndef TOOLS_TOP_SNAPSHOT_H
-#define TOOLS_TOP_SNAPSHOT_H
+#pragma once
 
 #include "core/err.h"
 #include "storage/alive.h"
@@ -61,5 +60,3 @@ void snapshot_deinit(struct snapshot *snapshot);
  */
 int snapshot_load(struct err *err, int dir, const char *path, const char *name, size_t most,
                   void **data, size_t *n_bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * What is shown of a run, or of several as one: the numbers of now, and rates since the snapshot before. Names are borrowed from
  * the runs. A program of one thread.
  */
-#ifndef TOOLS_TOP_VIEW_H
-#define TOOLS_TOP_VIEW_H
+#pragma once
 
 #include "tools/top/runs.h"
 
@@ -104,5 +103,3 @@ const char *view_request_state_name(uint32_t state);
 
 /* "smallest", "packed", "stored"; "unknown" for a number that is none. */
 const char *view_rung_name(uint32_t rung);
-
-#endif

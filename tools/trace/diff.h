@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace diff. A program of one thread. */
-#ifndef TOOLS_TRACE_DIFF_H
-#define TOOLS_TRACE_DIFF_H
+#pragma once
 
 #include "tools/trace/runs.h"
 
@@ -9,5 +8,3 @@
 
 /* What ran on the device in @a and in @b, by name; of these steps alone, unless they are all. Return: an exit status; 1: other kernels. */
 int trace_diff(const char *a, const char *b, bool json, const struct runs_steps *steps);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace export. A program of one thread. */
-#ifndef TOOLS_TRACE_EXPORT_H
-#define TOOLS_TRACE_EXPORT_H
+#pragma once
 
 #include "tools/trace/runs.h"
 
@@ -10,5 +9,3 @@
  * @file: must not be there; @steps: NULL: those that were kept. Return: an exit status.
  */
 int trace_export(char **paths, const char *file, const struct runs_steps *steps);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ran on the device, on Perfetto's time line. A program of one thread. */
-#ifndef TOOLS_TRACE_EXPORT_RAN_H
-#define TOOLS_TRACE_EXPORT_RAN_H
+#pragma once
 
 #include "tools/trace/perfetto.h"
 #include "tools/trace/runs.h"
@@ -12,5 +11,3 @@
  */
 int export_ran(struct perfetto *out, const struct trace_run *run, uint64_t process,
                const struct runs_steps *steps);
-
-#endif

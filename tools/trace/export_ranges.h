@@ -3,8 +3,7 @@
  * What threads of the host did, on Perfetto's time line: a track for each thread, tracks for requests, and flows from the range that launches a step to the
  * step on its device. A program of one thread.
  */
-#ifndef TOOLS_TRACE_EXPORT_RANGES_H
-#define TOOLS_TRACE_EXPORT_RANGES_H
+#pragma once
 
 #include "tools/trace/perfetto.h"
 #include "tools/trace/runs.h"
@@ -35,5 +34,3 @@ void export_ranges_put(struct perfetto *p, struct export_ranges *r, uint64_t pro
 
 /* Text as Perfetto takes it: UTF-8 without controls, whatever a file holds. The caller frees it. NULL: no memory. */
 char *export_text(const char *text, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace kernels. A program of one thread. */
-#ifndef TOOLS_TRACE_KERNELS_H
-#define TOOLS_TRACE_KERNELS_H
+#pragma once
 
 #include "core/hashed.h"
 #include "storage/ran.h"
@@ -85,5 +84,3 @@ int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t
 
 /* What ran on the device, by name, for each run of @paths; of these steps alone, unless they are all. Return: an exit status. */
 int trace_kernels(char **paths, bool json, const struct runs_steps *steps);
-
-#endif

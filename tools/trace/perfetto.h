@@ -3,8 +3,7 @@
  * A trace as Perfetto reads it, packet by packet: tracks, slices, instants and counters. Source: Perfetto's perfetto_trace.proto, of which
  * tools/trace/perfetto.proto has what is used. A program of one thread.
  */
-#ifndef TOOLS_TRACE_PERFETTO_H
-#define TOOLS_TRACE_PERFETTO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ void perfetto_end(struct perfetto *p, uint64_t track, uint64_t ns);
 void perfetto_instant(struct perfetto *p, uint64_t track, uint64_t ns, const char *name,
                       const struct perfetto_fact *facts, size_t n_facts);
 void perfetto_count(struct perfetto *p, uint64_t track, uint64_t ns, int64_t value);
-
-#endif

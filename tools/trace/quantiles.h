@@ -2,8 +2,7 @@
 /*
  * Quantiles of times in bounded memory: exact of as many as QUANTILES_EXACT, within 1/512 of the value beyond. Pure; a program of one thread.
  */
-#ifndef TOOLS_TRACE_QUANTILES_H
-#define TOOLS_TRACE_QUANTILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ int64_t quantiles_at(struct quantiles *q, double share);
 
 /* Frees all. */
 void quantiles_deinit(struct quantiles *q);
-
-#endif

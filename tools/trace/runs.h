@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trace of one run, in memory; and each run that a path names, one after the other. A program of one thread. */
-#ifndef TOOLS_TRACE_RUNS_H
-#define TOOLS_TRACE_RUNS_H
+#pragma once
 
 #include "storage/reader/reader.h"
 #include "storage/reader/trace_account.h"
@@ -81,5 +80,3 @@ int runs_range_order(const void *a, const void *b);
 
 /* What begins steps, in a word. */
 const char *runs_source(uint32_t source);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-trace steps and check. A program of one thread. */
-#ifndef TOOLS_TRACE_STEPS_H
-#define TOOLS_TRACE_STEPS_H
+#pragma once
 
 #include <dmi/trace.h>
 
@@ -26,5 +25,3 @@ json_t *trace_step_row(const struct dmi_step_times *at);
 
 /* Whether each trace is complete. Return: likewise; 1: one is not, or contradicts itself. */
 int trace_check(char **paths, bool json);
-
-#endif

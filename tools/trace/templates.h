@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of C++ functions as core/demangle.h writes them: which function it is, and what its template arguments are. Pure. */
-#ifndef TOOLS_TRACE_TEMPLATES_H
-#define TOOLS_TRACE_TEMPLATES_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ size_t template_alike(const struct template_name *a, const struct template_name 
  * NULL: no memory.
  */
 json_t *template_changes(const struct template_name *a, const struct template_name *b);
-
-#endif

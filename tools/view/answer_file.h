@@ -3,8 +3,7 @@
  * Files of answers that others computed from the run (docs/analysis.md): what each is, whose it is, and its arrays. Nothing in a file is
  * trusted. A program of one thread.
  */
-#ifndef TOOLS_VIEW_ANSWER_FILE_H
-#define TOOLS_VIEW_ANSWER_FILE_H
+#pragma once
 
 #include "core/err.h"
 #include "read/safetensors.h"
@@ -64,5 +63,3 @@ void answer_file_add_facts(struct document *document, const struct answer_file *
 /* The member "positions", of the tokens from @first on. */
 void answer_file_add_positions(struct document *document, const int64_t *positions, uint64_t first,
                                uint64_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cells of a map, layers down and positions across, and how many positions share one where all do not fit. Pure functions. */
-#ifndef TOOLS_VIEW_CELLS_H
-#define TOOLS_VIEW_CELLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ size_t cells_at(const struct cells *cells, uint64_t layer, int64_t position);
 
 /* Elements of each array. */
 size_t cells_all(const struct cells *cells);
-
-#endif

@@ -3,8 +3,7 @@
  * The JSON document that a report holds, built member by member. Everything in it that a run says is text: what people cannot see, or what
  * turns the direction of text, is written out, and bytes that are no UTF-8 are (\xNN). A program of one thread.
  */
-#ifndef TOOLS_VIEW_DOCUMENT_H
-#define TOOLS_VIEW_DOCUMENT_H
+#pragma once
 
 #include "read/value.h"
 #include "storage/text.h"
@@ -59,5 +58,3 @@ void document_octets_by(struct document *d, const char *key, document_fill *fill
 
 /* Bytes that these add to a page for so many bytes of elements, at most. */
 uint64_t document_cost(uint64_t n_bytes);
-
-#endif

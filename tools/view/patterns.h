@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights of chosen heads, whole: those of the last queries, over the keys from the first of them on. A program of one thread. */
-#ifndef TOOLS_VIEW_PATTERNS_H
-#define TOOLS_VIEW_PATTERNS_H
+#pragma once
 
 #include "core/err.h"
 #include "tools/view/document.h"
@@ -57,5 +56,3 @@ void patterns_add(struct document *d, const struct patterns *patterns);
 
 /* Accepts a zeroed struct. */
 void patterns_deinit(struct patterns *patterns);
-
-#endif

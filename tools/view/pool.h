@@ -3,8 +3,7 @@
  * An array of any length in bounded memory: POOL_BYTES of it, in blocks; the other blocks are in a file without a name. Where there can be no
  * such file, all of it is in memory. A program of one thread.
  */
-#ifndef TOOLS_VIEW_POOL_H
-#define TOOLS_VIEW_POOL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void pool_deinit(struct pool *pool);
 void *pool_change(struct pool *pool, size_t index);
 /* @n: gets how many elements from it on are beside each other. */
 const void *pool_read(struct pool *pool, size_t index, size_t *n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a report, each as members of its document. A program of one thread. */
-#ifndef TOOLS_VIEW_VIEW_H
-#define TOOLS_VIEW_VIEW_H
+#pragma once
 
 #include "core/err.h"
 #include "tools/view/cells.h"
@@ -85,5 +84,3 @@ int view_values(struct err *err, struct view_report *report);
 int view_other_open(struct err *err, struct view_report *report);
 int view_other_maps(struct err *err, struct view_report *report);
 int view_diff(struct err *err, struct view_report *report);
-
-#endif

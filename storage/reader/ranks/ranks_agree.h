@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What runs of ranks contradict each other in, and words for it. One thread a reader. */
-#ifndef STORAGE_READER_RANKS_RANKS_AGREE_H
-#define STORAGE_READER_RANKS_RANKS_AGREE_H
+#pragma once
 
 #include "storage/reader/reader_private.h"
 
@@ -35,5 +34,3 @@ int reader_find_contradictions(struct reader *reader);
 /* That of a site, by its key; NULL: there is none. */
 struct reader_contradiction *reader_contradiction_of(const struct reader_ranks *ranks,
                                                      uint64_t site, int32_t dp, int32_t pp);
-
-#endif
