@@ -6,6 +6,7 @@
 #include "core/cleanup.h"
 #include "core/err.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "core/sorted.h"
 #include "storage/elements.h"
 
@@ -258,10 +259,7 @@ static int add_rows(const struct stats_reader *p, struct stats_layer *layer,
 static int hand_out(struct stats_reader *p, const struct dmi_read_stretch *s,
                     const struct dmi_stats_row *rows)
 {
-    pthread_mutex_lock(&p->taking);
-    int r = p->query->rows(p->query->arg, s->tensor, s->first, rows, s->n_rows);
-    pthread_mutex_unlock(&p->taking);
-    return r;
+    return LOCKED(&p->taking, p->query->rows(p->query->arg, s->tensor, s->first, rows, s->n_rows));
 }
 
 /* A layer's stretches all come to one thread, in their order. */

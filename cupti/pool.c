@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cupti/pool.h"
 
+#include "core/locked.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,10 +79,7 @@ bool pool_fill(uint8_t *buffer, size_t n_valid)
 
 bool pool_owns(const uint8_t *buffer)
 {
-    pthread_mutex_lock(&pool.lock);
-    bool owns = find(buffer);
-    pthread_mutex_unlock(&pool.lock);
-    return owns;
+    return LOCKED(&pool.lock, find(buffer));
 }
 
 bool pool_next(struct pool_full *full)
@@ -105,15 +104,12 @@ void pool_give(uint8_t *buffer)
     if (!s)
         return;
     memset(buffer, 0, n); /* until it is free, this thread alone uses it */
-    pthread_mutex_lock(&pool.lock);
-    s->state = POOL_FREE;
-    pthread_mutex_unlock(&pool.lock);
+    UNDER(&pool.lock, s->state = POOL_FREE);
 }
 
 void pool_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    pool.lock = unlocked;
+    pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (struct slot *s = pool.slots; s <= pool.slots + POOL_BUFFERS; s++) {
         if (s->buffer == reserve_bytes)
             memset(s->buffer, 0, RESERVE_BYTES);

@@ -2,6 +2,7 @@
 #include "preload/capture/regions.h"
 
 #include "core/atomic.h"
+#include "core/locked.h"
 #include "preload/base/handles.h"
 #include "preload/capture/intervals.h"
 #include "preload/session/session.h"
@@ -249,9 +250,7 @@ void regions_mapped(uint64_t base, uint64_t n_bytes, uint64_t handle)
 
 void regions_permit(uint64_t base, uint64_t n_bytes, uint64_t granted, uint64_t revoked)
 {
-    pthread_mutex_lock(&regions.lock);
-    intervals_permit(&regions.intervals, base, n_bytes, granted, revoked);
-    pthread_mutex_unlock(&regions.lock);
+    UNDER(&regions.lock, intervals_permit(&regions.intervals, base, n_bytes, granted, revoked));
     session_memory_freed();
 }
 
@@ -259,9 +258,7 @@ void regions_permit(uint64_t base, uint64_t n_bytes, uint64_t granted, uint64_t 
 
 struct region *regions_end(uint64_t base, uint64_t n_bytes)
 {
-    pthread_mutex_lock(&regions.lock);
-    struct interval *cut = intervals_cut(&regions.intervals, base, n_bytes);
-    pthread_mutex_unlock(&regions.lock);
+    struct interval *cut = LOCKED(&regions.lock, intervals_cut(&regions.intervals, base, n_bytes));
     return cut ? region_of(cut) : NULL;
 }
 
@@ -335,9 +332,7 @@ static void share_memory_of(uint64_t handle)
 
 void regions_share_handle(uint64_t handle)
 {
-    pthread_mutex_lock(&regions.lock);
-    share_memory_of(handle);
-    pthread_mutex_unlock(&regions.lock);
+    UNDER(&regions.lock, share_memory_of(handle));
     session_memory_freed(); /* what was found before is looked at again */
 }
 
@@ -404,8 +399,7 @@ void regions_share(uint64_t base, uint64_t n_bytes)
 
 void regions_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    regions.lock = unlocked;
+    regions.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     regions.intervals = (struct intervals){ 0 };
     regions.holders = (struct handles)HANDLES_INIT;
 }

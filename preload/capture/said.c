@@ -488,8 +488,7 @@ uint64_t said_overlaps(uint64_t *number, uint64_t *other)
 
 void said_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    all.lock = unlocked;
+    all.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     all.entries = all.in_force = NULL; /* the parent's: its launches are not ours */
     all.threads = NULL;
     all.n_open = 0;

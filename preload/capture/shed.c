@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/locked.h"
 #include "core/log.h"
 #include "policy/shedding.h"
 #include "preload/capture/said.h"
@@ -353,10 +354,7 @@ bool shed_cut(struct step **step, const struct shed_launch *launch)
 {
     if (!*step || !(*step)->said || !overload_cuts(session_overload()))
         return false;
-    pthread_mutex_lock(&lock);
-    bool any = shedding && (catch_up(step) || cut(step, launch));
-    pthread_mutex_unlock(&lock);
-    return any;
+    return LOCKED(&lock, shedding && (catch_up(step) || cut(step, launch)));
 }
 
 /* Under the lock. */
@@ -417,8 +415,7 @@ void shed_request_end(const char *id)
 
 void shed_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     shedding = NULL; /* the parent's */
     memset(losses, 0, sizeof losses);
     memset(&costs, 0, sizeof costs);

@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/locked.h"
 #include "preload/session/session.h"
 
 #include <dmi/span.h>
@@ -30,9 +31,7 @@ static bool takes_tags(uint32_t choice, const char *id, const char *tags)
 {
     uint64_t hash = XXH3_64bits_withSeed(tags, strlen(tags), choice);
     struct seen_request *s = &seen[hash % N_SEEN];
-    pthread_mutex_lock(&lock);
-    struct seen_request was = *s;
-    pthread_mutex_unlock(&lock);
+    struct seen_request was = LOCKED(&lock, *s);
     if (was.known && was.hash == hash)
         return was.takes;
     bool takes = select_request(&session.spec->selects[choice], id, tags);
@@ -211,6 +210,5 @@ void step_release(struct step *step)
 
 void step_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

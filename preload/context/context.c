@@ -2,6 +2,7 @@
 #include "preload/context/context.h"
 
 #include "core/atomic.h"
+#include "core/locked.h"
 #include "preload/session/session.h"
 
 #include <stddef.h>
@@ -40,8 +41,7 @@ struct context *context_find(CUcontext handle)
 
 void context_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    owner = unlocked;
+    owner = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(contexts, 0, sizeof contexts);
     memset(primaries, 0, sizeof primaries);
 }
@@ -102,10 +102,7 @@ static bool move_from(struct context *c, enum context_state from, enum context_s
 
 static bool transit(struct context *c, enum context_state from, enum context_state to)
 {
-    pthread_mutex_lock(&owner);
-    bool moved = move_from(c, from, to);
-    pthread_mutex_unlock(&owner);
-    return moved;
+    return LOCKED(&owner, move_from(c, from, to));
 }
 
 struct context_strand *context_strand_new(uint32_t n_sites)
@@ -153,9 +150,7 @@ struct context *context_claim(CUcontext handle)
     struct context *c = context_find(handle);
     if (c)
         return c;
-    pthread_mutex_lock(&owner);
-    c = claim(handle);
-    pthread_mutex_unlock(&owner);
+    UNDER(&owner, c = claim(handle));
     return c;
 }
 
@@ -195,11 +190,8 @@ bool context_built(struct context *c, bool good)
 
 bool context_stops(struct context *c)
 {
-    pthread_mutex_lock(&owner);
-    bool granted = move_from(c, CONTEXT_READY, CONTEXT_STOPPING) ||
-                   move_from(c, CONTEXT_STUCK, CONTEXT_STOPPING);
-    pthread_mutex_unlock(&owner);
-    return granted;
+    return LOCKED(&owner, move_from(c, CONTEXT_READY, CONTEXT_STOPPING) ||
+                              move_from(c, CONTEXT_STUCK, CONTEXT_STOPPING));
 }
 
 bool context_stopped(struct context *c, bool ended)
@@ -266,9 +258,7 @@ static void begins(CUcontext handle, CUdevice device)
 
 void context_created(CUcontext handle)
 {
-    pthread_mutex_lock(&owner);
-    begins(handle, -1);
-    pthread_mutex_unlock(&owner);
+    UNDER(&owner, begins(handle, -1));
 }
 
 uint64_t context_retains(CUdevice device)
@@ -311,10 +301,7 @@ bool context_retain_stamp(CUdevice device, uint64_t *stamp)
 
 CUcontext context_primary(CUdevice device)
 {
-    pthread_mutex_lock(&owner);
-    CUcontext handle = references_follow(device) ? primaries[device].handle : NULL;
-    pthread_mutex_unlock(&owner);
-    return handle;
+    return LOCKED(&owner, references_follow(device) ? primaries[device].handle : NULL);
 }
 
 /* Under the owner's lock. */

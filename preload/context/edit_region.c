@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
+#include "core/locked.h"
 #include "preload/context/bank.h"
 #include "preload/context/context.h"
 #include "preload/context/side_ops.h"
@@ -217,9 +218,7 @@ bool edit_region_is_over(struct context *c)
     if (!c->edits.region)
         return true;
     unslotted_settle(&c->unslotted, &c->lock);
-    pthread_mutex_lock(&c->lock);
-    bool over = c->unslotted.tail == c->unslotted.head;
-    pthread_mutex_unlock(&c->lock);
+    bool over = LOCKED(&c->lock, c->unslotted.tail == c->unslotted.head);
     region.watch->collect(c->edits.counts, c->edits.seen);
     return over;
 }
@@ -254,7 +253,6 @@ bool edit_region_wait(uint64_t timeout_ns)
 
 void edit_region_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     region = (struct region){ 0 };
 }

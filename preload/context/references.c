@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/references.h"
 
+#include "core/locked.h"
 #include "preload/base/handles.h"
 
 #include <pthread.h>
@@ -49,9 +50,7 @@ static void add(CUcontext handle, int by)
 
 void references_attached(CUcontext handle)
 {
-    pthread_mutex_lock(&lock);
-    add(handle, 1);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, add(handle, 1));
 }
 
 struct context_reference references_detach(CUcontext handle)

@@ -2,6 +2,7 @@
 #include "preload/context/staging.h"
 
 #include "core/clock.h"
+#include "core/locked.h"
 #include "preload/base/driver.h"
 
 #include <errno.h>
@@ -122,9 +123,7 @@ struct batch *staging_take_full(struct staging *s, uint64_t timeout_ns, bool *en
 
 void staging_give_encoded(struct staging *s, struct batch *b)
 {
-    pthread_mutex_lock(&s->lock);
-    s->encoded[b->turn % STAGING_MAX_BATCHES] = b;
-    pthread_mutex_unlock(&s->lock);
+    UNDER(&s->lock, s->encoded[b->turn % STAGING_MAX_BATCHES] = b);
 }
 
 struct batch *staging_take_turn(struct staging *s)

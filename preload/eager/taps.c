@@ -135,8 +135,7 @@ int32_t taps_n_layers(const struct dmi_tap *tap)
 
 void taps_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     taps = (struct tap_table){ 0 };
     n_strangers = 0;
     n_layers = 0;

@@ -446,8 +446,7 @@ void accounts_start(struct dmi_edit_accounts *file, accounts_note_fn *note)
 
 void accounts_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (uint32_t i = 0; i < book.n; i++)
         free(book.about[i].source);
     memset(&book, 0, sizeof book);

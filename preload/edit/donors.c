@@ -299,7 +299,6 @@ uint32_t donors_drop(const char *name)
 
 void donors_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(&book, 0, sizeof book);
 }

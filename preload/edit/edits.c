@@ -453,8 +453,7 @@ void edits_finish(void)
 
 void edits_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     in_force = NULL; /* the parent's */
     ranks_known = false;
     relied = 0;

@@ -84,7 +84,6 @@ void in_flight_settle(void)
 
 void in_flight_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     waiting = NULL;
 }

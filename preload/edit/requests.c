@@ -169,8 +169,7 @@ bool requests_have_salt(const char *tags, uint64_t salt)
 
 void requests_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(heads, 0, sizeof heads);
     last_ones = NULL;
     n_requests = 0;

@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/locked.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
@@ -290,9 +291,7 @@ static void drop_if_of(const void *handle, void *value, void *owner)
 
 void functions_drop_owner(const void *owner)
 {
-    pthread_mutex_lock(&lock);
-    handles_each(&table, drop_if_of, (void *)owner);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, handles_each(&table, drop_if_of, (void *)owner));
     handles_each(&library_modules, drop_module_of, (void *)owner);
     layouts_drop(owner);
 }
@@ -307,9 +306,7 @@ static void drop_if_function(const void *handle, void *value, void *ctx)
 
 void functions_drop_functions(void)
 {
-    pthread_mutex_lock(&lock);
-    handles_each(&table, drop_if_function, NULL);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, handles_each(&table, drop_if_function, NULL));
 }
 
 struct of_site {

@@ -5,6 +5,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
@@ -138,9 +139,7 @@ static void note_kernel(void *ctx, const char *name, size_t n_name, const struct
 
 static void keep(const void *owner, struct noted_image *noted)
 {
-    pthread_mutex_lock(&lock);
-    struct noted_image *before = handles_set(&table, owner, noted);
-    pthread_mutex_unlock(&lock);
+    struct noted_image *before = LOCKED(&lock, handles_set(&table, owner, noted));
     noted_free(before); /* @noted itself where the table is full: then its kernels are refused */
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/atomic.h"
+#include "core/locked.h"
 #include "preload/session/session.h"
 
 #include <pthread.h>
@@ -78,9 +79,7 @@ const struct func *variants_of(const struct func *base, const struct variant_fac
     struct variant **bucket = &buckets[hash % N_BUCKETS];
     struct variant *v = find(atomic_load_acquire(bucket), base, facts); /* of add() */
     if (!v) {
-        pthread_mutex_lock(&lock);
-        v = add(bucket, base, facts);
-        pthread_mutex_unlock(&lock);
+        UNDER(&lock, v = add(bucket, base, facts));
     }
     if (v)
         return &v->func;
@@ -124,6 +123,5 @@ int variants_kind(const struct func *func)
 
 void variants_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

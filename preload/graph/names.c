@@ -3,6 +3,7 @@
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
+#include "core/locked.h"
 
 #include <pthread.h>
 
@@ -35,9 +36,7 @@ void exec_named(struct exec *x)
 
 void exec_unnamed(struct exec *x)
 {
-    pthread_mutex_lock(&lock);
-    take_out(x);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, take_out(x));
 }
 
 bool exec_any(void)
@@ -47,8 +46,7 @@ bool exec_any(void)
 
 void exec_reset_names(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     named = NULL;
 }
 

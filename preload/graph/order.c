@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/graph/tap.h"
@@ -119,9 +120,7 @@ static void begin_conditional(const void *handle, void *value, void *ctx)
 void order_note_conditional(CUgraph graph, CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *p)
 {
     struct conditional conditional = { node, p->handle };
-    pthread_mutex_lock(&lock);
-    handles_each(&notes, begin_conditional, &conditional);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, handles_each(&notes, begin_conditional, &conditional));
     for (unsigned i = 0; p->phGraph_out && i < p->size; i++) {
         order_forget(p->phGraph_out[i]); /* a new graph */
         add(graph, (struct order_item){ .node = node, .body = p->phGraph_out[i] });
@@ -275,9 +274,7 @@ static struct order_nested nested_in_bodies(CUgraphNode node)
 {
     struct bodies bodies = { .node = node };
     struct order_nested all = { 0 };
-    pthread_mutex_lock(&lock);
-    handles_each(&notes, list_bodies, &bodies);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, handles_each(&notes, list_bodies, &bodies));
     for (size_t i = 0; i < bodies.list.n; i++)
         add_nested(&all, bodies.list.graphs[i]);
     free(bodies.list.graphs);
@@ -541,9 +538,7 @@ void order_end_node(struct order_end *end, CUgraphNode node, const struct order_
 {
     *end = (struct order_end){ 0 };
     struct node_search search = { end, node };
-    pthread_mutex_lock(&lock);
-    handles_each(&notes, take_out_node, &search);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, handles_each(&notes, take_out_node, &search));
     take_out(end, inside);
 }
 

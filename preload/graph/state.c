@@ -115,6 +115,5 @@ void exec_state_forget_context(const struct context *c)
 
 void exec_state_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/atomic.h"
+#include "core/locked.h"
 #include "policy/nearest.h"
 #include "policy/range_name.h"
 #include "preload/session/session.h"
@@ -107,9 +108,7 @@ const struct nvtx_name *nvtx_name_of(const char *text, size_t n)
     if (name)
         return name;
     spec_match_range(spec, parsed, &match);
-    pthread_mutex_lock(&lock);
-    name = add(bucket, hash, parsed, &match);
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, name = add(bucket, hash, parsed, &match));
     if (!name)
         give_up(&match);
     return name ? name : &nobody;
@@ -179,8 +178,7 @@ void nvtx_names_why(const struct spec *spec, uint32_t site, char *buffer, size_t
 
 void nvtx_names_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     in_use = NULL; /* the child may have another spec */
     n_idle = n_names = 0;
     memset(buckets, 0, sizeof buckets);

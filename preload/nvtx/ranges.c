@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "preload/nvtx/names.h"
 #include "preload/session/session.h"
 
@@ -205,9 +206,7 @@ void ranges_start(const void *domain, uint64_t id, const char *text, size_t n)
     const struct nvtx_name *name = nvtx_name_of(text, n);
     if (!nvtx_name_concerns(name))
         return;
-    pthread_mutex_lock(&lock);
-    const char *why = start(name, domain, id);
-    pthread_mutex_unlock(&lock);
+    const char *why = LOCKED(&lock, start(name, domain, id));
     if (why)
         report(name, why);
     else if (name->kind >= 0)
@@ -337,8 +336,7 @@ int ranges_take_kind(void)
 
 void ranges_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    lock = unlocked;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ranges_thread.n_open = 0;
     ranges_thread.kind = 0;
     ranges_n_started = n_started = 0;

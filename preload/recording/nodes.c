@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/capture/params.h"
@@ -187,16 +188,12 @@ void nodes_created(CUgraphExec exec, CUgraph graph)
     if (!nodes)
         return;
     add_graph(nodes, graph, 0);
-    pthread_mutex_lock(&lock);
-    nodes_free(handles_set(&execs, exec, nodes));
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, nodes_free(handles_set(&execs, exec, nodes)));
 }
 
 void nodes_destroyed(CUgraphExec exec)
 {
-    pthread_mutex_lock(&lock);
-    nodes_free(handles_set(&execs, exec, NULL));
-    pthread_mutex_unlock(&lock);
+    UNDER(&lock, nodes_free(handles_set(&execs, exec, NULL)));
 }
 
 /* ------------------------------------------------------------------------- changes */

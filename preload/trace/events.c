@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/atomic.h"
+#include "core/locked.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
 
@@ -103,9 +104,7 @@ static bool add_context(struct trace_step *step, CUcontext context, struct strea
 /* An event of the current context. Return: NULL: the driver refuses. */
 static CUevent take_or_create(struct events_of *of)
 {
-    pthread_mutex_lock(&events.lock);
-    CUevent event = take(of);
-    pthread_mutex_unlock(&events.lock);
+    CUevent event = LOCKED(&events.lock, take(of));
     if (event || !driver_table.cuEventCreate)
         return event;
     struct stream_relaxed relaxed = stream_relax();
@@ -147,9 +146,7 @@ void events_begin(struct trace_step *step, struct stream stream)
 {
     CUcontext current = current_context(), context = context_of(stream, current);
     bool pushed = context != current && current_push(context);
-    pthread_mutex_lock(&events.lock);
-    bool found = context && use_events(step, find(context), stream);
-    pthread_mutex_unlock(&events.lock);
+    bool found = LOCKED(&events.lock, context && use_events(step, find(context), stream));
     if (found || (context && add_context(step, context, stream))) {
         step->at.device = (uint16_t)step->events->device;
         record(step, stream, &step->begin);
@@ -344,9 +341,7 @@ void events_stream_ends(CUstream stream)
 
 void events_context_ended(void)
 {
-    pthread_mutex_lock(&events.lock);
-    events.ending--;
-    pthread_mutex_unlock(&events.lock);
+    UNDER(&events.lock, events.ending--);
 }
 
 void events_reset(void)

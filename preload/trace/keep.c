@@ -2,6 +2,7 @@
 #include "preload/trace/keep.h"
 
 #include "core/clock.h"
+#include "core/locked.h"
 #include "preload/trace/stepring.h"
 
 #include <pthread.h>
@@ -18,9 +19,7 @@ static struct {
 
 void keep_expect(void)
 {
-    pthread_mutex_lock(&keep.lock);
-    keep.expected = true;
-    pthread_mutex_unlock(&keep.lock);
+    UNDER(&keep.lock, keep.expected = true);
 }
 
 void keep_use(bool use)
@@ -63,10 +62,7 @@ static struct keep_answer ask(uint64_t n_steps, keep_meanwhile *meanwhile)
 
 struct keep_answer keep_ask(uint64_t n_steps, keep_meanwhile *meanwhile)
 {
-    pthread_mutex_lock(&keep.lock);
-    struct keep_answer answer = ask(n_steps, meanwhile);
-    pthread_mutex_unlock(&keep.lock);
-    return answer;
+    return LOCKED(&keep.lock, ask(n_steps, meanwhile));
 }
 
 bool keep_asked(struct keep_window *asked)
@@ -89,7 +85,6 @@ void keep_done(const struct keep_answer *answer)
 
 void keep_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    keep.lock = unlocked;
+    keep.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     keep.expected = keep.on = keep.asked = keep.answered = keep.waits = false;
 }

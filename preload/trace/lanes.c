@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/locked.h"
 #include "cupti/tracer.h"
 #include "preload/base/current.h"
 #include "preload/base/handles.h"
@@ -428,9 +429,7 @@ void lanes_own(uint32_t n, struct stream stream)
     bool ahead = t->gate != (atomic_load_relaxed(&trace_gate) & ~TRACE_GATE_BITS);
     if (l && is_open(l, t) && !ahead)
         return;
-    pthread_mutex_lock(&lanes.lock);
-    l = l ? l : claim(t, stream);
-    pthread_mutex_unlock(&lanes.lock);
+    UNDER(&lanes.lock, l = l ? l : claim(t, stream));
     if (!l)
         return;
     l->lead_ns = l->lead ? l->lead_ns : clock_mono_ns();
@@ -516,18 +515,12 @@ void lanes_take(bool all, uint64_t engine_deal, void (*fn)(const struct join_run
 
 uint64_t lanes_lost(void)
 {
-    pthread_mutex_lock(&lanes.lock);
-    uint64_t n = lanes.lost;
-    pthread_mutex_unlock(&lanes.lock);
-    return n;
+    return LOCKED(&lanes.lock, lanes.lost);
 }
 
 uint64_t lanes_crowded(void)
 {
-    pthread_mutex_lock(&lanes.lock);
-    uint64_t n = lanes.crowded;
-    pthread_mutex_unlock(&lanes.lock);
-    return n;
+    return LOCKED(&lanes.lock, lanes.crowded);
 }
 
 void lanes_take_lost(void (*fn)(uint32_t context, uint32_t stream))
@@ -541,10 +534,7 @@ void lanes_take_lost(void (*fn)(uint32_t context, uint32_t stream))
 
 uint64_t lanes_unknown(void)
 {
-    pthread_mutex_lock(&lanes.lock);
-    uint64_t n = lanes.unknown;
-    pthread_mutex_unlock(&lanes.lock);
-    return n;
+    return LOCKED(&lanes.lock, lanes.unknown);
 }
 
 uint64_t lanes_open(uint32_t context, uint32_t stream)

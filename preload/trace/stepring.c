@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/trace/stepring.h"
 
+#include "core/locked.h"
+
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -33,9 +35,7 @@ struct trace_step *stepring_take(void)
 
 void stepring_lose(void)
 {
-    pthread_mutex_lock(&ring.lock);
-    ring.lost++;
-    pthread_mutex_unlock(&ring.lock);
+    UNDER(&ring.lock, ring.lost++);
 }
 
 void stepring_put(struct trace_step *step)
@@ -48,11 +48,9 @@ void stepring_put(struct trace_step *step)
 
 struct trace_step *stepring_oldest(void)
 {
-    pthread_mutex_lock(&ring.lock);
-    struct trace_step *step =
-        ring.tail < ring.head ? &ring.steps[ring.waiting[ring.tail % STEPRING_STEPS]] : NULL;
-    pthread_mutex_unlock(&ring.lock);
-    return step;
+    return LOCKED(&ring.lock, ring.tail < ring.head
+                                  ? &ring.steps[ring.waiting[ring.tail % STEPRING_STEPS]]
+                                  : NULL);
 }
 
 void stepring_free(struct trace_step *oldest)
@@ -65,32 +63,22 @@ void stepring_free(struct trace_step *oldest)
 
 uint64_t stepring_numbered(void)
 {
-    pthread_mutex_lock(&ring.lock);
-    uint64_t n = ring.head;
-    pthread_mutex_unlock(&ring.lock);
-    return n;
+    return LOCKED(&ring.lock, ring.head);
 }
 
 uint64_t stepring_ended(void)
 {
-    pthread_mutex_lock(&ring.lock);
-    uint64_t n = ring.head + ring.lost;
-    pthread_mutex_unlock(&ring.lock);
-    return n;
+    return LOCKED(&ring.lock, ring.head + ring.lost);
 }
 
 uint64_t stepring_lost(void)
 {
-    pthread_mutex_lock(&ring.lock);
-    uint64_t n = ring.lost;
-    pthread_mutex_unlock(&ring.lock);
-    return n;
+    return LOCKED(&ring.lock, ring.lost);
 }
 
 void stepring_reset(void)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    ring.lock = unlocked;
+    ring.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ring.n_unused = ring.n_used = 0;
     ring.head = ring.tail = ring.lost = 0;
 }

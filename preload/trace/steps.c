@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/clock.h"
 #include "core/grow.h"
+#include "core/locked.h"
 #include "preload/base/current.h"
 #include "preload/capture/said.h"
 #include "preload/trace/events.h"
@@ -428,9 +429,7 @@ static void thread_ends(void *arg)
     pthread_mutex_unlock(&steps.lock);
     steps_finish(&e);
     end_paused(is_of_thread, t, DMI_STEP_UNENDED);
-    pthread_mutex_lock(&steps.lock);
-    t->used = false;
-    pthread_mutex_unlock(&steps.lock);
+    UNDER(&steps.lock, t->used = false);
     trace_self = NULL;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/locked.h"
 #include "tools/common/say.h"
 
 #include <inttypes.h>
@@ -60,9 +61,7 @@ static void clear(void)
 /* Before each line that the program prints. */
 static void hide(void)
 {
-    pthread_mutex_lock(&ticker.lock);
-    clear();
-    pthread_mutex_unlock(&ticker.lock);
+    UNDER(&ticker.lock, clear());
 }
 
 static struct timespec after(uint64_t ns)
