@@ -148,10 +148,9 @@ static int unknown_name(struct parser *p)
 static int parse_axis(struct parser *p, uint8_t kind)
 {
     size_t start = p->lex.start, member = 0;
-    int rc = lex_next(&p->lex);
-    if (!rc)
-        rc = parse_member(p, axis_names, 3, "\".x\", \".y\" or \".z\"", &member);
-    return rc ? rc : put(p, start, (struct op){ .kind = kind, .imm = (int64_t)member });
+    TRY(lex_next(&p->lex));
+    TRY(parse_member(p, axis_names, 3, "\".x\", \".y\" or \".z\"", &member));
+    return put(p, start, (struct op){ .kind = kind, .imm = (int64_t)member });
 }
 
 /* `arg[0].i32` and its like */
@@ -179,8 +178,8 @@ static int parse_variable(struct parser *p)
         i++;
     if (i == p->n_vars)
         return unknown_name(p);
-    int rc = lex_next(&p->lex);
-    return rc ? rc : put(p, start, (struct op){ .kind = OP_CONST, .imm = p->vars[i].value });
+    TRY(lex_next(&p->lex));
+    return put(p, start, (struct op){ .kind = OP_CONST, .imm = p->vars[i].value });
 }
 
 static int parse_name(struct parser *p)
@@ -196,17 +195,16 @@ static int parse_name(struct parser *p)
     if (!lex_at_name(x, "shared") && !lex_at_name(x, "occ"))
         return parse_variable(p);
     struct op op = { .kind = lex_at_name(x, "occ") ? OP_OCC : OP_SHARED };
-    int rc = lex_next(&p->lex);
-    return rc ? rc : put(p, start, op);
+    TRY(lex_next(&p->lex));
+    return put(p, start, op);
 }
 
 /* `(SUM)` */
 static int parse_group(struct parser *p)
 {
-    int rc = lex_next(&p->lex);
-    if (!rc)
-        rc = parse_sum(p);
-    return rc ? rc : lex_take_sign(&p->lex, ')', "an operator or \")\"");
+    TRY(lex_next(&p->lex));
+    TRY(parse_sum(p));
+    return lex_take_sign(&p->lex, ')', "an operator or \")\"");
 }
 
 static int parse_value(struct parser *p);
@@ -214,18 +212,17 @@ static int parse_value(struct parser *p);
 static int parse_negative(struct parser *p)
 {
     size_t start = p->lex.start;
-    int rc = lex_next(&p->lex);
-    if (!rc)
-        rc = parse_value(p);
-    return rc ? rc : put(p, start, (struct op){ .kind = OP_NEG });
+    TRY(lex_next(&p->lex));
+    TRY(parse_value(p));
+    return put(p, start, (struct op){ .kind = OP_NEG });
 }
 
 static int parse_number(struct parser *p)
 {
     size_t start = p->lex.start;
     struct op op = { .kind = OP_CONST, .imm = p->lex.number };
-    int rc = lex_next(&p->lex);
-    return rc ? rc : put(p, start, op);
+    TRY(lex_next(&p->lex));
+    return put(p, start, op);
 }
 
 static int parse_value(struct parser *p)

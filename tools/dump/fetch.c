@@ -91,12 +91,10 @@ static int ask_about(struct err *err, struct fetched *x)
 
 static int ask_steps(struct err *err, struct fetched *x)
 {
-    int r = ask_facts(err, x, "step");
-    if (!r)
-        r = fetch_steps(err, x);
-    if (!r)
-        r = ask_facts(err, x, "outcome");
-    return r ? r : fetch_ends(err, x);
+    TRY(ask_facts(err, x, "step"));
+    TRY(fetch_steps(err, x));
+    TRY(ask_facts(err, x, "outcome"));
+    return fetch_ends(err, x);
 }
 
 /* ------------------------------------------------------------------------- its records */
@@ -106,15 +104,15 @@ static int ask_steps(struct err *err, struct fetched *x)
 static int ask_chunk(struct err *err, struct fetched *x, uint64_t chunk)
 {
     clickhouse_http_most(x->http, MOST_ROWS);
-    int r = fetch_ask(err, x,
-                      "SELECT record, part, " RECORD_FIELDS(
-                          NAMED) "site, dtype, shape, step_sequence, first_row, "
-                                 "rows, payload FROM `%s`.`%s` FINAL WHERE run = "
-                                 "'%s' AND chunk = %" PRIu64
-                                 " AND rejected = 0 AND superseded = 0 ORDER BY record, part "
-                                 "FORMAT RowBinary",
-                      x->url.database, x->url.table, x->url.run, chunk);
-    return r ? r : fetch_rows(err, x);
+    TRY(fetch_ask(err, x,
+                  "SELECT record, part, " RECORD_FIELDS(
+                      NAMED) "site, dtype, shape, step_sequence, first_row, "
+                             "rows, payload FROM `%s`.`%s` FINAL WHERE run = "
+                             "'%s' AND chunk = %" PRIu64
+                             " AND rejected = 0 AND superseded = 0 ORDER BY record, part "
+                             "FORMAT RowBinary",
+                  x->url.database, x->url.table, x->url.run, chunk));
+    return fetch_rows(err, x);
 }
 
 /* A line of the list: digits, and more than the line before. */

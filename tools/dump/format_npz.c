@@ -9,6 +9,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "core/whole.h"
 #include "storage/map.h"
 #include "tools/common/npy.h"
@@ -266,12 +267,10 @@ static int put_tensor(zipFile zip, const struct exporter *x, const struct target
     for (uint32_t d = 0; d < t->n_tail; d++)
         dims[1 + d] = t->tail[d];
     npy_header(&head, t->dtype, dims, 1 + t->n_tail);
-    int r = head.failed ? -ENOMEM : begin_member(zip, target->file, head.n + target->n_bytes);
-    if (!r)
-        r = put_bytes(zip, head.data, head.n);
-    if (!r)
-        r = copy_rows(zip, x, target);
-    return r ? r : zipCloseFileInZip(zip) ? -EIO : 0;
+    TRY(head.failed ? -ENOMEM : begin_member(zip, target->file, head.n + target->n_bytes));
+    TRY(put_bytes(zip, head.data, head.n));
+    TRY(copy_rows(zip, x, target));
+    return zipCloseFileInZip(zip) ? -EIO : 0;
 }
 
 static int put_index(zipFile zip, const struct exporter *x)

@@ -335,10 +335,9 @@ static int join_dataset(struct err *err, struct exporter *x, const struct hook_e
 static int arrange(struct err *err, struct exporter *x)
 {
     _cleanup_(plan_deinit) struct hook_export plan = { 0 };
-    int r = make_plan(err, &plan, x);
-    if (!r)
-        r = arrange_by(err, x, &plan);
-    return r ? r : join_dataset(err, x, &plan);
+    TRY(make_plan(err, &plan, x));
+    TRY(arrange_by(err, x, &plan));
+    return join_dataset(err, x, &plan);
 }
 
 /* ------------------------------------------------------------------------- qk.safetensors */

@@ -5,6 +5,7 @@
  */
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/err.h"
 #include "storage/reader/ranks/ranks_agree.h"
 
 #include <errno.h>
@@ -313,14 +314,11 @@ static int merge_run(struct reader *r)
         if (run->state == READER_RUNNING || r->run.state == READER_CLOSED)
             r->run.state = run->state;
     }
-    int res = MERGE_LIST(r, problems, n_problems);
-    if (!res)
-        res = merge_changes(r);
-    if (!res)
-        res = merge_edits(r);
-    if (!res)
-        res = merge_found(r);
-    return res ? res : merge_counters(r);
+    TRY(MERGE_LIST(r, problems, n_problems));
+    TRY(merge_changes(r));
+    TRY(merge_edits(r));
+    TRY(merge_found(r));
+    return merge_counters(r);
 }
 
 /* ------------------------------------------------------------------------- findings */
