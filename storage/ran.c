@@ -8,32 +8,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column {
-    COLUMN_SHAPE,
-    COLUMN_BEGIN,
-    COLUMN_CORRELATION,
-    COLUMN_GRAPH,
-    COLUMN_NODE,
-    COLUMN_STEP,
-    COLUMN_DURATION,
-    COLUMN_BYTES,
-    COLUMN_SITE,
-    COLUMN_LAYER,
-};
+/*
+ * Columns of what ran, and of sums, after that of the shape, in their order: the difference to the record before, a number, the time since the
+ * record began. A row is a name and the member that is written and read.
+ */
+#define RAN_TABLE(DIFFERENCE, NUMBER, SINCE)                                                       \
+    DIFFERENCE(COLUMN_BEGIN, begin_ns)                                                             \
+    DIFFERENCE(COLUMN_CORRELATION, correlation)                                                    \
+    DIFFERENCE(COLUMN_GRAPH, graph)                                                                \
+    DIFFERENCE(COLUMN_NODE, node)                                                                  \
+    DIFFERENCE(COLUMN_STEP, step)                                                                  \
+    SINCE(COLUMN_DURATION, end_ns)                                                                 \
+    NUMBER(COLUMN_BYTES, bytes)
+#define SUMS_TABLE(DIFFERENCE, NUMBER)                                                             \
+    DIFFERENCE(SUMS_BEGIN, begin_ns)                                                               \
+    DIFFERENCE(SUMS_STEP, step)                                                                    \
+    NUMBER(SUMS_COUNT, n)                                                                          \
+    NUMBER(SUMS_SUM, sum_ns)                                                                       \
+    NUMBER(SUMS_MOST, most_ns)                                                                     \
+    NUMBER(SUMS_BYTES, bytes)
+
+#define NAMED(column, member) column,
+enum column { COLUMN_SHAPE, RAN_TABLE(NAMED, NAMED, NAMED) COLUMN_SITE, COLUMN_LAYER };
 static_assert(COLUMN_LAYER + 1 == RAN_COLUMNS, "a row each");
 static_assert(COLUMN_SITE == RAN_NEEDED, "these may lack");
-
-/* Those of sums. */
-enum sums_column {
-    SUMS_SHAPE,
-    SUMS_BEGIN,
-    SUMS_STEP,
-    SUMS_COUNT,
-    SUMS_SUM,
-    SUMS_MOST,
-    SUMS_BYTES,
-};
-static_assert(SUMS_BYTES + 1 == SUMS_COLUMNS, "a row each");
+enum sums_column { SUMS_SHAPE, SUMS_TABLE(NAMED, NAMED) SUMS_END };
+static_assert(SUMS_END == SUMS_COLUMNS, "a row each");
 
 /* ------------------------------------------------------------------------- writing */
 
@@ -141,36 +141,29 @@ static void put_place(struct ran_writer *w, const struct ran_place *place)
     put(w, COLUMN_LAYER, place->layer);
 }
 
-void ran_add(struct ran_writer *w, const struct ran *ran)
+#define PUT_DIFFERENCE(column, member) put_difference(w, column, one->member);
+#define PUT_NUMBER(column, member)     put(w, column, one->member);
+#define PUT_SINCE(column, member)      put(w, column, one->member - one->begin_ns);
+
+void ran_add(struct ran_writer *w, const struct ran *one)
 {
-    uint32_t shape = add_shape(w, &ran->shape, ran->name);
+    uint32_t shape = add_shape(w, &one->shape, one->name);
     w->n++;
     if (w->failed)
         return;
     put(w, COLUMN_SHAPE, shape);
-    put_difference(w, COLUMN_BEGIN, ran->begin_ns);
-    put_difference(w, COLUMN_CORRELATION, ran->correlation);
-    put_difference(w, COLUMN_GRAPH, ran->graph);
-    put_difference(w, COLUMN_NODE, ran->node);
-    put_difference(w, COLUMN_STEP, ran->step);
-    put(w, COLUMN_DURATION, ran->end_ns - ran->begin_ns);
-    put(w, COLUMN_BYTES, ran->bytes);
-    put_place(w, &ran->place);
+    RAN_TABLE(PUT_DIFFERENCE, PUT_NUMBER, PUT_SINCE)
+    put_place(w, &one->place);
 }
 
-void ran_add_sum(struct ran_writer *w, const struct ran_sum *sum)
+void ran_add_sum(struct ran_writer *w, const struct ran_sum *one)
 {
-    uint32_t shape = add_shape(w, &sum->shape, sum->name);
+    uint32_t shape = add_shape(w, &one->shape, one->name);
     w->n++;
     if (w->failed)
         return;
     put(w, SUMS_SHAPE, shape);
-    put_difference(w, SUMS_BEGIN, sum->begin_ns);
-    put_difference(w, SUMS_STEP, sum->step);
-    put(w, SUMS_COUNT, sum->n);
-    put(w, SUMS_SUM, sum->sum_ns);
-    put(w, SUMS_MOST, sum->most_ns);
-    put(w, SUMS_BYTES, sum->bytes);
+    SUMS_TABLE(PUT_DIFFERENCE, PUT_NUMBER)
 }
 
 static size_t column_bytes(const struct ran_writer *w)
@@ -337,32 +330,25 @@ static bool next_shape(struct ran_reader *r, struct dmi_trace_shape *out, const 
     return true;
 }
 
-bool ran_next(struct ran_reader *r, struct ran *ran, const char **wrong)
+#define GET_DIFFERENCE(column, member) one->member = get_difference(r, column);
+#define GET_NUMBER(column, member)     one->member = get(r, column);
+#define GET_SINCE(column, member)      one->member = one->begin_ns + get(r, column);
+
+bool ran_next(struct ran_reader *r, struct ran *one, const char **wrong)
 {
-    if (!next_shape(r, &ran->shape, &ran->name, wrong))
+    if (!next_shape(r, &one->shape, &one->name, wrong))
         return false;
-    ran->begin_ns = get_difference(r, COLUMN_BEGIN);
-    ran->correlation = get_difference(r, COLUMN_CORRELATION);
-    ran->graph = get_difference(r, COLUMN_GRAPH);
-    ran->node = get_difference(r, COLUMN_NODE);
-    ran->step = get_difference(r, COLUMN_STEP);
-    ran->end_ns = ran->begin_ns + get(r, COLUMN_DURATION);
-    ran->bytes = get(r, COLUMN_BYTES);
+    RAN_TABLE(GET_DIFFERENCE, GET_NUMBER, GET_SINCE)
     bool sites = r->n_columns == RAN_COLUMNS;
-    ran->place.site = sites ? get(r, COLUMN_SITE) : 0;
-    ran->place.layer = sites ? get(r, COLUMN_LAYER) : 0;
+    one->place.site = sites ? get(r, COLUMN_SITE) : 0;
+    one->place.layer = sites ? get(r, COLUMN_LAYER) : 0;
     return true;
 }
 
-bool ran_next_sum(struct ran_reader *r, struct ran_sum *sum, const char **wrong)
+bool ran_next_sum(struct ran_reader *r, struct ran_sum *one, const char **wrong)
 {
-    if (!next_shape(r, &sum->shape, &sum->name, wrong))
+    if (!next_shape(r, &one->shape, &one->name, wrong))
         return false;
-    sum->begin_ns = get_difference(r, SUMS_BEGIN);
-    sum->step = get_difference(r, SUMS_STEP);
-    sum->n = get(r, SUMS_COUNT);
-    sum->sum_ns = get(r, SUMS_SUM);
-    sum->most_ns = get(r, SUMS_MOST);
-    sum->bytes = get(r, SUMS_BYTES);
+    SUMS_TABLE(GET_DIFFERENCE, GET_NUMBER)
     return true;
 }
