@@ -58,6 +58,19 @@ static struct run *enter_run(struct session_call *call)
     return session_enter_for(call, SESSION_WRITES) ? session_run() : NULL;
 }
 
+/* What @tell, an expression in the run, run, says; DMI_STATUS_OFF where @off, and where there is no run any more. */
+#define IN_RUN(off, tell)                                                                          \
+    ({                                                                                             \
+        struct session_call _call;                                                                 \
+        int _said = DMI_STATUS_OFF;                                                                \
+        if (!(off)) {                                                                              \
+            struct run *run = enter_run(&_call);                                                   \
+            _said = run ? (tell) : _said;                                                          \
+            session_leave(&_call);                                                                 \
+        }                                                                                          \
+        _said;                                                                                     \
+    })
+
 /* Whether the structs are of a size and version that can be read at all; *@why where they are not. */
 static bool is_known(const struct dmi_step *step, const char **why)
 {
@@ -196,13 +209,7 @@ EXPORT int dmi_step_end(void)
 
 EXPORT int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted)
 {
-    struct session_call call;
-    if (is_off())
-        return DMI_STATUS_OFF;
-    struct run *run = enter_run(&call);
-    int r = run ? run_accept(run, request_id, step, n_accepted) : DMI_STATUS_OFF;
-    session_leave(&call);
-    return r;
+    return IN_RUN(is_off(), run_accept(run, request_id, step, n_accepted));
 }
 
 EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
@@ -274,13 +281,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
 
 EXPORT int dmi_describe(const char *key, const char *value)
 {
-    struct session_call call;
-    if (stays_off(SESSION_SITES))
-        return DMI_STATUS_OFF;
-    struct run *run = enter_run(&call);
-    int r = run ? run_describe(run, key, value) : DMI_STATUS_OFF;
-    session_leave(&call);
-    return r;
+    return IN_RUN(stays_off(SESSION_SITES), run_describe(run, key, value));
 }
 
 struct flush {
@@ -310,23 +311,12 @@ static int flush_all(struct run *run, uint64_t timeout_ns)
 
 EXPORT int dmi_flush(uint64_t timeout_ns)
 {
-    struct session_call call;
-    if (is_off())
-        return DMI_STATUS_OFF;
-    struct run *run = enter_run(&call);
-    int r = run ? flush_all(run, timeout_ns) : DMI_STATUS_OFF;
-    session_leave(&call);
-    return r;
+    return IN_RUN(is_off(), flush_all(run, timeout_ns));
 }
 
 EXPORT int64_t dmi_edits_missed(const char *request_id)
 {
-    struct session_call call;
-    if (has_no_sites() || !request_id)
-        return 0;
-    int64_t n = session_enter(&call) ? accounts_aborting(request_id) : 0;
-    session_leave(&call);
-    return n;
+    return has_no_sites() || !request_id ? 0 : IN_SESSION(accounts_aborting(request_id), 0);
 }
 
 /* Whom ranges of these functions belong to: NVTX has stacks of its own. */

@@ -22,14 +22,9 @@
 
 static struct exec *prepare(CUgraphExec *handle, CUgraph graph, unsigned long long flags)
 {
-    struct session_call call;
-    struct exec *x = NULL;
     if (!session_does(SESSION_SITES) || !handle || !graph)
         return NULL;
-    if (session_enter(&call))
-        x = exec_prepare(graph, flags);
-    session_leave(&call);
-    return x;
+    return IN_SESSION(exec_prepare(graph, flags), NULL);
 }
 
 /* Is the driver to be asked again? Where a clone could not be instantiated, the application's own graph answers. */
@@ -146,23 +141,13 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 /* Without nodes of ours, but its graph becomes a child where the stream is being captured. */
 static bool plain_is_embedded(struct stream stream)
 {
-    struct session_call call;
-    if (!session_does(SESSION_SITES))
-        return false;
-    bool embedded = session_enter(&call) && stream_is_capturing(stream);
-    session_leave(&call);
-    return embedded;
+    return session_does(SESSION_SITES) && IN_SESSION(stream_is_capturing(stream), false);
 }
 
 /* Kernel by kernel where everything is recorded. Return: false: as it is. */
 static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
 {
-    struct session_call call;
-    if (!session_does(SESSION_RECORDING))
-        return false;
-    bool done = session_enter(&call) && nodes_launch(handle, stream, r);
-    session_leave(&call);
-    return done;
+    return session_does(SESSION_RECORDING) && IN_SESSION(nodes_launch(handle, stream, r), false);
 }
 
 /* Kernels of ours in the graph. */

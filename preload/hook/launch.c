@@ -12,11 +12,7 @@
 /* Once a function: the driver is asked for its name. */
 static const struct func *look_up(CUfunction f)
 {
-    struct session_call call;
-    const struct func *func =
-        session_enter(&call) ? functions_lookup(f, FUNC_UNKNOWN) : &func_unmatched;
-    session_leave(&call);
-    return func;
+    return IN_SESSION(functions_lookup(f, FUNC_UNKNOWN), &func_unmatched);
 }
 
 /* What the spec says of a kernel, NULL: nothing. */

@@ -153,8 +153,7 @@ EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     struct session_call call;
     if (!session_armed())
         return real(handle);
-    struct memory *releasing = session_enter(&call) ? regions_release(handle) : NULL;
-    session_leave(&call);
+    struct memory *releasing = IN_SESSION(regions_release(handle), NULL);
     CUresult r = real(handle);
     session_enter(&call);
     regions_released(handle, releasing, r == CUDA_SUCCESS);

@@ -115,6 +115,15 @@ void session_resume(struct session_call *call);
 /* The work is done. */
 void session_leave(const struct session_call *call);
 
+/* The value of an expression of ours in a call of the application's; @none where the session is off. */
+#define IN_SESSION(value, none)                                                                    \
+    ({                                                                                             \
+        struct session_call _within;                                                               \
+        __typeof__(value) _value = session_enter(&_within) ? (value) : (none);                     \
+        session_leave(&_within);                                                                   \
+        _value;                                                                                    \
+    })
+
 /*
  * The calling thread may use run and counters without having entered: our own threads, which end before the run
  * does, and the one that closes it.
