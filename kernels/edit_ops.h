@@ -17,6 +17,7 @@
 #include "kernels/edit_here.h"
 #endif
 
+#include <dmi/dtype.h>
 #include <dmi/edit.h>
 
 /* ------------------------------------------------------------------------- values */
@@ -39,26 +40,26 @@ DMI_SHARED dmi_u32 bf16_bits(float v)
 /* An element. */
 DMI_SHARED float load(dmi_u32 dtype, const char *at)
 {
-    if (dtype == DMI_EDIT_F32)
+    if (dtype == DMI_DTYPE_F32)
         return float_of(load_word(at));
-    return dtype == DMI_EDIT_BF16 ? bf16_value(load_half(at)) : f16_value(load_half(at));
+    return dtype == DMI_DTYPE_BF16 ? bf16_value(load_half(at)) : f16_value(load_half(at));
 }
 
 /* Leaves an element, rounded to its type. */
 DMI_SHARED void store(dmi_u32 dtype, char *at, float v)
 {
-    if (dtype == DMI_EDIT_F32)
+    if (dtype == DMI_DTYPE_F32)
         store_word(at, bits_of(v));
     else
-        store_half(at, dtype == DMI_EDIT_BF16 ? bf16_bits(v) : f16_bits(v));
+        store_half(at, dtype == DMI_DTYPE_BF16 ? bf16_bits(v) : f16_bits(v));
 }
 
 /* As it would be after a store. */
 DMI_SHARED float stored(dmi_u32 dtype, float v)
 {
-    if (dtype == DMI_EDIT_F32)
+    if (dtype == DMI_DTYPE_F32)
         return v;
-    return dtype == DMI_EDIT_BF16 ? bf16_value(bf16_bits(v)) : f16_value(f16_bits(v));
+    return dtype == DMI_DTYPE_BF16 ? bf16_value(bf16_bits(v)) : f16_value(f16_bits(v));
 }
 
 /* ------------------------------------------------------------------------- elements of a row */
@@ -91,7 +92,7 @@ DMI_SHARED dmi_u32 column_of(const struct edited_row *s, dmi_u32 i)
 DMI_SHARED dmi_i64 place_of(const struct edited_row *s, dmi_u32 column)
 {
     const struct dmi_gather *g = &s->e->gather;
-    dmi_u32 size = s->e->dtype == DMI_EDIT_F32 ? 4 : 2;
+    dmi_u32 size = s->e->dtype == DMI_DTYPE_F32 ? 4 : 2;
     dmi_u32 a_run = g->run_bytes / size, element = s->first + column;
     dmi_u32 run = element / a_run;
     dmi_i64 at = s->row + (dmi_i64)(element - run * a_run) * size;
@@ -118,7 +119,7 @@ DMI_SHARED float value_at(const struct edited_row *s, dmi_i64 at)
 DMI_SHARED float rounded(const struct edited_row *s, float v)
 {
     const struct dmi_edit *e = s->e;
-    if (e->plus || e->dtype == DMI_EDIT_F32)
+    if (e->plus || e->dtype == DMI_DTYPE_F32)
         return v;
     if (e->scale == 1.0f)
         return stored(e->dtype, v);

@@ -236,10 +236,6 @@ struct dmi_bank_drop {
     dmi_u32 reserved;
 };
 
-#define DMI_EDIT_F32  0u
-#define DMI_EDIT_F16  1u
-#define DMI_EDIT_BF16 2u
-
 /* The parameter of dmi_edit_eager and dmi_edit_graph. */
 struct dmi_edit {
     struct dmi_gather gather; /* src is written, too */
@@ -252,7 +248,7 @@ struct dmi_edit {
     dmi_u32 n_rows;       /* eagerly: pairs, or all rows of the tensor */
     dmi_u32 at;           /* eagerly: DMI_EDIT_AT(); in a graph the ticket's slot says it */
     dmi_u32 number;       /* in a graph: in the ticket */
-    dmi_u32 dtype;        /* DMI_EDIT_F32, ... */
+    dmi_u32 dtype;        /* DMI_DTYPE_F32, DMI_DTYPE_F16 or DMI_DTYPE_BF16 */
     struct dmi_edit_shape row;
     float scale;     /* stored value = true value * scale */
     dmi_u64 bank;    /* address; 0: there is none */

@@ -20,13 +20,6 @@ static void size_grid(uint32_t n_rows, struct action_kernel *out)
     out->blocks = n_rows > EDIT_MAX_BLOCKS ? EDIT_MAX_BLOCKS : n_rows ? n_rows : 1;
 }
 
-static uint32_t dtype_of(uint32_t dtype)
-{
-    return dtype == DMI_DTYPE_F32   ? DMI_EDIT_F32
-           : dtype == DMI_DTYPE_F16 ? DMI_EDIT_F16
-                                    : DMI_EDIT_BF16;
-}
-
 /* What does not depend on the launch. */
 static struct dmi_edit edit_of(const struct context *c, const struct operand *operand)
 {
@@ -36,7 +29,7 @@ static struct dmi_edit edit_of(const struct context *c, const struct operand *op
         .region = c->edits.region,
         .counters = c->edits.counters,
         .n_counters = DMI_EDIT_ACCOUNTS,
-        .dtype = dtype_of(g->dtype),
+        .dtype = g->dtype,
         .row = view_shape(g),
         .scale = (float)session_site(operand->site)->about.scale,
         .bank = c->bank.at,
