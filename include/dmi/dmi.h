@@ -288,7 +288,7 @@ void dmi_moment_release(struct dmi_moment *moment);
  * The library goes on counting occurrences, and with them layers. It expects no records of a site that is off, so it
  * neither captures nor drops them. In a CUDA graph the copies of sites that are off become disabled nodes at the graph's
  * next launch; nothing is captured or instantiated anew. The run notes a call that changes something (`dmi-dump list`
- * shows it); the note is on the disk a second later at most.
+ * shows it); the note is on the disk a second later at most. Where a HookSpec has taps, a call before the first one begins the run.
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL; -ENOSPC, -ENOMEM: the
  * run has no room for the note, and nothing has changed.
