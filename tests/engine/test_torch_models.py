@@ -160,7 +160,7 @@ def test_other_ways(check, column):
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "caching"])
 def test_allocators(check, allocator):
     """Values of hooks, whatever gives the memory; the driver's pools in a graph are memory nodes, and what is in such a graph is dropped, by one name."""
-    programs = ("eager", "graph")
+    programs = ("eager",) if allocator == "not_caching" else ("eager", "graph")  # without a cache PyTorch calls cudaMalloc() in a capture, which ends it
     folder, done = ran("captured", programs, allocator)
     check_all(check, done)
     check_outputs(check, allocator, folder, programs, ran("hooks", programs, allocator)[0])
