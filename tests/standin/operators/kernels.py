@@ -47,7 +47,7 @@ for in_, out_, width_ in (("f32", "f32", 4), ("bf16", "bf16", 8), ("bf16", "f32"
 CUB = "at_cuda_detail::cub::"
 for type_ in ("i64", "i32", "f32", "bf16"):
     t_ = named(type_)
-    tiles_, rest_ = f"{CUB}ScanTileState<{t_}, true>", f"std::plus<{t_}>, {CUB}NullType, unsigned int"
+    tiles_, rest_ = f"{CUB}ScanTileState<{t_}, {str(type_ != 'bf16').lower()}>", f"std::plus<{t_}>, {CUB}NullType, unsigned int"
     kernel("begin_scan", f"void {CUB}detail::scan::DeviceScanInitKernel<{tiles_} >({tiles_}, int)")
     kernel(f"scan_all_{type_}", f"void {CUB}detail::scan::DeviceScanKernel<{CUB}detail::scan::policy_hub<{t_}, {t_}, {t_}, unsigned int, std::plus<{t_}> >::Policy1000, "
            f"{t_} const*, {t_}*, {tiles_}, {rest_}, {t_}, false, {CUB}NullType>({t_} const*, {t_}*, {tiles_}, int, {rest_})")

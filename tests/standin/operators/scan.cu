@@ -42,15 +42,26 @@ extern "C" __global__ void begin_scan(void *, int)
         T *to, const T *from, unsigned n_outer, unsigned n_inner, unsigned n, T begin, char)       \
     {                                                                                              \
         scan_columns<M>(to, from, n_outer, n_inner, n, begin);                                     \
-    }                                                                                              \
-    extern "C" __global__ void scan_all_##T(const T *from, T *to, void *, int, char, char,         \
+    }
+
+/* @Tiles: what cub knows of its tiles, a pointer for numbers that fit into a word with their state, else three. */
+#define SCAN_ALL(T, M, Tiles)                                                                      \
+    extern "C" __global__ void scan_all_##T(const T *from, T *to, Tiles, int, char, char,          \
                                             unsigned n)                                            \
     {                                                                                              \
         if (!first_element())                                                                      \
             scan_line<M>(to, from, n, 1, T(0));                                                    \
     }
 
+struct three_pointers {
+    void *at[3];
+};
+
 SCAN(f32, f64)
 SCAN(bf16, f32)
 SCAN(i64, i64)
 SCAN(i32, i32)
+SCAN_ALL(f32, f64, void *)
+SCAN_ALL(bf16, f32, three_pointers)
+SCAN_ALL(i64, i64, void *)
+SCAN_ALL(i32, i32, void *)
