@@ -173,12 +173,12 @@ def capture(model, given, pool=None):
 
 
 def pools(program):
-    """Graphs in one pool and in another one; one is deleted, and the cache is emptied between replays."""
+    """Graphs in one pool and in another one; one is deleted, another captured in its place, and the cache is emptied between replays."""
     model, given = model_of(), batches()[0].cuda()
     graphs = [capture(model, given)]
     graphs.append(capture(model, given, graphs[0][0].pool()))
     graphs.append(capture(model, given, torch.cuda.graph_pool_handle()))
-    for n, (ids, which) in enumerate(zip(batches(5), (0, 1, 2, 1, 2))):
+    for n, (ids, which) in enumerate(zip(batches(6), (0, 1, 2, 0, 1, 2))):
         def replay(ids=ids, which=which):
             given.copy_(ids)
             graphs[which][0].replay()
@@ -186,6 +186,8 @@ def pools(program):
         program.forward(n, ids, replay, model)
         if n == 1:
             graphs[0] = None
+        if n == 2:
+            graphs[0] = capture(model, given, graphs[2][0].pool())
         torch.cuda.empty_cache()
         beside = [torch.full((1000,), k, device="cuda") for k in range(8)]  # where a graph that is gone had its memory
         check(all(bool((x == k).all().item()) for k, x in enumerate(beside)), "memory beside graphs keeps its values")
