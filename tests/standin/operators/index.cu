@@ -24,6 +24,10 @@ SIZES(INDEXED)
     {                                                                                              \
         run_scattered<T, i64, false>(n, work);                                                     \
     }                                                                                              \
+    extern "C" __global__ void gather_int_##size(int n, scattered work)                            \
+    {                                                                                              \
+        run_scattered<T, i32, false>(n, work);                                                     \
+    }                                                                                              \
     extern "C" __global__ void scatter_##size(int n, scattered work)                               \
     {                                                                                              \
         run_scattered<T, i64, true>(n, work);                                                      \

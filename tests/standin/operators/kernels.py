@@ -70,8 +70,8 @@ for size_ in (1, 2, 4, 8, 16):
         kernel(f"{own_}_{size_}", f"void at::native::index_elementwise_kernel<128, 4, {inner_}>(long, {inner_})")
     inner_ = f"at::native::index_copy_kernel_impl<{opaque_} >(at::TensorIterator&, long, long, long)::{{lambda(int)#1}}"
     kernel(f"index_copy_{size_}", f"void at::native::index_elementwise_kernel<128, 4, {inner_}>(long, {inner_})")
-    for own_, scatters_ in (("gather", "false"), ("scatter", "true")):
-        inner_ = f"at::native::_cuda_scatter_gather_internal_kernel<{scatters_}, {opaque_}, long>::operator()<at::native::TensorAssign>"
+    for own_, scatters_, index_ in (("gather", "false", "long"), ("gather_int", "false", "int"), ("scatter", "true", "long")):
+        inner_ = f"at::native::_cuda_scatter_gather_internal_kernel<{scatters_}, {opaque_}, {index_}>::operator()<at::native::TensorAssign>"
         inner_ += "(at::TensorIterator&, long, long, long, at::native::TensorAssign const&)::{lambda(int)#1}"
         kernel(f"{own_}_{size_}", f"void at::native::_scatter_gather_elementwise_kernel<128, 8, {inner_}>(int, {inner_})")
     inner_ = f"at::native::_cuda_scatter_fill_internal_kernel<{opaque_}, long>::operator()<at::native::TensorAssign>"
