@@ -49,7 +49,7 @@ def environment_here(wheel, folder, python, env, before):
     pip(python, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-index", "--no-deps", wheel)
     packages = next(folder.glob("lib/python3*/site-packages"))
     (packages / "torch.pth").write_text(f"{next(python.parents[1].glob('lib/python3*/site-packages'))}\n{before}")
-    return {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"} | {name: str(value) for name, value in env.items() if name.startswith(("LD_LIB", "TRITON", "DMI_STANDIN"))}
+    return {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"} | {name: str(value) for name, value in env.items() if name.startswith(("LD_LIB", "TRITON", "DMI_STANDIN_CACHE"))}
 
 
 STANDIN = "stand-in driver"
