@@ -18,7 +18,7 @@ import torch_cuda_env
 from harness import DMI_RUN, PRELOAD, ROOT
 from serve.dtypes import from_bf16
 from test_attach import check_all
-from test_cpu import captured, tensors
+from test_cpu import captured, environment, tensors
 from test_torch_cuda import ALLOCATORS
 
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1", torch_cuda_env.RUNTIME / "libcudart.so.13")
@@ -27,6 +27,8 @@ WORK = harness.BUILD / "tests" / "engine" / "torch_models"
 SHORT = ("eager", "graph", "compiled")
 LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "gpt_oss", "generate",
         "generate_sampled", "generate_static", "generate_compiled", "generate_batch", "generate_batch_graphs", "profiled")
+# What runs where there is no driver, too.
+CPU = ("eager", "half", "checkpoints", "qwen3", "gemma3", "gpt_oss", "generate", "generate_sampled", "generate_static", "generate_batch")
 COMPILED = ("compiled", "compiled_default", "generate_compiled")
 # What compiled code may be off, in parts of a tensor's largest value: it adds in another order.
 ROUNDING = 2e-6
@@ -51,19 +53,19 @@ def command_of(column, folder):
 
 @functools.cache
 def ran(column, programs, allocator="caching"):
-    """(folder, what was said) of the programs in the column, with that allocator."""
-    python, env = torch_cuda_env.python_with_cuda()
+    """(folder, what was said) of the programs in the column, with that allocator; "cpu": without a driver in the process."""
+    python, env = torch_cuda_env.python_with_cuda() if allocator != "cpu" else environment()
     folder = WORK / f"{column}-{len(programs)}-{allocator}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save_file({"v": np.linspace(-1, 1, 32, dtype=np.float32)}, folder / "vector.safetensors")
     for name, requests in (("off", "never"), ("on", "*-b")):
         (folder / f"{name}.yaml").write_text(EDITS.format(requests=requests))
-    env = dict(env, **ALLOCATORS[allocator], PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_STANDIN_DEVICES="2", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
+    env = dict(env, **ALLOCATORS.get(allocator, {}), PYTHONPATH=f"{ROOT / 'python'}:{HERE}", DMI_STANDIN_DEVICES="2", DMI_CUPTI=str(harness.STANDIN / "cupti" / "libcupti.so.13"))
     if column == "idle":
         env |= {"LD_PRELOAD": str(PRELOAD), "DMI_OUT": str(folder / "RUN")}
     kind = column if column in ("hooks", "written") else "plain"
-    return folder, harness.run([*command_of(column, folder), python, HERE / "torch_models_client.py", folder, kind, *programs], env=env, timeout=3600, check=False)
+    return folder, harness.run([*command_of(column, folder), python, HERE / "torch_models_client.py", folder, kind, "cpu" if allocator == "cpu" else "cuda", *programs], env=env, timeout=3600, check=False)
 
 
 def check_outputs(check, column, folder, programs, plain):
@@ -98,7 +100,7 @@ def check_captured(check, column, folder, programs, allocator="caching"):
             continue
         wanted = tensors(plain / f"{name}.sites.safetensors")
         check(len(wanted) > 60, f"{name}: there is something to compare", len(wanted))
-        if name in COMPILED:
+        if name in COMPILED or (allocator, name) == ("cpu", "generate_batch"):  # a CPU's products of another number of rows add in another order
             far = {key: off_by(found.get(key) and values(found[key]), values(x)) for key, x in wanted.items() if x[0] == "F32"}
             worst = max(far, key=far.get)
             check(far[worst] < ROUNDING, f"{column}: {name}: each tap has the values that hooks see eagerly", (worst, far[worst]))
@@ -118,9 +120,9 @@ def check_traced(check, column, folder, programs):
         check(all(group["launches"] + group["graph_launches"] > 0 for group in told["groups"]), f"{column}: each step has launches", told["groups"])
 
 
-def check_edited(check, programs):
+def check_edited(check, programs, allocator="caching"):
     """Requests that the edit wants are as hooks make them, others as they are without it, in bits."""
-    (plain, _), (written, _), (edited, done) = (ran(column, programs) for column in ("hooks", "written", "edited"))
+    (plain, _), (written, _), (edited, done) = (ran(column, programs, allocator) for column in ("hooks", "written", "edited"))
     for name in programs:
         before, wanted, found = ({key: values(x) for key, x in tensors(folder / f"{name}.safetensors").items() if "logits" in key} for folder in (plain, written, edited))
         for key in before:
@@ -131,18 +133,18 @@ def check_edited(check, programs):
     return done
 
 
-def judge(check, column, programs):
-    folder, done = ran(column, programs)
+def judge(check, column, programs, allocator="caching"):
+    folder, done = ran(column, programs, allocator)
     check_all(check, done)
     check(not done.returncode, f"{column}: it ends well", (done.returncode, done.stderr[-2000:]))
     if column not in ("written", "edited"):
-        check_outputs(check, column, folder, programs, ran("hooks", programs)[0])
+        check_outputs(check, column, folder, programs, ran("hooks", programs, allocator)[0])
     if column in ("captured", "everything"):
-        check_captured(check, column, folder, programs)
+        check_captured(check, column, folder, programs, allocator)
     if column in ("traced", "everything"):
         check_traced(check, column, folder, programs)
     if column == "edited":
-        check_edited(check, programs)
+        check_edited(check, programs, allocator)
 
 
 @pytest.mark.parametrize("column", ["hooks", "everything", *(pytest.param(column, marks=pytest.mark.long) for column in COLUMNS if column not in ("hooks", "everything"))])
@@ -154,6 +156,12 @@ def test_three_ways(check, column):
 @pytest.mark.parametrize("column", COLUMNS)
 def test_other_ways(check, column):
     judge(check, column, LONG)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("column", ["hooks", "written", "idle", "captured", "off", "edited"])
+def test_on_the_cpu(check, column):
+    judge(check, column, CPU, "cpu")
 
 
 @pytest.mark.long

@@ -108,13 +108,13 @@ def test_sites_of_compiled_code(check, tmp_path):
     for kind in ("hooks", "plain"):
         (tmp_path / kind).mkdir()
     program = [python, HERE / "torch_models_client.py"]
-    harness.run([*program, tmp_path / "hooks", "hooks", "compiled"], env=env)
+    harness.run([*program, tmp_path / "hooks", "hooks", "cuda", "compiled"], env=env)
     reference, spec = tmp_path / "hooks" / "compiled.sites.safetensors", tmp_path / "found.yaml"
-    harness.run([DMI_SITES, "record", "--out", tmp_path / "recording", "--", *program, tmp_path / "plain", "plain", "compiled"], env=env)
+    harness.run([DMI_SITES, "record", "--out", tmp_path / "recording", "--", *program, tmp_path / "plain", "plain", "cuda", "compiled"], env=env)
     harness.run([DMI_SITES, "match", tmp_path / "recording", "--reference", reference, "-o", spec, "--model", "llama"])
     found = set(re.findall(r"- name: (\w+)", spec.read_text()))
     check(found >= {"ln1", "q", "k", "v", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out", "final_ln", "final_logits"}, "the sites are found", found)
-    check_all(check, harness.run([DMI_RUN, "--spec", spec, "--out", tmp_path / "RUN", "--", *program, tmp_path / "plain", "plain", "compiled"], env=env))
+    check_all(check, harness.run([DMI_RUN, "--spec", spec, "--out", tmp_path / "RUN", "--", *program, tmp_path / "plain", "plain", "cuda", "compiled"], env=env))
     captured(check, tmp_path)
     told = harness.run([harness.DMI_DUMP, "verify", tmp_path / "RUN", "--against", reference, "--tolerance", "2e-6"]).stdout
     agree = re.search(r"^All (\d+) tensors agree", told, re.M)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Hugging Face's in PyTorch's CUDA, in the ways in which programs run them: torch_models_client.py FOLDER KIND PROGRAM...
+"""Models of Hugging Face's in PyTorch's CUDA, in the ways in which programs run them: torch_models_client.py FOLDER KIND DEVICE PROGRAM...
 
 KIND: plain; hooks, in which forward hooks note what taps should see; or written, in which forward hooks do what the edit of test_torch_models.py
 does. The programs announce their steps, and know nothing else of DMI. Each is a process of its own, forked from one that has imported PyTorch.
@@ -12,28 +12,35 @@ import pathlib
 import sys
 import threading
 
-import torch
-import torch._inductor.config
-import transformers
-from safetensors.torch import load_file, save_file
+sys.setdlopenflags(os.RTLD_LAZY)  # without a driver most of the CUDA libraries that torch is linked to are not there
+import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
-import attach_models as models
-import dmi
-import dmi.huggingface
-from attach_client import by_row, check
+import attach_models as models  # noqa: E402
+import dmi  # noqa: E402
+import dmi.huggingface  # noqa: E402
+from attach_client import by_row, check  # noqa: E402
 
 KIND = "plain"
+DEVICE = "cuda"
 LAYERS = models.LAYERS = 2
 # What the edit of test_torch_models.py adds behind EDITED in the requests whose names end with -b: TIMES the vector of FOLDER/vector.safetensors.
 EDITED, TIMES = 0, 2.5
 STEPS = itertools.count()
 
 
-def model_of(name="llama", dtype=torch.float32, device="cuda"):
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def model_of(name="llama", dtype=torch.float32, device=None):
     models.CONFIGS[name][1]["num_hidden_layers"] = LAYERS
     model = models.model_of(name).to(dtype)
     model.generation_config.eos_token_id = None
-    model = model.to(device)
+    model = model.to(device or DEVICE)
     if KIND == "written":
         write(model, load_file(sys.argv[1] + "/vector.safetensors")["v"].to(model.device, dtype))
     return model
@@ -124,10 +131,10 @@ class Program:
             save_file(self.seen(), folder / f"{self.name}.sites.safetensors")
 
 
-def eager(program, dtype=torch.float32, device="cuda", family="llama"):
+def eager(program, dtype=torch.float32, device=None, family="llama"):
     model = model_of(family, dtype, device)
     for n, ids in enumerate(batches()):
-        program.forward(n, ids, lambda ids=ids: model(ids.to(device)).logits, model, family)
+        program.forward(n, ids, lambda ids=ids: model(ids.to(device or DEVICE)).logits, model, family)
 
 
 def half(program):
@@ -258,7 +265,7 @@ def checkpoints(program):
     model.train()
     for n, ids in enumerate(batches(2)):
         def call(ids=ids):
-            logits = model(ids.cuda(), use_cache=False).logits
+            logits = model(ids.to(DEVICE), use_cache=False).logits
             logits.square().mean().backward()
             return logits
         program.outputs[f"logits.{n}"] = program.announced(n, ids, call).detach().cpu()
@@ -295,7 +302,7 @@ def prompts():
     """Two requests of which the first is padded on the left."""
     ids, mask = models.prompt(2, 7), torch.ones(2, 7, dtype=torch.long)
     ids[0, :4], mask[0, :4] = 0, 0
-    return {"input_ids": ids.cuda(), "attention_mask": mask.cuda()}
+    return {"input_ids": ids.to(DEVICE), "attention_mask": mask.to(DEVICE)}
 
 
 def generate(program, n=1, **options):
@@ -337,10 +344,10 @@ class Marked:
             batch = processor.inputs_and_outputs
             batch = batch.io_pairs[batch.current_pair].host_io if hasattr(batch, "io_pairs") else batch
             rows = [each.state.request_id == "req_1" for each in batch.requests_in_batch for _ in range(each.query_length)]
-            torch.cuda.synchronize()  # the batch before may be under way
+            synchronize()  # the batch before may be under way
             self.mask.zero_()
-            self.mask[:len(rows), 0] = torch.tensor(rows).cuda()
-            torch.cuda.synchronize()
+            self.mask[:len(rows), 0] = torch.tensor(rows, device=DEVICE)
+            synchronize()
             step(model)
         processor._generation_step = marking
 
@@ -369,7 +376,7 @@ def generate_batch(program, **options):
     program.outputs |= {"tokens.0": torch.tensor([one.generated_tokens for one in done]), "logits.0": torch.tensor([one.logprobs for one in done])}
 
     def again():
-        whole = torch.cat([ids, program.outputs["tokens.0"]], 1).cuda()
+        whole = torch.cat([ids, program.outputs["tokens.0"]], 1).to(DEVICE)
         whole = whole if options else whole[:, :-1]  # of two batches in turn the second is on its way when a request ends
         reference = models.Reference("llama", model)
         logits = model(whole).logits
@@ -412,13 +419,13 @@ def run(folder, name):
     prepare()
     program = Program(name)
     PROGRAMS[name](program)
-    torch.cuda.synchronize()
+    synchronize()
     program.save(folder)
 
 
 def main():
-    global KIND
-    folder, KIND, *wanted = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+    global KIND, DEVICE
+    folder, KIND, DEVICE, *wanted = pathlib.Path(sys.argv[1]), *sys.argv[2:]
     for name in wanted:
         child = os.fork()
         if not child:
