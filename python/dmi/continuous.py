@@ -10,6 +10,7 @@ put back and computed again, and blocks that several requests share come out at 
 """
 import functools
 import itertools
+import json
 import re
 import weakref
 
@@ -54,8 +55,8 @@ def _trial():
 
 
 @functools.cache
-def attach():
-    """Make each manager of this process announce its batches. Returns what this version of transformers lacks for that, None: nothing."""
+def attach(announces):
+    """Make managers announce the batches of models of which @announces(model) is true then. Returns what this version of transformers lacks for that, None: nothing."""
     import importlib
     kinds = {}
     for part, classes in NEEDED.items():
@@ -67,7 +68,7 @@ def attach():
             kinds[name] = kind = getattr(module, name, None)
             if kind is None or (missing := adapters.lacks(kind, methods)):
                 return name if kind is None else f"{name}.{missing}"
-    for name, method, wrapper in (("ContinuousBatchProcessor", "_generation_step", _stepping), ("OutputRouter", "fail_and_deliver", _failing),
+    for name, method, wrapper in (("ContinuousBatchProcessor", "_generation_step", functools.partial(_stepping, announces)), ("OutputRouter", "fail_and_deliver", _failing),
                                   ("ContinuousBatchingManager", "add_request", _adding), ("ContinuousBatchingManager", "add_requests", _adding_several),
                                   ("Scheduler", "finish_request", _finishing), ("Scheduler", "clear_cancelled_requests", _cancelling)):
         setattr(kinds[name], method, wrapper(getattr(kinds[name], method)))
@@ -81,6 +82,18 @@ def _requests_of(manager):
     return _of.setdefault(manager.output_router, _Requests())
 
 
+def _unsalted(tags):
+    """Text of tags without a salt: transformers shares blocks of equal tokens whatever the salt is, so no edit may count on it."""
+    try:
+        own = json.loads(tags) if tags else None
+    except ValueError:
+        return tags
+    if not isinstance(own, dict) or "cache_salt" not in own:
+        return tags
+    _adapter.warn("requests(): transformers' cache knows no cache_salt, which is left out: allow_block_sharing=False keeps what requests compute apart")
+    return json.dumps({key: value for key, value in own.items() if key != "cache_salt"})
+
+
 @_adapter.guarded
 def _name(manager, request, index, n):
     """@request of a manager gets the @index-th name of the innermost requests(), which has @n requests, None: as many as come."""
@@ -92,7 +105,7 @@ def _name(manager, request, index, n):
                       "none are used")
         return
     mine = _requests_of(manager)
-    tags = adapters.text_of_tags(wish.tags if tags is None else tags[index])
+    tags = _unsalted(adapters.text_of_tags(wish.tags if tags is None else tags[index]))
     mine.given[request] = (wish.ids[index] if wish.ids else mine.name_of(request)[0], tags)
 
 
@@ -167,12 +180,12 @@ def _announce(processor):
     return True
 
 
-def _stepping(step):
+def _stepping(announces, step):
     @functools.wraps(step)
-    def wrapper(self, *args, **kwargs):
-        began = _announce(self)
+    def wrapper(self, model):
+        began = announces(model) and _announce(self)
         try:
-            return step(self, *args, **kwargs)
+            return step(self, model)
         finally:
             if began:
                 batches._end()

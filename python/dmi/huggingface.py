@@ -367,7 +367,7 @@ def _n_columns(inputs=None, *_, **kwargs):
 
 @_adapter.guarded
 def _enter(model, args, kwargs):
-    if not _everywhere and model not in _attached:
+    if not _announces(model):
         return None
     outer = _here.calls[-1] if _here.calls else None
     if outer is not None and outer.model is model and not outer.settled:
@@ -474,10 +474,15 @@ def _watching(kind, call):
     return Watching
 
 
+def _announces(model):
+    """Are its forwards announced?"""
+    return bool(_everywhere) or model in _attached
+
+
 def _batching(start):
     @functools.wraps(start)
     def wrapper(self, *args, **kwargs):
-        if (_everywhere or self in _attached) and _adapter.on and (missing := continuous.attach()):
+        if _announces(self) and _adapter.on and (missing := continuous.attach(_announces)):
             _adapter.warn(f"continuous batching of transformers {adapters.version_of('transformers')[0]} is not understood, as it has no {missing}: its records have no "
                           "request ids")
         return start(self, *args, **kwargs)

@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 import types
 
 sys.setdlopenflags(os.RTLD_LAZY)  # of the CUDA libraries that torch is linked to, most are not there
@@ -302,6 +303,45 @@ def experts(device, _):
         attached.detach()
 
 
+def batching(device):
+    """Continuous batching: parts of a prompt, children, blocks that requests share, a salt, an end before its time, a model that is detached."""
+    if dmi.continuous.attach(dmi.huggingface._announces):
+        return  # refused() has what is said then
+    model, prompt, spans, ends, results = small("llama"), [3, 5, 7, 9, 11, 13, 15, 17, 21, 22], [], {}, []
+    config = transformers.ContinuousBatchingConfig(num_blocks=40, page_size=4, max_batch_tokens=8, seed=7)
+    sampled = transformers.GenerationConfig(max_new_tokens=4, do_sample=True, eos_token_id=-1, pad_token_id=0, num_return_sequences=2)
+    begin, end, device.on = dmi.step_begin, dmi.request_end, False
+    dmi.step_begin = lambda step, given, *_, caches, **__: check(caches, "blocks may be shared") or spans.extend(given) or 0
+    dmi.request_end = lambda name, reason: ends.setdefault(name, reason) and 0
+
+    def wait(holds):
+        until = time.monotonic() + 60
+        while not holds() and time.monotonic() < until:
+            results.extend(filter(None, [manager.get_result(timeout=0.01)]))
+    dmi.huggingface.attach(model)
+    with model.continuous_batching_context_manager(sampled, continuous_batching_config=config, block=True) as manager:
+        with dmi.huggingface.requests("one", tags={"cache_salt": "x", "k": 1}):
+            said = said_by(lambda: manager.add_request(prompt))
+        wait(lambda: len(results) == 2)
+        manager.add_request(prompt[:8] + [31, 32], request_id="mine")
+        wait(lambda: len(results) == 4)
+        manager.add_request(prompt, request_id="gone", max_new_tokens=60)
+        wait(lambda: any(span.request == "gone" for span in spans))
+        manager.cancel_request("gone")
+        wait(lambda: "gone" in ends)
+        dmi.huggingface.detach(model)
+        n = len(spans)
+        manager.add_request(prompt, request_id="unseen")
+        wait(lambda: any(result.request_id == "unseen" for result in results))
+    first = {name: [span for span in spans if span.request == name] for name in ("one", "one#1", "mine", "mine#1", "gone")}
+    check([(s.first_position, s.n_tokens, s.flags) for s in first["one"]] == [(0, 8, dmi.PART), (8, 1, dmi.PART), (9, 1, 0), (10, 1, 0), (11, 1, 0), (12, 1, 0)], "parts of a prompt", first["one"])
+    check([(s[0].n_cached, s[0].cached_ids) for s in first.values()][:4] == [(0, None), (9, prompt[:9]), (8, prompt[:8]), (9, prompt[:8] + [31])], "what was shared", first)
+    check({s.tags for s in first["one"] + first["one#1"]} == {'{"k": 1}'} and len(said) == 1 and "cache_salt" in said[0], "tags, without a salt that nothing heeds", said)
+    check([ends.get(name) for name in first] == [dmi.End.LENGTH] * 4 + [dmi.End.ABORTED], "ends", ends)
+    check(not any(span.request == "unseen" for span in spans[n:]), "a model that is detached announces nothing", spans[n:])
+    dmi.step_begin, dmi.request_end, device.on = begin, end, True
+
+
 class NeverRead:
     """A configuration that generate_batch() cannot use: whatever is asked of it, it raises."""
 
@@ -330,7 +370,7 @@ def refused(device):
     device.on = False
     # Its manager would take most of the machine's memory for its cache: it is stopped before it begins.
     said = said_by(lambda: swallow(lambda: model.generate_batch([PROMPTS[1]], generation_config=NeverRead())))
-    missing = dmi.continuous.attach()  # before transformers 5.19 it is built otherwise
+    missing = dmi.continuous.attach(dmi.huggingface._announces)  # before transformers 5.19 it is built otherwise
     check(any("continuous batching" in line and str(missing) in line for line in said) == bool(missing), "generate_batch", (missing, said))
     said = said_by(lambda: model.generate(ids, max_new_tokens=2, guidance_scale=1.5))
     check(len(said) == 1 and "guidance_scale" in said[0], "guidance", said)
@@ -455,6 +495,7 @@ def main():
         experts(device, expected)
         true_values()
         refused(device)
+        batching(device)
         threads(device, expected)
         edges(device)
     check(dmi.flush(60) == 0, "flush")
