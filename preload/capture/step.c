@@ -56,7 +56,7 @@ static bool has_padding(const struct dmi_step *said)
     return ANY(i, said->n_spans, dmi_span_at(said, i)->flags & DMI_SPAN_PADDING);
 }
 
-/* @keeps: per span, NULL: all of them; @last: gets the rows by request, NULL: nobody asks. Return: 0 or -ENOMEM. */
+/* @keeps: per span, NULL: all of them; @last: gets the rows by request of a site whose rows are tokens, NULL: nobody asks. Return: 0 or -ENOMEM. */
 static int choose(uint32_t choice, const struct dmi_step *said, const bool *keeps, bool padding,
                   struct select_rows *out, struct select_rows *last)
 {
@@ -67,7 +67,7 @@ static int choose(uint32_t choice, const struct dmi_step *said, const bool *keep
     for (uint32_t i = 0; takes && i < said->n_spans; i++)
         takes[i] = (!keeps || keeps[i]) && takes_request(choice, dmi_span_at(said, i));
     const bool *taken = takes ? takes : keeps;
-    if (last && select_last_rows(s, said, taken, last))
+    if (last && s->row == DMI_ROW_TOKEN && select_last_rows(s, said, taken, last))
         return -ENOMEM;
     if (select_is_default(s) && s->row == DMI_ROW_TOKEN && !padding && !keeps) {
         *out = (struct select_rows){ .all = true }; /* the usual case, whatever the batch's size */
