@@ -190,7 +190,7 @@ class Account:
                 self.wrong.append(f"{run.name} {site}: {len(found)} records, {len(wanted)} launches with {n} bytes there")
             differ = [f"{launch['seq']} of {launch['kernel']}: captured {got.hex()}, the driver dumped {data.hex()}"
                       for got, (launch, data) in zip(found, wanted) if got != data]
-            if left_alone[i]:  # which launches have no record, the log does not say
+            if len(found) != len(wanted):  # which launches have no record, the log does not say
                 strangers = collections.Counter(found) - collections.Counter(data for _, data in wanted)
                 differ = [f"{data.hex()}: captured, and dumped by no launch" for data in strangers]
             if differ:

@@ -113,11 +113,15 @@ def check_traced(check, column, folder, programs):
     """Each process leaves a whole trace: each step has a time on the device, and launches."""
     runs = harness.runs_of(folder / "RUN")
     check(len(runs) == len(programs), f"{column}: each process has a run", len(runs))
+    # Of these graphs one warms up before the first step, which is a forward of nobody's where there are taps: it ends in another thread.
+    strangers = int(column == "everything" and "generate_batch_graphs" in programs)
     for run in runs:
         told = json.loads(harness.run([harness.BUILD / "tools" / "dmi-trace", "steps", "--json", run]).stdout)
-        announced = [group for group in told["groups"] if group["phase"] != "-"]  # a graph that warms up before the first step is a forward of nobody's
-        check(told["n_steps"] >= 2 and not told["lost"] and all(group["timed"] == group["steps"] for group in announced), f"{column}: each step has a time on the device", told)
+        of_nobody = sum(group["steps"] - group["timed"] for group in told["groups"] if group["phase"] == "-")
+        strangers -= of_nobody
+        check(told["n_steps"] >= 2 and told["timed"] + of_nobody == told["n_steps"] and not told["lost"], f"{column}: each step has a time on the device", told)
         check(all(group["launches"] + group["graph_launches"] > 0 for group in told["groups"]), f"{column}: each step has launches", told["groups"])
+    check(not strangers, f"{column}: all steps are the program's", strangers)
 
 
 def check_edited(check, programs, allocator="caching"):
