@@ -102,7 +102,7 @@ _texts = {}  # text: (memory, its address), of ids and tags, which come again in
 
 
 def _held(text):
-    """(memory, address) of @text for C; whoever needs the address holds the memory."""
+    """(memory, address) of @text for C; the caller holds the memory as long as C may read it."""
     if text is None:
         return None, 0
     if (found := _texts.get(text)) is None:

@@ -10,7 +10,7 @@ int diff_edits(const struct differ *differ, struct report *report);
 
 /* Return: an exit status. */
 int diff_report(const struct differ *differ, struct report *report);
-/* Of a run and a reference of this name. Return: an exit status. */
+/* Compares a run with the reference of this name, and prints where they differ. Return: an exit status. */
 int diff_reference_report(const struct differ *differ, const char *reference,
                           struct report *report);
 
