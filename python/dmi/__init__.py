@@ -18,7 +18,7 @@ def open(path):  # pylint: disable=redefined-builtin
     if isinstance(path, (list, tuple)):
         from .several import Runs
         return Runs(path)
-    from .reading import Run
+    from .run.reading import Run
     return Run(path)
 
 
@@ -27,8 +27,10 @@ def __getattr__(name):
     import importlib.metadata
     import pathlib
     import re
-    if name in ("analysis", "attention", "collecting", "edits", "export", "reading", "results", "several", "stats", "tables", "vocabulary", "weights"):
+    if name in ("analysis", "attention", "collecting", "edits", "results", "several", "stats", "vocabulary", "weights"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name in ("export", "reading", "tables"):
+        return importlib.import_module(f"{__name__}.run.{name}")
     if name == "collect":
         from .collecting import collect
         return collect

@@ -8,8 +8,8 @@ import signal
 import sys
 from typing import Any
 
-from . import analysis, answers, export, open as open_run, reading, tables, vectors
-
+from . import analysis, answers, open as open_run, vectors
+from .run import export, reading, tables
 
 MOST_TOLD = 20  # requests in which edits wrote
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from .attention import probe_tokens  # noqa: F401
-from .edited import Written, said
-from .export import FINAL, HIDDEN, IDS, _of_requests, choose_layers
-from .reading import Run, Tensor, _float32, _near, _true
+from .run.edited import Written, said
+from .run.export import FINAL, HIDDEN, IDS, _of_requests, choose_layers
+from .run.reading import Run, Tensor, _float32, _near, _true
 from .results import Result, Writer, about
-from .structs import DAMAGED, _Row
+from .run.structs import DAMAGED, _Row
 from .torch.names import NAMES
 from .weights import HELD, Model, Weights
 

@@ -9,8 +9,8 @@ import sys
 from typing import Any, Iterator
 
 from . import analysis
-from .edited import in_layers
-from .reading import Run
+from .run.edited import in_layers
+from .run.reading import Run
 from .results import Result
 from .weights import Weights
 

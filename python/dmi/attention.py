@@ -17,11 +17,13 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Iterable
 
-from . import edited, reading
-from .reading import ReadError, Run
-from .structs import I32, I64, TEXT, U32, U64, _Struct
+from . import headers
+from .run import edited
+from .run.library import ReadError, failed, load, opened
+from .run.reading import Run
+from .run.structs import I32, I64, U32, U64
 
-DOUBLE, ANSWER = ctypes.c_double, ctypes.c_void_p
+DOUBLE = ctypes.c_double
 PROOFS = ("not checked", "holds", "fails")  # enum dmi_analyze_state
 ORDERS = (None, "halves", "pairs")            # enum dmi_analyze_order
 SITES = ("q_rot", "k_rot", "q_norm", "k_norm", "q", "k", "v", "z")
@@ -36,50 +38,9 @@ class AnswerRefused(ReadError):
     """Attention's weights times v are not z: what was computed is not what the model did."""
 
 
-class _Head(ctypes.Structure):
-    _fields_ = [("layer", I32), ("head", U32)]
-
-
-class _Sites(ctypes.Structure):
-    _fields_ = [(name, TEXT) for name in SITES]
-
-
-class _Options(_Struct):
-    _fields_ = [("size", U32), ("n_threads", U32), ("request", TEXT), ("request_bytes", U64), ("layers", TEXT), ("heads", ctypes.POINTER(_Head)),
-                ("n_heads", U64), ("queries", ctypes.POINTER(I64)), ("n_queries", U64), ("sites", _Sites), ("model", ctypes.c_void_p),
-                ("multiplier", DOUBLE), ("n_memory", U64), ("rope_order", U32), ("reserved", U32), ("prefix", ctypes.c_void_p),
-                ("prefix_request", TEXT), ("prefix_request_bytes", U64)]
-
-
-class _Shape(_Struct):
-    _fields_ = [("size", U32), ("n_layers", U32), ("n_heads", U32), ("n_kv_heads", U32), ("dim", U32), ("value_dim", U32), ("n_queries", U64),
-                ("n_keys", I64), ("multiplier", DOUBLE), ("request", ctypes.c_void_p), ("request_bytes", U64), ("queries", ctypes.POINTER(I64)),
-                ("n_borrowed", U64)]
-
-
-class _Proof(_Struct):
-    _fields_ = [("size", U32), ("state", U32), ("error", DOUBLE), ("worst_row", DOUBLE), ("bound", DOUBLE), ("n_rows", U64), ("layer", I32),
-                ("head", U32)]
-
-
-class _HeadsOptions(_Struct):
-    _fields_ = [("size", U32), ("flags", U32), ("ids", ctypes.POINTER(I32)), ("n_ids", U64), ("ids_site", TEXT)]
-
-
-class _Score(ctypes.Structure):
-    _fields_ = [("size", U32), ("layer", I32), ("head", U32), ("reserved", U32), *[(name, DOUBLE) for name in SCORES], ("n_queries", U64),
-                ("n_repeated", U64)]
-
-
-class _Span(ctypes.Structure):
-    _fields_ = [("first", I64), ("end", I64)]
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = [("size", U32), ("layer", I32), ("head", U32), ("n", U32), ("first_query", U64), ("queries", ctypes.POINTER(I64)),
-                ("weights", ctypes.POINTER(ctypes.c_float)), ("stride", U64)]
-
-
+_STRUCTS = {**headers.structs("analyze.h"), **headers.structs("analyze_heads.h")}
+_Head, _Options, _Shape, _Proof, _HeadsOptions, _Score, _Span, _Rows = (_STRUCTS[f"analyze_{name}"] for name in (
+    "head", "options", "shape", "proof", "heads_options", "score", "span", "rows"))
 _TAKE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Rows))
 
 
@@ -126,27 +87,13 @@ class Attention:
 # ------------------------------------------------------------------------- the library
 
 
-def _load() -> ctypes.CDLL:
-    tried = []
-    for place in reading.places("libdmi_analyze.so.1", "analyze", "DMI_ANALYZE_LIBRARY"):
-        if place.name == str(place) or place.exists():
-            try:
-                library = ctypes.CDLL(str(place))
-            except OSError as error:
-                tried.append(f"{place}: {error}")
-                continue
-            library.dmi_analyze_error.restype = TEXT
-            return library
-    raise ImportError(f"libdmi_analyze.so.1 cannot be loaded ({'; '.join(tried)}); DMI_ANALYZE_LIBRARY may say where it is")
-
-
 _library: ctypes.CDLL | None = None
 
 
 def library() -> ctypes.CDLL:
     """libdmi_analyze.so.1, once it is needed."""
     global _library
-    _library = _library or _load()
+    _library = _library or load("analyze")
     return _library
 
 
@@ -154,11 +101,7 @@ class Model:
     """What a model's config says of its attention: its config.json, or the folder that has one."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        why, self._handle = ctypes.create_string_buffer(512), ctypes.c_void_p()
-        r = library().dmi_analyze_model_open(os.fsencode(path), ctypes.byref(self._handle), why, U64(len(why)))
-        if r:
-            self._handle = None
-            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+        self._handle = opened(library().dmi_analyze_model_open, os.fsencode(path))
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -169,11 +112,8 @@ class _Answer:
     """A handle, and what was asked for: C borrows it."""
 
     def __init__(self, run: Run, **asked: Any) -> None:
-        why, self.handle, self.held = ctypes.create_string_buffer(512), ANSWER(), asked
-        r = library().dmi_analyze_open(run._handle, ctypes.byref(_options(**asked)), ctypes.byref(self.handle), why, U64(len(why)))
-        if r:
-            self.handle = None
-            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+        self.held = asked
+        self.handle = opened(library().dmi_analyze_open, run._handle, ctypes.byref(_options(**asked)))
 
     def __enter__(self) -> "_Answer":
         return self
@@ -185,7 +125,7 @@ class _Answer:
     def call(self, name: str, *args: Any) -> int:
         r = getattr(library(), name)(self.handle, *args)
         if r < 0:
-            raise ReadError(-r, (library().dmi_analyze_error(self.handle) or b"").decode(errors="replace") or os.strerror(-r))
+            raise failed(r, library().dmi_analyze_error(self.handle))
         return r
 
     def shape(self) -> _Shape:
@@ -208,13 +148,11 @@ def _options(request: str | bytes | None = None, layers: str | int | None = None
     o = _Options()
     o.rope_order = ORDERS.index(rope_order)
     o.prefix = None if prefix is None else prefix._handle
-    if prefix_request is not None:
-        o.prefix_request = os.fsencode(prefix_request)
-        o.prefix_request_bytes = len(o.prefix_request)
     o.n_threads, o.multiplier, o.n_memory = threads, multiplier, memory
-    if request is not None:
-        o.request = os.fsencode(request)
-        o.request_bytes = len(o.request)
+    for name, given in (("request", request), ("prefix_request", prefix_request)):
+        if given is not None:
+            setattr(o, name, ctypes.cast(ctypes.c_char_p(os.fsencode(given)), ctypes.c_void_p))
+            setattr(o, f"{name}_bytes", len(os.fsencode(given)))
     o.layers = None if layers is None else str(layers).encode()
     if heads is not None:
         pairs = [(-1, h) if isinstance(h, int) else tuple(h) for h in heads]

@@ -23,7 +23,7 @@ from typing import Any, Iterable, Iterator
 
 from . import calls, sources
 from .dtypes import IN_TORCH
-from .reading import Request, Run, Tensor, _near
+from .run.reading import Request, Run, Tensor, _near
 from .several import _free
 from .torch import names
 

@@ -9,9 +9,9 @@ import shutil
 import tempfile
 from typing import Any, IO
 
-from .edited import values
-from .export import outside
-from .reading import Run
+from .run.edited import values
+from .run.export import outside
+from .run.reading import Run
 
 IN_SAFETENSORS = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u1": "U8"}
 

@@ -7,8 +7,8 @@ import os
 import re
 from typing import Any, Iterable, Iterator
 
-from . import growing
-from .reading import Names, Request, Run, Tensor, _names, _near
+from .run import growing
+from .run.reading import Names, Request, Run, Tensor, _names, _near
 
 NUMBERED = re.compile(r"(.+)~([1-9]\d{0,8})", re.S)
 

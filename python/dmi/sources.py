@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator
 
-from .growing import Due, spans_of, step_of
-from .reading import ReadError, Request, Run, Tensor
+from .run.growing import Due, spans_of, step_of
+from .run.reading import ReadError, Request, Run, Tensor
 from .torch import names
 
 IDLE_S = 2.0              # the library writes steps without records after a second

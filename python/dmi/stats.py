@@ -12,54 +12,24 @@ libdmi_analyze.so computes; nothing is computed here. An answer is of the rows t
 from __future__ import annotations
 
 import ctypes
-import os
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from . import edited
+from . import headers
 from .attention import DOUBLE, library
-from .reading import ReadError, Run
-from .structs import I32, I64, TEXT, U32, U64, _Struct
+from .run import edited
+from .run.library import opened
+from .run.reading import Run
+from .run.structs import U32, U64
 
 OF = {"values": 0, "magnitudes": 1, "norms": 2}  # enum dmi_stats_of
 QUANTILE_ERROR = 0.00390625
 
 
-class _Place(ctypes.Structure):
-    _fields_ = [("value", DOUBLE), ("tensor", U64), ("position", I64), ("channel", U64)]
-
-
-class _Row(ctypes.Structure):
-    _fields_ = [("norm", DOUBLE), ("mean", DOUBLE), ("peak", DOUBLE), ("n_bad", U64)]
-
-
+_STRUCTS = headers.structs("analyze_stats.h")
+_Place, _Row, _Channel, _Options, _Layer, _Outlier = (_STRUCTS[f"stats_{name}"] for name in ("place", "row", "channel", "options", "layer", "outlier"))
+_RoutingOptions, _RoutingLayer = _STRUCTS["routing_options"], _STRUCTS["routing_layer"]
 _TAKE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, U64, U64, ctypes.POINTER(_Row), U64)
-
-
-class _Options(_Struct):
-    _fields_ = [("size", U32), ("n_threads", U32), ("skip_first", I64), ("take", _TAKE), ("arg", ctypes.c_void_p)]
-
-
-class _Layer(_Struct):
-    _fields_ = [("size", U32), ("dtype", U32), ("name", TEXT), ("layer", I32), ("has_spread", U32), ("left_out", TEXT), ("width", U64), ("n_rows", U64),
-                ("n_skipped", U64), ("n_damaged", U64), ("n_values", U64), ("n_zero", U64), ("n_nan", U64), ("n_infinite", U64), ("mean", DOUBLE),
-                ("sd", DOUBLE), ("kurtosis", DOUBLE), ("least", DOUBLE), ("most", DOUBLE), ("peak", _Place), ("n_norms", U64), ("norm_mean", DOUBLE),
-                ("norm_sd", DOUBLE), ("norm_peak", _Place), ("n_outliers", U64)]
-
-
-class _Outlier(_Struct):
-    _fields_ = [("size", U32), ("n_layers", U32), ("of_layers", U32), ("layer", I32), ("name", TEXT), ("channel", U64), ("score", DOUBLE)]
-
-
-class _RoutingOptions(_Struct):
-    _fields_ = [("size", U32), ("n_experts", U32), ("top_k", U32), ("reserved", U32), ("ids", TEXT), ("weights", TEXT), ("logits", TEXT)]
-
-
-class _RoutingLayer(_Struct):
-    _fields_ = [("size", U32), ("layer", I32), ("n_experts", U32), ("n_choices", U32), ("n_tokens", U64), ("n_damaged", U64), ("n_invalid", U64),
-                ("load", ctypes.POINTER(U64)), ("variation", DOUBLE), ("entropy", DOUBLE), ("n_idle", U32), ("busiest", U32), ("n_pairs", U64),
-                ("token_overlap", DOUBLE), ("n_requests", U64), ("request_overlap", DOUBLE), ("request_likeness", DOUBLE), ("n_weighed", U64),
-                ("first_share", DOUBLE), ("n_scored", U64), ("token_entropy", DOUBLE)]
 
 
 @dataclass(frozen=True)
@@ -136,14 +106,6 @@ class RoutingLayer:
     token_entropy: float
 
 
-def _opened(name: str, run: Run, options: Any) -> ctypes.c_void_p:
-    handle, why = ctypes.c_void_p(), ctypes.create_string_buffer(512)
-    r = getattr(library(), name)(run._handle, ctypes.byref(options), ctypes.byref(handle), why, U64(len(why)))
-    if r:
-        raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
-    return handle
-
-
 def _number(layer: int) -> int | None:
     return None if layer < 0 else layer
 
@@ -204,7 +166,7 @@ class Stats:
         """A numpy array of structs, by channel: mean, sd, peak (the largest magnitude), score, n_bad (values that are not finite)."""
         import numpy
         index = self._index(site, layer)
-        out = numpy.empty(self.layers[index].n_channels, [("mean", "f8"), ("sd", "f8"), ("peak", "f8"), ("score", "f8"), ("n_bad", "u8")])
+        out = numpy.empty(self.layers[index].n_channels, _Channel)
         if library().dmi_stats_channels(self._handle, U64(index), ctypes.c_void_p(out.ctypes.data), U64(len(out))) < 0:
             raise MemoryError("no memory for channels")
         return out
@@ -219,7 +181,7 @@ class Stats:
 def _rows_of(run: Run) -> tuple[dict[str, Any], Callable]:
     """Arrays by tensor, and what fills them."""
     import numpy
-    kind = numpy.dtype([("norm", "f8"), ("mean", "f8"), ("peak", "f8"), ("n_bad", "u8")])
+    kind = numpy.dtype(_Row)
     nothing = numpy.array((numpy.nan, numpy.nan, numpy.nan, 0), kind)
     arrays = [(t.key, numpy.full(len(t), nothing, kind)) for t in run._tensors.values()]
 
@@ -241,8 +203,8 @@ def stats(run: Run, skip_first: int = 0, rows: bool = False, threads: int = 1) -
     options = _Options()
     options.n_threads, options.skip_first = threads, skip_first
     if take:
-        options.take = _TAKE(take)
-    return Stats(run, _opened("dmi_stats_open", run, options), arrays)
+        options.take = ctypes.cast(_TAKE(take), ctypes.c_void_p)
+    return Stats(run, opened(library().dmi_stats_open, run._handle, ctypes.byref(options)), arrays)
 
 
 def routing(run: Run, top_k: int = 0, experts: int = 0, ids: str | None = None, weights: str | None = None, logits: str | None = None) -> list[RoutingLayer]:
@@ -258,7 +220,7 @@ def routing(run: Run, top_k: int = 0, experts: int = 0, ids: str | None = None, 
     options.n_experts, options.top_k = experts, top_k
     for name, site in (("ids", ids), ("weights", weights), ("logits", logits)):
         setattr(options, name, None if site is None else site.encode())
-    handle = _opened("dmi_routing_open", run, options)
+    handle = opened(library().dmi_routing_open, run._handle, ctypes.byref(options))
     try:
         return [RoutingLayer(_number(x.layer), x.n_experts, x.n_choices, x.n_tokens, x.n_damaged, x.n_invalid,
                              numpy.ctypeslib.as_array(x.load, (x.n_experts,)).copy(), x.variation, x.entropy, x.n_idle, x.busiest, x.n_pairs, x.token_overlap,

@@ -31,7 +31,7 @@ def asking(tag):
 
 def cached_ids(run):
     """{request: the ids that were said of its cached tokens}"""
-    from dmi.tables import _request, _steps_of
+    from dmi.run.tables import _request, _steps_of
     return {_request(span): span.cached_ids[:span.n_cached] for _, spans in _steps_of(run) for span in spans if span.cached_ids}
 
 

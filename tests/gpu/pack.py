@@ -37,7 +37,7 @@ def below(folder, pattern):
 
 
 SOURCES = [
-    "LICENSE", "preload/hooks.def", *below("python/dmi", "*.py"), "tools/setup/driver.py", "tests/engine/harness.py",
+    "LICENSE", "preload/hooks.def", "include/dmi/dtype.h", *below("python/dmi", "*.py"), "tools/setup/driver.py", "tests/engine/harness.py",
     *below("tests/bench", "*.yaml"), "tests/gpu/README.md", "tests/gpu/facts/questions.def",
     *(name for name in below("tests/gpu", "*.py") if not NOT_THERE.match(pathlib.Path(name).name)),
 ]

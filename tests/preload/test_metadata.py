@@ -10,7 +10,7 @@ import sys
 import dmi
 import kit
 import segments
-from dmi import structs
+from dmi.run import structs
 from harness import DMI_DUMP, environment
 
 CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")

@@ -16,7 +16,7 @@ from harness import BUILD, ROOT
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
 import dmi  # noqa: E402
 from damage import flip_payload  # noqa: E402
-from dmi import export, tables  # noqa: E402
+from dmi.run import export, tables  # noqa: E402
 from test_dump_formats import ALL, POSITIONS, SAMPLES, lines, read, wanted  # noqa: E402
 
 MAKE_SCHEDULE, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_odd_run"))

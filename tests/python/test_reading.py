@@ -17,7 +17,7 @@ from harness import BUILD, DMI_DUMP, ROOT
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
 import dmi  # noqa: E402
 from damage import flip_payload  # noqa: E402
-from dmi import reading, structs  # noqa: E402
+from dmi.run import reading, structs  # noqa: E402
 
 MAKE_RUN, MAKE_ODD_RUN, MAKE_SCHEDULE = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run", "make_schedule"))
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"

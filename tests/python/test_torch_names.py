@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import dmi.torch
-from dmi import dtypes
 from dmi.torch import families, names
 from harness import BUILD, ROOT, environment, run
 
@@ -37,14 +36,6 @@ def test_struct():
         "120 1 embed ffff000000000000 0 layer -1 of 0 dtype 8 rows 1 flags 0 7/-16", "7"]
     assert run([sys.executable, "-c", SEND.splitlines()[1] + "\nprint(library.loaded())"],
                env=environment(PYTHONPATH=ROOT / "python")).stdout == "False\n"
-
-
-def test_element_types():
-    """The tables of Python and of include/dmi/dtype.h are one."""
-    text = (ROOT / "include/dmi/dtype.h").read_text(encoding="utf-8")
-    rows = re.findall(r'TYPE\(\w+, (\d+), "(\w+)", "(\w+)", (?:NULL|"([^"]+)"), "(\w+)", (\w+), ', text)
-    n_bytes = {"float": 4, "double": 8} | {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
-    assert {int(number): (*names, npy or None, torch, n_bytes[kind]) for number, *names, npy, torch, kind in rows} == dtypes.TABLE
 
 
 @pytest.mark.parametrize("text, layers", [

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import dmi
 from attention_kit import Captured, Model, write_config, write_run
 from dmi.attention import AnswerRefused, attention
-from dmi.reading import ReadError
+from dmi.run.reading import ReadError
 from harness import BUILD, LIBRARIES
 
 TOOL = BUILD / "tools" / "dmi-analyze"

@@ -10,7 +10,7 @@ from safetensors import safe_open
 import dmi
 from attention_kit import write_arrays
 from dmi.attention import attention
-from dmi.reading import ReadError
+from dmi.run.reading import ReadError
 from harness import LIBRARIES, ROOT
 from test_analyze import fixture_libraries  # noqa: F401
 

@@ -130,7 +130,7 @@ def test_rows_of_a_tensor_that_changes_stand_alone(tmp_path, export, check):
     check([row["values"] for row in shown] == [[1, 2], [3, 4], [0.5, 0.25, 0]], "show", shown)
     check(f"a/q.1 is left out: it {words}" in export(run, "safetensors", status=1).stderr, "safetensors names it")
     listed = subprocess.run([DMI_DUMP, "list", "--tensors", run], stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
-    check(f"({words})" in listed and f'MIXED = "{words}"' in (ROOT / "python/dmi/structs.py").read_text(encoding="utf-8"), "list names it, and Python", listed)
+    check(f"({words})" in listed and f'MIXED = "{words}"' in (ROOT / "python/dmi/run/structs.py").read_text(encoding="utf-8"), "list names it, and Python", listed)
 
 
 @pytest.mark.parametrize("ids", ["i64", "u8", "i8"])

@@ -71,7 +71,7 @@ def test_what_python_writes_is_removed(tmp_path, check):
     """`python -m dmi` takes the signals that would end it as exceptions, unless they are ignored."""
     text = ("import os, pathlib, signal, sys\nnumber = int(sys.argv[2])\n"
             "signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)\n"  # nohup ignores one
-            "from dmi import __main__ as main, export\n"
+            "from dmi import __main__ as main\nfrom dmi.run import export\n"
             "class Run: path = 'none'\n"
             "def write():\n with export.Folder(sys.argv[1], Run()) as folder:\n"
             "  (folder / 'hs_0.safetensors').write_bytes(b'half')\n  os.kill(os.getpid(), number)\n  signal.pause()\n"

@@ -15,9 +15,10 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
+from ..calls import LAST, PADDING
+from ..dtypes import BYTES, DTYPES
 from . import edited
 from .export import Folder, _arrow
-from .dtypes import BYTES, DTYPES
 from .structs import EDITED, REJECTED, SUPERSEDED, U32, U64, _Record, _Row, _Span, _Step, _bytes_at, _text
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ NONE = 2**64 - 1
 AT_A_TIME = 50000  # lines of a table, and rows of a tensor
 PHASES = ("unknown", "prefill", "decode", "draft")  # enum dmi_phase
 RANKS = {f"{axis}_{what}": "int32" for axis in ("tp", "pp", "dp", "ep") for what in ("rank", "size")}
-PADDING, LAST = 1, 2  # enum dmi_span_flags
 COLUMNS = {
     "tensors": {"key": "string", "request": "string", "site": "string", "layer": "int32", "dtype": "string", "shape": "list<uint64>", "rows": "uint64",
                 "bytes": "uint64", "scale": "double", "mixed": "bool"},

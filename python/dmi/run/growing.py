@@ -6,13 +6,13 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Iterator
 
+from ..calls import PADDING
 from .structs import REQUEST_STATES, U32, U64, _bytes_at, _Request, _Span, _Step, _text
 
 if TYPE_CHECKING:
     from .reading import Request, Run
 
 ENDED = [REQUEST_STATES.index(state) for state in ("finished", "aborted")]
-PADDING = 1  # of enum dmi_span_flags
 
 
 class Due:

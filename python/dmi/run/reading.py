@@ -25,28 +25,23 @@ import itertools
 import math
 import operator
 import os
-import pathlib
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
+from ..dtypes import BYTES, DTYPES, IN_NUMPY, IN_TORCH
+from ..torch.names import LENS
 from . import edited
-from .dtypes import BYTES, DTYPES, IN_NUMPY, IN_TORCH
 from .edited import Edit
+from .library import ReadError, failed, load, opened
 from .structs import (DAMAGED, DROPS, EDITED, ENDS, I64, LACKS_ROWS, MIXED, REJECTED, REQUEST_STATES, ROWS, SAMPLE_FAULTS, STATES, SUPERSEDED, TEXT, U32, U64, _Account,
                       _Finding, _Name, _Problem, _Request, _Row, _Run, _Selection, _Site, _Tensor, _bytes_at, _text)
-from .torch.names import LENS
 
 if TYPE_CHECKING:
     from .experts import Experts
 
 Names = str | Iterable[str] | None
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
-
-
-class ReadError(OSError):
-    """Something of a run cannot be read; its text says what."""
 
 
 @dataclass(frozen=True)
@@ -215,32 +210,11 @@ class Step:
 # ------------------------------------------------------------------------- the library
 
 
-def places(name: str, folder: str, variable: str) -> Iterator[pathlib.Path]:
-    """Where library @name may be, the likeliest place first. @folder: of a clone; @variable: of the environment, that says it."""
-    here = pathlib.Path(__file__).resolve().parent
-    if given := os.environ.get(variable):
-        yield pathlib.Path(given)
-    yield here.parents[1] / "build" / "meson" / folder / name  # a clone
-    for prefix in (here.parents[3], pathlib.Path(sys.prefix)):  # PREFIX/share/dmi/python/dmi; a wheel
-        yield from prefix.glob(f"lib/{name}")
-        yield from prefix.glob(f"lib/*/{name}")
-    yield pathlib.Path(name)  # wherever the loader looks
-
-
 def _load() -> ctypes.CDLL:
-    tried = []
-    for place in places("libdmi_read.so.1", "read", "DMI_READ_LIBRARY"):
-        if place.name == str(place) or place.exists():
-            try:
-                library = ctypes.CDLL(str(place))
-                library.dmi_read_about  # pylint: disable=pointless-statement
-            except (OSError, AttributeError) as error:
-                tried.append(f"{place}: {error}")
-                continue
-            library.dmi_read_error.restype = library.dmi_read_about.restype = TEXT
-            library.dmi_read_find.restype = library.dmi_read_verify.restype = library.dmi_read_match.restype = I64
-            return library
-    raise ImportError(f"libdmi_read.so.1 cannot be loaded ({'; '.join(tried)}); DMI_READ_LIBRARY may say where it is")
+    library = load("read", "dmi_read_about")
+    library.dmi_read_about.restype = TEXT
+    library.dmi_read_find.restype = library.dmi_read_verify.restype = library.dmi_read_match.restype = I64
+    return library
 
 
 _library: ctypes.CDLL | None = None
@@ -486,11 +460,7 @@ class Run(collections.abc.Mapping):
         global _library
         self._asked, self._chosen = os.path.abspath(path), {}
         _library = _library or _load()
-        why, self._handle = ctypes.create_string_buffer(512), ctypes.c_void_p()
-        r = _library.dmi_read_open(os.fsencode(path), ctypes.byref(self._handle), why, U64(len(why)))
-        if r:
-            self._handle = None
-            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+        self._handle = opened(_library.dmi_read_open, os.fsencode(path))
         self._generation, self._n_refreshes, self._warned = 0, 0, set()
         self._fill()
 
@@ -601,7 +571,7 @@ class Run(collections.abc.Mapping):
             raise ReadError("the run is closed")
         r = getattr(_library, name)(self._handle, *args)
         if r < 0 and r not in (allow if isinstance(allow, tuple) else (allow,)):
-            raise ReadError(-r, (_library.dmi_read_error(self._handle) or b"").decode(errors="replace") or os.strerror(-r))
+            raise failed(r, _library.dmi_read_error(self._handle))
         return r
 
     def _get(self, name: str, kind: type, *args: Any) -> Any:

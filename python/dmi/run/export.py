@@ -19,9 +19,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from .dtypes import BYTES, IN_NUMPY, IN_SAFETENSORS
+from ..dtypes import BYTES, IN_NUMPY, IN_SAFETENSORS
 from .structs import DAMAGED, INCOMPLETE, LACKS_ROWS, _Row
-from .torch.names import layer_words, layers_of
+from ..torch.names import layer_words, layers_of
 
 if TYPE_CHECKING:
     from .reading import Request, Run, Tensor

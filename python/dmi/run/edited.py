@@ -14,21 +14,13 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .structs import EDITED, I32, I64, TEXT, U32, U64, _Row
+from .structs import EDITED, I32, I64, U64, _Edit, _Row
 
 if TYPE_CHECKING:
     from .reading import Run, Tensor
 
 NOBODY = 2**64 - 1  # DMI_READ_NOBODY
 ALL = 2**63 - 1     # after all positions
-
-
-class Struct(ctypes.Structure):
-    _fields_ = [("size", U32), ("known", U32), ("name", TEXT), ("site", TEXT), ("layers", TEXT), ("text", TEXT), ("first", I64), ("end", I64),
-                ("due", U64), ("written", U64), ("uid", U64)]
-
-    def __init__(self) -> None:
-        super().__init__(size=ctypes.sizeof(self))
 
 
 def in_layers(words: str, layer: int) -> bool:
@@ -71,7 +63,7 @@ def of_request(run: "Run", index: int) -> list[Edit]:
     """@index: of the request in Run.requests, or NOBODY."""
     found: list[Edit] = []
     while True:
-        entry = Struct()
+        entry = _Edit()
         if run._call("dmi_read_edit", U64(index), U64(len(found)), ctypes.byref(entry), allow=-errno.ENOENT):
             return found
         name, site, layers, text = (None if value is None else value.decode(errors="replace") for value in (entry.name, entry.site, entry.layers, entry.text))
