@@ -29,19 +29,6 @@ int mapped_open(struct err *err, const char *path, const char *in_folder, struct
     return out->data ? 0 : err->code;
 }
 
-json_t *mapped_json(struct err *err, const struct mapped *m, size_t most_mib, size_t flags)
-{
-    json_error_t why;
-    if (m->n > most_mib << 20) {
-        err_set(err, -EINVAL, "it has more than %zu MiB", most_mib);
-        return NULL;
-    }
-    json_t *whole = json_loadb(m->data, m->n, flags, &why);
-    if (!whole)
-        err_set(err, -EINVAL, "line %d, column %d: %s", why.line, why.column, why.text);
-    return whole;
-}
-
 void mapped_deinit(struct mapped *m)
 {
     if (m->data)

@@ -4,7 +4,6 @@
 
 #include "core/err.h"
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,9 +18,6 @@ struct mapped {
  * Return: 0; -errno, as of regular_open(), with a sentence in @err. mapped_deinit() in any case.
  */
 int mapped_open(struct err *err, const char *path, const char *in_folder, struct mapped *out);
-
-/* A file that is JSON, of at most @most_mib MiB; @flags: of json_loadb(). Return: a new reference; NULL with a sentence in @err. */
-json_t *mapped_json(struct err *err, const struct mapped *mapped, size_t most_mib, size_t flags);
 
 /* Accepts a zeroed struct. */
 void mapped_deinit(struct mapped *mapped);

@@ -6,6 +6,7 @@
 #include "analyze/model_rope.h"
 #include "core/cleanup.h"
 #include "core/err.h"
+#include "storage/object.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_HEADS      65536
-#define CONFIG_MOST_MIB 16
+#define MOST_HEADS  65536
+#define CONFIG_MOST (16u << 20)
 
 /* The same as a count: 0 where it is below, and no more than 2^30. */
 static uint32_t count(const json_t *o, const char *key, uint32_t otherwise)
@@ -216,8 +217,9 @@ int model_open(struct err *err, const char *path, struct model *out)
     _cleanup_(mapped_deinit) struct mapped file = { 0 };
     *out = (struct model){ 0 };
     TRY(mapped_open(err, path, "config.json", &file));
-    json_t *config = gguf_is(file.data, file.n) ? gguf_header(err, file.data, file.n)
-                                                : mapped_json(err, &file, CONFIG_MOST_MIB, 0);
+    json_t *config = gguf_is(file.data, file.n)
+                         ? gguf_header(err, file.data, file.n)
+                         : object_load(err, file.data, file.n, CONFIG_MOST, 0);
     int r = config ? model_from_json(err, config, out) : -EINVAL;
     json_decref(config);
     return r ? err_prefix(err, "%s", file.path) : 0;

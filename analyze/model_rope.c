@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyze/model_rope.h"
 
+#include "storage/object.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -90,11 +92,6 @@ uint32_t model_full_every(const struct model *m)
 {
     size_t i = find(m);
     return i < KNOWN ? known[i].full_every : 0;
-}
-
-static bool is_true(const json_t *c, const char *key)
-{
-    return json_is_true(json_object_get(c, key));
 }
 
 /* ------------------------------------------------------------------------- scaling */
@@ -255,7 +252,7 @@ static void take_order(const json_t *c, struct model *m)
 int model_take_rope(struct err *err, const json_t *c, struct model *m)
 {
     size_t i = find(m);
-    if (is_true(c, "alibi") || !strcmp(m->type, "bloom") || !strcmp(m->type, "mpt"))
+    if (object_flag(c, "alibi") || !strcmp(m->type, "bloom") || !strcmp(m->type, "mpt"))
         snprintf(m->no_scores, sizeof m->no_scores,
                  "its scores have a term that grows with the distance (ALiBi)");
     if (i == KNOWN) {
@@ -263,7 +260,7 @@ int model_take_rope(struct err *err, const json_t *c, struct model *m)
         return 0;
     }
     m->has_norms =
-        known[i].traits & NORMED || is_true(c, "use_qk_norm") || is_true(c, "qk_layernorm");
+        known[i].traits & NORMED || object_flag(c, "use_qk_norm") || object_flag(c, "qk_layernorm");
     if (known[i].traits & SINKS && !json_is_array(json_object_get(c, "dmi_sinks")))
         snprintf(m->no_scores, sizeof m->no_scores,
                  "its heads have sinks, which are weights: attach() notes them in a run, a config "

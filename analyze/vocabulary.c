@@ -6,12 +6,13 @@
 #include "core/cleanup.h"
 #include "core/err.h"
 #include "core/utf8.h"
+#include "storage/object.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define JSON_MOST_MIB    64
+#define JSON_MOST        (64u << 20)
 #define TOKEN_MOST_BYTES 4096u
 #define ALL_MOST_BYTES   (256u << 20)
 #define STEPS            8u
@@ -377,7 +378,7 @@ int vocabulary_of_gguf(struct err *err, const void *data, size_t n, struct vocab
 
 static int read_json(struct err *err, const struct mapped *file, struct vocabulary *out)
 {
-    json_t *whole = mapped_json(err, file, JSON_MOST_MIB, JSON_ALLOW_NUL);
+    json_t *whole = object_load(err, file->data, file->n, JSON_MOST, JSON_ALLOW_NUL);
     int r = whole ? vocabulary_of_json(err, whole, out) : -EINVAL;
     json_decref(whole);
     return r;

@@ -47,28 +47,38 @@ int regular_open(struct err *err, const char *path, uint64_t most, uint64_t *n)
     return judge(err, open(path, FLAGS), path, most, n);
 }
 
-int regular_open_at(struct err *err, int folder, const char *path, const char *name, uint64_t most,
-                    uint64_t *n)
+/* Takes @fd over, unless it is below 0: then a sentence is there. */
+static char *read_all(struct err *err, int fd, const char *path, uint64_t n)
 {
-    _cleanup_(freep) char *whole = NULL;
-    if (asprintf(&whole, "%s/%s", path, name) < 0)
-        return err_set_errno(err, ENOMEM, "cannot open %s", path);
-    return judge(err, openat(folder, name, FLAGS | O_NOFOLLOW), whole, most, n);
-}
-
-char *regular_read(struct err *err, const char *path, uint64_t most, uint64_t *n)
-{
-    _cleanup_(closep) int fd = regular_open(err, path, most, n);
-    char *data = fd < 0 ? NULL : malloc(*n + 1);
-    int r = fd < 0 ? 0 : !data ? -ENOMEM : whole_read(fd, data, *n, 0);
+    _cleanup_(closep) int own = fd;
+    char *data = fd < 0 ? NULL : malloc(n + 1);
+    int r = fd < 0 ? 0 : !data ? -ENOMEM : whole_read(fd, data, n, 0);
     if (r) {
         err_set_errno(err, -r, "cannot read %s", path);
         free(data);
         return NULL;
     }
     if (data)
-        data[*n] = 0;
+        data[n] = 0;
     return data;
+}
+
+char *regular_read(struct err *err, const char *path, uint64_t most, uint64_t *n)
+{
+    int fd = regular_open(err, path, most, n);
+    return read_all(err, fd, path, *n);
+}
+
+char *regular_read_at(struct err *err, int folder, const char *path, const char *name,
+                      uint64_t most, uint64_t *n)
+{
+    _cleanup_(freep) char *whole = NULL;
+    if (asprintf(&whole, "%s/%s", path, name) < 0) {
+        err_set_errno(err, ENOMEM, "cannot open %s", path);
+        return NULL;
+    }
+    int fd = judge(err, openat(folder, name, FLAGS | O_NOFOLLOW), whole, most, n);
+    return read_all(err, fd, whole, *n);
 }
 
 void *regular_map(struct err *err, const char *path, uint64_t *n)

@@ -16,11 +16,11 @@
  * Return: a descriptor; -EINVAL (a folder, a pipe, a device, an empty file), -EFBIG, -errno, with a sentence in @err that names @path.
  */
 int regular_open(struct err *err, const char *path, uint64_t most, uint64_t *n);
-/* The same of a file in a folder, which is no link. @path: of the folder, for the sentence. */
-int regular_open_at(struct err *err, int folder, const char *path, const char *name, uint64_t most,
-                    uint64_t *n);
 
 /* All bytes, and a zero after them. Return: to be freed; NULL with a sentence in @err. */
 char *regular_read(struct err *err, const char *path, uint64_t most, uint64_t *n);
+/* The same of a file in a folder, which is no link. @path: of the folder, for the sentence. */
+char *regular_read_at(struct err *err, int folder, const char *path, const char *name,
+                      uint64_t most, uint64_t *n);
 /* All bytes as a private mapping. Return: NULL with a sentence in @err. */
 void *regular_map(struct err *err, const char *path, uint64_t *n);

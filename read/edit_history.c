@@ -10,8 +10,7 @@
 
 const char *edit_text(const json_t *edit, const char *key)
 {
-    const char *text = json_string_value(json_object_get(edit, key));
-    return text ? text : "";
+    return object_text_or(edit, key, "");
 }
 
 /* The edits that a note says are in force; NULL: it is of no change of edits. */
@@ -36,7 +35,7 @@ static void judge(struct edit_history *h, const json_t *in_force)
 
 static int take(struct edit_history *h, const struct reader_change *change, size_t *room)
 {
-    json_t *note = change->more ? json_loads(change->more, 0, NULL) : NULL;
+    json_t *note = change->more ? object_parse(change->more, strlen(change->more)) : NULL;
     const json_t *in_force = in_force_of(note);
     if (!in_force) {
         json_decref(note);

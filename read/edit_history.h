@@ -5,9 +5,8 @@
  */
 #pragma once
 
+#include "storage/object.h"
 #include "storage/reader/reader.h"
-
-#include <jansson.h>
 
 /* A change of edits, and what was in force after it. */
 struct edit_change {

@@ -7,6 +7,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "policy/tree.h"
+#include "storage/object.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -310,7 +311,7 @@ static void count(struct edited_all *all, const char *name, uint64_t uid, const 
 /* A note of a request of which a row was missed. */
 static void count_note(struct edited_all *all, const struct reader_change *change)
 {
-    json_t *note = change->more ? json_loads(change->more, 0, NULL) : NULL;
+    json_t *note = change->more ? object_parse(change->more, strlen(change->more)) : NULL;
     const json_t *id = json_object_get(note, "request");
     if (json_object_get(note, "missed") && json_is_string(id))
         count(all, edit_text(note, "edit"), 0, json_string_value(id), json_string_length(id),

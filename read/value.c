@@ -97,11 +97,10 @@ void value_add_new(struct text *to, json_t *value)
 
 json_t *value_read(struct err *err, const char *path, uint64_t most, size_t flags)
 {
-    json_error_t why;
     uint64_t n;
     _cleanup_(freep) char *text = regular_read(err, path, most, &n);
-    json_t *value = text ? json_loadb(text, n, flags, &why) : NULL;
+    json_t *value = text ? object_load(err, text, n, most, flags) : NULL;
     if (text && !value)
-        err_set(err, -EINVAL, "%s:%d:%d: %s", path, why.line, why.column, why.text);
+        err_prefix(err, "%s", path);
     return value;
 }

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "core/err.h"
+#include "storage/object.h"
 #include "storage/text.h"
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,7 +38,7 @@ json_t *value_object(const struct value_pair *pairs, size_t n);
     value_object((const struct value_pair[]){ __VA_ARGS__ },                                       \
                  sizeof(const struct value_pair[]){ __VA_ARGS__ } / sizeof(struct value_pair))
 
-/* A file that is JSON, a regular one of at most @most bytes; @flags: of json_loadb(). Return: a new reference; NULL with a sentence in @err. */
+/* object_load() of a regular file, which the sentence names. Return: NULL: that and regular_read() say why. */
 json_t *value_read(struct err *err, const char *path, uint64_t most, size_t flags);
 
 /* Adds @value on one line. A NULL @value, or no memory, makes @to failed. */

@@ -81,14 +81,14 @@ static void fill(struct reader_change *changes, struct text *words, const json_t
     for (size_t i = 0; i < n_listed; i++) {
         const json_t *o = json_array_get(list, i);
         changes[i] = (struct reader_change){ .number = i,
-                                             .time_ns = reader_number_of(o, "time_ns"),
-                                             .launch = reader_number_of(o, "launch"),
-                                             .step = reader_number_of(o, "step") };
+                                             .time_ns = object_number(o, "time_ns"),
+                                             .launch = object_number(o, "launch"),
+                                             .step = object_number(o, "step") };
         add_words(words, o);
         text_add(words, "", 1);
     }
     for (size_t i = 0; i < n; i++) {
-        json_t *o = reader_parse_json(noted[i].json, noted[i].at.json_bytes);
+        json_t *o = object_parse(noted[i].json, noted[i].at.json_bytes);
         changes[n_listed + i] = (struct reader_change){ .number = noted[i].at.number,
                                                         .time_ns = noted[i].at.time_ns,
                                                         .launch = noted[i].at.launch,

@@ -24,7 +24,7 @@ static bool is_tally(const struct reader *r, const json_t *one)
     for (int i = 0; i < 4; i++)
         if (!json_is_integer(numbers[i]) || json_integer_value(numbers[i]) < 0)
             return false;
-    return reader_number_of(one, "site") < r->said.n_sites;
+    return object_number(one, "site") < r->said.n_sites;
 }
 
 /* One finding for all. Return: the list can be used. */
@@ -57,10 +57,9 @@ static void take_released(struct reader *r)
         r->counters->sites[k].released = (struct dmi_tally){ 0 };
     json_array_foreach(list, i, one)
     {
-        const struct dmi_tally t = { reader_number_of(one, "records"),
-                                     reader_number_of(one, "rows"),
-                                     reader_number_of(one, "bytes") };
-        reader_add_tally(&r->counters->sites[reader_number_of(one, "site")].released, &t);
+        const struct dmi_tally t = { object_number(one, "records"), object_number(one, "rows"),
+                                     object_number(one, "bytes") };
+        reader_add_tally(&r->counters->sites[object_number(one, "site")].released, &t);
     }
 }
 
@@ -92,7 +91,7 @@ static int check_counters(struct reader *r, bool manifest_closed)
         /* a kill between the manifest's last writing and this mark is no damage */
         uint64_t state = c->state;
         c->state = DMI_COUNTERS_CLOSED;
-        if (!hash_holds(data, n, reader_text_of(said, "xxh3")))
+        if (!hash_holds(data, n, object_text(said, "xxh3")))
             reader_note(&r->notes, true, "counters", -1, 0,
                         "do not match the checksum in the manifest");
         else if (state != DMI_COUNTERS_CLOSED)
@@ -115,8 +114,7 @@ static int check_spec(struct reader *r)
     if (res)
         reader_note(&r->notes, true, "spec.yaml", -1, 0, "missing or unreadable: %s",
                     strerror(-res));
-    else if (n != reader_number_of(said, "bytes") ||
-             !hash_holds(data, n, reader_text_of(said, "xxh3")))
+    else if (n != object_number(said, "bytes") || !hash_holds(data, n, object_text(said, "xxh3")))
         reader_note(&r->notes, true, "spec.yaml", -1, 0,
                     "does not match the checksum in the manifest");
     return 0;
@@ -124,23 +122,22 @@ static int check_spec(struct reader *r)
 
 static void check_listed(struct reader *r, const struct reader_segment *s, const json_t *said)
 {
-    if (!reader_flag_of(said, "closed"))
+    if (!object_flag(said, "closed"))
         return;
-    if (s->n_bytes != reader_number_of(said, "bytes"))
+    if (s->n_bytes != object_number(said, "bytes"))
         reader_note(&r->notes, true, s->name, -1, s->n_bytes,
                     "%s: %" PRIu64 " bytes, the manifest says %" PRIu64,
-                    s->n_bytes < reader_number_of(said, "bytes") ? "truncated" : "grown",
-                    s->n_bytes, reader_number_of(said, "bytes"));
+                    s->n_bytes < object_number(said, "bytes") ? "truncated" : "grown", s->n_bytes,
+                    object_number(said, "bytes"));
     size_t n_records;
     reader_entries(s, &n_records);
-    if (s->n_bytes == reader_number_of(said, "bytes") &&
-        (s->n_seen != reader_number_of(said, "chunks") ||
-         n_records != reader_number_of(said, "records")))
+    if (s->n_bytes == object_number(said, "bytes") &&
+        (s->n_seen != object_number(said, "chunks") || n_records != object_number(said, "records")))
         reader_note(&r->notes, true, s->name, -1, 0,
                     "%" PRIu64 " chunks with %zu records can be read, the manifest says %" PRIu64
                     " with %" PRIu64,
-                    s->n_seen, n_records, reader_number_of(said, "chunks"),
-                    reader_number_of(said, "records"));
+                    s->n_seen, n_records, object_number(said, "chunks"),
+                    object_number(said, "records"));
 }
 
 /* Segments from @from to before @to that are not there, but for those that were released. */
@@ -171,12 +168,12 @@ static void note_missing(struct reader *r, size_t from, size_t to)
 static bool names_segment(const json_t *said, size_t number, bool closed)
 {
     char name[32];
-    const char *file = reader_text_of(said, "file");
-    if (reader_flag_of(said, "released") && reader_number_of(said, "chunks"))
+    const char *file = object_text(said, "file");
+    if (object_flag(said, "released") && object_number(said, "chunks"))
         return true;
     snprintf(name, sizeof name, DMI_SEGMENT_NAME, (unsigned)number);
     return file && !strcmp(file, name) && json_is_boolean(json_object_get(said, "closed")) &&
-           (!closed || reader_flag_of(said, "closed"));
+           (!closed || object_flag(said, "closed"));
 }
 
 /* One finding for all: a list may be long. */
@@ -225,7 +222,7 @@ static void check_dictionary(struct reader *r)
 
 int reader_check_files(struct reader *r)
 {
-    const char *state = reader_text_of(r->said.manifest, "state");
+    const char *state = object_text(r->said.manifest, "state");
     bool closed = state && !strcmp(state, "closed");
     struct alive_process process;
     /* before the counters: a process that closes the run and ends meanwhile is seen as such by them */

@@ -33,12 +33,12 @@ static bool is_of_run(const struct reader *r, const struct dmi_edit_accounts *e,
 static bool check_hash(struct reader *r, const void *data, size_t n)
 {
     const json_t *said = json_object_get(r->said.manifest, FILE_NAME);
-    const char *hash = reader_text_of(said, "xxh3");
+    const char *hash = object_text(said, "xxh3");
     char is[17];
     if (r->run.state != READER_CLOSED || !json_is_object(said))
         return true;
     snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
-    bool holds = n == reader_number_of(said, "bytes") && hash && !strcmp(hash, is);
+    bool holds = n == object_number(said, "bytes") && hash && !strcmp(hash, is);
     if (!holds)
         reader_note(&r->notes, true, FILE_NAME, -1, 0,
                     "does not match size and checksum in the manifest");
@@ -178,8 +178,8 @@ static int take_names(struct edit_names *names, const json_t *note)
         return 0;
     json_array_foreach(edits, i, one)
     {
-        uint64_t uid = reader_number_of(one, "uid");
-        const char *text = reader_text_of(one, "name");
+        uint64_t uid = object_number(one, "uid");
+        const char *text = object_text(one, "name");
         struct edit_name *name = name_of(names, uid);
         names->greatest = uid > names->greatest ? uid : names->greatest;
         if (!name || name->name || !text)
@@ -218,7 +218,7 @@ static int find_names(const struct reader *r, struct edit_names *names)
         names->complete = names->complete && r->run.changes[i].number == i;
     for (size_t i = r->run.n_changes; !res && i && names->n_named < names->n; i--) {
         const char *more = r->run.changes[i - 1].more;
-        json_t *note = more ? reader_parse_json(more, strlen(more)) : NULL;
+        json_t *note = more ? object_parse(more, strlen(more)) : NULL;
         res = take_names(names, note);
         json_decref(note);
     }
@@ -353,7 +353,7 @@ bool reader_is_edits_file(const char *name)
 
 static void check_pack(struct reader *r, const json_t *note)
 {
-    const char *name = reader_text_of(note, "file"), *said = reader_text_of(note, "xxh3");
+    const char *name = object_text(note, "file"), *said = object_text(note, "xxh3");
     _cleanup_(freep) uint8_t *data = NULL;
     char is[17];
     size_t n = 0;
@@ -362,12 +362,12 @@ static void check_pack(struct reader *r, const json_t *note)
                     "a change names a file of edits that is none");
         return;
     }
-    int res = reader_load(r, name, reader_number_of(note, "bytes"), &data, &n);
+    int res = reader_load(r, name, object_number(note, "bytes"), &data, &n);
     snprintf(is, sizeof is, "%016" PRIx64, res ? 0 : hash_bytes(data, n));
     if (res && res != -EFBIG)
         reader_note(&r->notes, true, name, -1, 0, "a change names it; missing or unreadable: %s",
                     strerror(-res));
-    else if (res || n != reader_number_of(note, "bytes") || !said || strcmp(is, said))
+    else if (res || n != object_number(note, "bytes") || !said || strcmp(is, said))
         reader_note(&r->notes, true, name, -1, 0,
                     "does not match size and checksum in the change that names it");
 }
@@ -376,7 +376,7 @@ int reader_check_packs(struct reader *r)
 {
     for (size_t i = 0; r->place.dir >= 0 && i < r->run.n_changes; i++) {
         const char *more = r->run.changes[i].more;
-        json_t *note = more ? reader_parse_json(more, strlen(more)) : NULL;
+        json_t *note = more ? object_parse(more, strlen(more)) : NULL;
         if (json_object_get(note, "version") && json_object_get(note, "file"))
             check_pack(r, note);
         json_decref(note);

@@ -76,7 +76,7 @@ int reader_take_packed_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *b
 
 static bool is_object(const char *json, size_t n)
 {
-    json_t *value = reader_parse_json(json, n);
+    json_t *value = object_parse(json, n);
     json_decref(value);
     return value != NULL;
 }

@@ -10,53 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_DEPTH 64
-
-/* Brackets outside of strings; that they match is for the parser to see. */
-static bool nesting_is_bounded(const char *text, size_t n)
-{
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '[' || c == '{') && ++depth > MAX_DEPTH)
-            return false;
-        else if (!in_string && (c == ']' || c == '}') && depth)
-            depth--;
-    }
-    return true;
-}
-
-json_t *reader_parse_json(const char *text, size_t n)
-{
-    json_error_t error;
-    if (!nesting_is_bounded(text, n))
-        return NULL;
-    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (v && !json_is_object(v)) {
-        json_decref(v);
-        v = NULL;
-    }
-    return v;
-}
-
-static bool parse_uuid(const char *s, uint8_t out[16])
-{
-    unsigned v[16];
-    if (!s || strlen(s) != 36 ||
-        sscanf(s, "%2x%2x%2x%2x-%2x%2x-%2x%2x-%2x%2x-%2x%2x%2x%2x%2x%2x", &v[0], &v[1], &v[2],
-               &v[3], &v[4], &v[5], &v[6], &v[7], &v[8], &v[9], &v[10], &v[11], &v[12], &v[13],
-               &v[14], &v[15]) != 16)
-        return false;
-    for (int i = 0; i < 16; i++)
-        out[i] = (uint8_t)v[i];
-    return true;
-}
-
 int reader_take_manifest(struct reader *r)
 {
     _cleanup_(freep) uint8_t *data = NULL;
@@ -73,16 +26,15 @@ int reader_take_manifest(struct reader *r)
     }
     /* version 1 had another hash: only its number is looked at */
     bool sound = checksum_holds((char *)data, n);
-    json_t *m = reader_parse_json((const char *)data, n);
-    const char *format = reader_text_of(m, "format");
-    uint64_t version = format && !strcmp(format, "dmi-run") ? reader_number_of(m, "version") : 0;
+    json_t *m = object_parse((const char *)data, n);
+    const char *format = object_text(m, "format");
+    uint64_t version = format && !strcmp(format, "dmi-run") ? object_number(m, "version") : 0;
     if (version == 1 || (sound && version > DMI_FORMAT_VERSION)) {
         r->said.other_version = (uint32_t)version;
         json_decref(m);
         return 0;
     }
-    if (!sound || version != DMI_FORMAT_VERSION ||
-        !parse_uuid(reader_text_of(m, "uuid"), r->said.uuid)) {
+    if (!sound || version != DMI_FORMAT_VERSION || !object_uuid(m, "uuid", r->said.uuid)) {
         reader_note(&r->notes, true, "manifest.json", -1, 0,
                     sound ? "is no manifest"
                           : "does not match its checksum; what it says is not used");
@@ -98,7 +50,7 @@ bool reader_manifest_is_old(struct reader *r)
 {
     _cleanup_(freep) uint8_t *data = NULL;
     size_t n;
-    const char *sum = reader_text_of(r->said.manifest, "checksum");
+    const char *sum = object_text(r->said.manifest, "checksum");
     return sum && !reader_load(r, "manifest.json", DMI_MAX_JSON, &data, &n) &&
            !memmem(data, n, sum, strlen(sum));
 }
@@ -126,7 +78,7 @@ static uint32_t row_dims_of(const json_t *site)
 static void take_shard(struct reader *r, const char *file, const json_t *o, struct dmi_site *site)
 {
     const json_t *shard = json_object_get(o, "shard"), *dim = json_object_get(shard, "dim");
-    const char *over = reader_text_of(shard, "over");
+    const char *over = object_text(shard, "over");
     uint32_t axis = 0;
     if (!shard || json_is_null(shard))
         return;
@@ -134,7 +86,7 @@ static void take_shard(struct reader *r, const char *file, const json_t *o, stru
         axis++;
     site->shard_axis = over ? axis : DMI_AXIS_COUNT;
     site->shard_dim = (uint32_t)json_integer_value(dim);
-    if (reader_flag_of(shard, "sum"))
+    if (object_flag(shard, "sum"))
         site->shard = DMI_SHARD_SUM;
     else if (json_is_integer(dim) && json_integer_value(dim) >= site->n_row_dims &&
              json_integer_value(dim) < DMI_MAX_DIMS)
@@ -159,7 +111,7 @@ static const char *name_of(const json_t *site)
 
 static bool action_is(const json_t *site, const char *word)
 {
-    const char *action = reader_text_of(site, "action");
+    const char *action = object_text(site, "action");
     return action && !strcmp(action, word);
 }
 
@@ -171,24 +123,24 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
         return false;
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(list, i);
-        const char *dtype = reader_text_of(o, "dtype"), *name = name_of(o);
+        const char *dtype = object_text(o, "dtype"), *name = name_of(o);
         const json_t *scale = json_object_get(o, "scale");
-        if (!name || !dtype || reader_number_of(o, "id") != i) {
+        if (!name || !dtype || object_number(o, "id") != i) {
             free(sites);
             return false;
         }
         sites[i] = (struct dmi_site){
             .id = (uint32_t)i,
             .name = name,
-            .kernel = reader_text_of(o, "kernel"),
-            .tap = reader_text_of(o, "tap"),
-            .kind = reader_text_of(o, "kind"),
-            .note = reader_text_of(o, "note"),
+            .kernel = object_text(o, "kernel"),
+            .tap = object_text(o, "tap"),
+            .kind = object_text(o, "kind"),
+            .note = object_text(o, "note"),
             .dtype = dmi_dtype_from_name(dtype),
-            .row = row_of(r, file, name, reader_text_of(o, "row")),
+            .row = row_of(r, file, name, object_text(o, "row")),
             .scale = json_is_number(scale) ? json_number_value(scale) : 1.0,
             .expect = json_integer_value(json_object_get(o, "expect")),
-            .has_layer = reader_flag_of(o, "has_layer"),
+            .has_layer = object_flag(o, "has_layer"),
             .n_row_dims = row_dims_of(o),
             .writes = action_is(o, "edit") || action_is(o, "save"),
             .saves = action_is(o, "save"),
@@ -202,7 +154,7 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 
 static int take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
 {
-    json_t *d = n <= DMI_MAX_JSON ? reader_parse_json(json, n) : NULL;
+    json_t *d = n <= DMI_MAX_JSON ? object_parse(json, n) : NULL;
     if (!d || !fill_sites(r, file, json_object_get(d, "sites"))) {
         reader_note(&r->notes, true, file, -1, sizeof(struct dmi_segment_header),
                     "the site dictionary is not what docs/format.md 4 says");
@@ -266,10 +218,10 @@ static int fill_problems(struct reader *r)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(list, i);
-        const char *reason = reader_text_of(o, "reason"), *sentence = reader_text_of(o, "sentence");
+        const char *reason = object_text(o, "reason"), *sentence = object_text(o, "sentence");
         problems[i] =
-            (struct reader_problem){ reader_text_of(o, "site"), reason ? reason : "",
-                                     sentence ? sentence : "", reader_number_of(o, "times") };
+            (struct reader_problem){ object_text(o, "site"), reason ? reason : "",
+                                     sentence ? sentence : "", object_number(o, "times") };
     }
     r->run.problems = problems;
     r->run.n_problems = n;
@@ -283,13 +235,13 @@ int reader_fill_run(struct reader *r)
     for (int i = 0; i < 16; i++)
         sprintf(run->uuid + strlen(run->uuid), "%s%02x",
                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", r->said.uuid[i]);
-    run->model = reader_text_of(r->said.dictionary, "model");
-    run->job = reader_text_of(r->said.manifest, "job");
-    run->host = reader_text_of(r->said.manifest, "host");
-    run->library_version = reader_text_of(r->said.manifest, "library_version");
-    run->spec_path = reader_text_of(json_object_get(r->said.manifest, "spec"), "path");
-    run->pid = reader_number_of(r->said.manifest, "pid");
-    run->start_ns = reader_number_of(r->said.manifest, "start_realtime_ns");
+    run->model = object_text(r->said.dictionary, "model");
+    run->job = object_text(r->said.manifest, "job");
+    run->host = object_text(r->said.manifest, "host");
+    run->library_version = object_text(r->said.manifest, "library_version");
+    run->spec_path = object_text(json_object_get(r->said.manifest, "spec"), "path");
+    run->pid = object_number(r->said.manifest, "pid");
+    run->start_ns = object_number(r->said.manifest, "start_realtime_ns");
     int res = fill_pairs(json_object_get(r->said.dictionary, "conventions"), &run->conventions,
                          &run->n_conventions);
     if (!res)
@@ -303,5 +255,5 @@ int reader_fill_run(struct reader *r)
 uint64_t reader_released_chunks(const struct reader *r, size_t number)
 {
     const json_t *said = json_array_get(json_object_get(r->said.manifest, "segments"), number);
-    return reader_flag_of(said, "released") ? reader_number_of(said, "chunks") : 0;
+    return object_flag(said, "released") ? object_number(said, "chunks") : 0;
 }

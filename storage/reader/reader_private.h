@@ -42,11 +42,11 @@
 #include "storage/chunk_types.h"
 #include "storage/codec/codec.h"
 #include "storage/footer.h"
+#include "storage/object.h"
 #include "storage/parse.h"
 #include "storage/reader/reader_notes.h"
 #include "storage/reader/reader.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <sys/types.h>
 
@@ -351,27 +351,6 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
 void reader_free_paths(char **paths, size_t n);
 
 /* ---- json.c */
-
-/* An object whose keys stand there once, not nested too deep; NULL: it is none. */
-json_t *reader_parse_json(const char *text, size_t n);
-
-/* The string under a key; NULL: there is none. */
-static inline const char *reader_text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
-/* The number under a key; 0: there is none. */
-static inline uint64_t reader_number_of(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
-/* Whether true stands under a key. */
-static inline bool reader_flag_of(const json_t *object, const char *key)
-{
-    return json_is_true(json_object_get(object, key));
-}
 
 /* Each of these notes what is wrong by itself. Return: 0 or -errno (memory). */
 int reader_take_manifest(struct reader *reader);

@@ -54,7 +54,7 @@ static json_t *entry_of(json_t *list, const struct reader_segment *s)
         json_array_append_new(list, json_pack("{s:s}", "file", s->name));
     json_t *said = json_array_get(list, s->number);
     reader_entries(s, &n_records);
-    if (!reader_flag_of(said, "closed")) {
+    if (!object_flag(said, "closed")) {
         json_object_set_new(said, "closed", json_true());
         json_object_set_new(said, "bytes", json_integer((json_int_t)s->n_bytes));
         json_object_set_new(said, "chunks", json_integer((json_int_t)s->n_seen));

@@ -173,7 +173,7 @@ static bool are_facts(const struct reader_range *range)
 {
     if (!range->at.facts_bytes)
         return true;
-    json_t *facts = reader_parse_json(range->facts, range->at.facts_bytes), *value;
+    json_t *facts = object_parse(range->facts, range->at.facts_bytes), *value;
     const char *key;
     bool good = facts != NULL;
     json_object_foreach(facts, key, value) good = good && json_is_integer(value);

@@ -162,12 +162,6 @@ static int ask(struct err *err, const char *run, const struct question *q, struc
 
 /* ------------------------------------------------------------------------- answers */
 
-static const char *word_at(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "?";
-}
-
 static void print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void print(const char *fmt, ...)
 {
@@ -175,11 +169,6 @@ static void print(const char *fmt, ...)
     va_start(ap, fmt);
     say_formatted(stdout, "", fmt, ap);
     va_end(ap);
-}
-
-static uint64_t number_at(const json_t *o, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(o, key));
 }
 
 /* The member of an object, which is created where it is not there. */
@@ -198,7 +187,8 @@ static json_t *by_name(const json_t *sites)
     json_array_foreach(sites, i, site)
     {
         const char *forward = json_string_value(json_object_get(site, "forward"));
-        json_t *state = member(member(all, word_at(site, "name")), word_at(site, "state"));
+        json_t *state = member(member(all, object_text_or(site, "name", "?")),
+                               object_text_or(site, "state", "?"));
         if (forward)
             member(state, forward);
     }
@@ -228,11 +218,12 @@ static void print_status(const json_t *answer)
     char steps[COUNTED_BYTES], patterns[COUNTED_BYTES], budgets[COUNTED_BYTES];
     json_t *sites = by_name(json_object_get(answer, "sites")), *states;
     const char *name;
-    print("process %" PRIu64 ", %s", number_at(answer, "pid"),
-          counted(number_at(answer, "steps"), "step", "steps", steps));
-    print("overload: %s, %s, %s, %s", word_at(o, "mode"), word_at(o, "strategy"),
-          counted(number_at(o, "patterns"), "pattern", "patterns", patterns),
-          counted(number_at(o, "budgets"), "budget", "budgets", budgets));
+    print("process %" PRIu64 ", %s", object_number(answer, "pid"),
+          counted(object_number(answer, "steps"), "step", "steps", steps));
+    print("overload: %s, %s, %s, %s", object_text_or(o, "mode", "?"),
+          object_text_or(o, "strategy", "?"),
+          counted(object_number(o, "patterns"), "pattern", "patterns", patterns),
+          counted(object_number(o, "budgets"), "budget", "budgets", budgets));
     json_object_foreach(sites, name, states) print_site(name, states);
     json_decref(sites);
 }
@@ -245,11 +236,12 @@ static void print_edit(const json_t *edit)
     json_t *n;
     if (json_object_get(edit, "times"))
         text_printf(&t, ", times %g", json_number_value(json_object_get(edit, "times")));
-    text_printf(&t, ", %" PRIu64 " rows due, %" PRIu64 " written", number_at(edit, "due"),
-                number_at(edit, "written"));
+    text_printf(&t, ", %" PRIu64 " rows due, %" PRIu64 " written", object_number(edit, "due"),
+                object_number(edit, "written"));
     json_object_foreach(json_object_get(edit, "missed"), reason, n)
         text_printf(&t, ", %" PRIu64 " missed (%s)", (uint64_t)json_integer_value(n), reason);
-    print("edit %s at %s: %s%s", word_at(edit, "name"), word_at(edit, "site"),
+    print("edit %s at %s: %s%s", object_text_or(edit, "name", "?"),
+          object_text_or(edit, "site", "?"),
           json_is_true(json_object_get(edit, "on")) ? "on" : "off", t.failed ? "" : t.data);
 }
 
@@ -270,30 +262,32 @@ static void print_bank(const json_t *answer)
     if (!json_array_size(bank))
         print("no request has saved rows");
     json_array_foreach(bank, i, donor)
-        print("%s: rows of request %s%s%s", word_at(donor, "name"), word_at(donor, "request"),
+        print("%s: rows of request %s%s%s", object_text_or(donor, "name", "?"),
+              object_text_or(donor, "request", "?"),
               json_is_true(json_object_get(donor, "keep")) ? ", kept" : "",
               json_is_true(json_object_get(donor, "ended")) ? ", which has ended" : "");
-    if (number_at(answer, "more"))
-        print("and %" PRIu64 " more", number_at(answer, "more"));
+    if (object_number(answer, "more"))
+        print("and %" PRIu64 " more", object_number(answer, "more"));
 }
 
 /* "done: steps 90 to 99 are stored, 16,000 kernels, copies and fills" */
 static void print_kept(const json_t *answer)
 {
     const json_t *kept = json_object_get(answer, "kept");
-    uint64_t first = number_at(kept, "first"), end = number_at(kept, "end");
+    uint64_t first = object_number(kept, "first"), end = object_number(kept, "end");
     char steps[COUNTED_BYTES], records[COUNTED_BYTES];
     if (first == end)
         print("done: no step of those asked for is in memory");
     else
         print("done: %s stored, from number %" PRIu64 " to before %" PRIu64 "; %s",
               counted(end - first, "step is", "steps are", steps), first, end,
-              counted(number_at(answer, "records"),
+              counted(object_number(answer, "records"),
                       "kernel, copy or fill of them was not stored before",
                       "kernels, copies and fills of them were not stored before", records));
-    if (number_at(answer, "gone"))
-        print("%s not in memory any more", counted(number_at(answer, "gone"), "step before them is",
-                                                   "steps before them are", steps));
+    if (object_number(answer, "gone"))
+        print("%s not in memory any more",
+              counted(object_number(answer, "gone"), "step before them is", "steps before them are",
+                      steps));
 }
 
 /* What was done, as the answer says it. */
@@ -302,17 +296,17 @@ static void print_done(const json_t *answer)
     char sites[COUNTED_BYTES];
     if (json_is_integer(json_object_get(answer, "sites")))
         print("done: %s of the HookSpec",
-              counted(number_at(answer, "sites"), "entry", "entries", sites));
+              counted(object_number(answer, "sites"), "entry", "entries", sites));
     else
-        print("done: mode %s", word_at(answer, "mode"));
+        print("done: mode %s", object_text_or(answer, "mode", "?"));
 }
 
 /* Return: an exit status. */
 static int show(const char *run, const struct text *answer, bool json)
 {
-    json_t *o = json_loadb(answer->data, answer->n, 0, NULL);
+    json_t *o = object_parse(answer->data, answer->n);
     bool ok = json_is_true(json_object_get(o, "ok"));
-    if (!json_is_object(o)) {
+    if (!o) {
         complain("%s: its answer is no JSON object", run);
     } else if (json) {
         _cleanup_(text_deinit) struct text t = { 0 };
@@ -321,7 +315,7 @@ static int show(const char *run, const struct text *answer, bool json)
         text_add(&t, "\n", 1);
         fwrite(t.data, 1, t.n, stdout);
     } else if (!ok) {
-        complain("%s: %s", run, word_at(o, "error"));
+        complain("%s: %s", run, object_text_or(o, "error", "?"));
     } else {
         print("%s", run);
         if (json_object_get(o, "overload"))
@@ -334,12 +328,12 @@ static int show(const char *run, const struct text *answer, bool json)
             print_kept(o);
         else if (json_object_get(o, "dropped"))
             print("done: rows of %s are forgotten",
-                  counted(number_at(o, "dropped"), "request", "requests",
+                  counted(object_number(o, "dropped"), "request", "requests",
                           (char[COUNTED_BYTES]){ 0 }));
         else if (json_object_get(o, "salt"))
-            print("salt: %s", word_at(o, "salt"));
+            print("salt: %s", object_text_or(o, "salt", "?"));
         else if (json_object_get(o, "step"))
-            print("done: from step %" PRIu64 " on", number_at(o, "step"));
+            print("done: from step %" PRIu64 " on", object_number(o, "step"));
         else if (json_object_get(o, "checked"))
             print("no error");
         else

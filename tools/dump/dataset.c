@@ -209,11 +209,10 @@ static int read_index(struct err *err, struct dataset *d, const char *path)
 {
     struct err why = { 0 };
     uint64_t n;
-    _cleanup_(closep) int fd = regular_open_at(&why, d->fd, path, OUTFILE_INDEX, MOST_INDEX, &n);
-    if (fd < 0)
-        return no_dataset(err, path, fd == -ENOENT ? "is not there" : "cannot be read");
-    json_error_t wrong;
-    json_t *o = json_loadfd(fd, JSON_REJECT_DUPLICATES, &wrong);
+    _cleanup_(freep) char *text = regular_read_at(&why, d->fd, path, OUTFILE_INDEX, MOST_INDEX, &n);
+    if (!text)
+        return no_dataset(err, path, why.code == -ENOENT ? "is not there" : "cannot be read");
+    json_t *o = object_load(&why, text, n, MOST_INDEX, JSON_REJECT_DUPLICATES);
     int r = o ? take_index(err, d, path, o) : no_dataset(err, path, "is no JSON");
     json_decref(o);
     return r;

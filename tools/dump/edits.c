@@ -118,7 +118,7 @@ static const struct noted taken = { "requests_with_taken_rows", "donor", taken_c
 /* NULL: the note is of something else. */
 static json_t *note_of(const struct reader_change *change, const struct noted *noted)
 {
-    json_t *note = change->more ? json_loads(change->more, 0, NULL) : NULL;
+    json_t *note = change->more ? object_parse(change->more, strlen(change->more)) : NULL;
     if (json_is_string(json_object_get(note, "edit")) && json_object_get(note, noted->key))
         return note;
     json_decref(note);

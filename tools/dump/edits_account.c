@@ -141,11 +141,6 @@ int edits_remark(struct report *report, const struct reader *reader)
 
 /* ------------------------------------------------------------------------- tables */
 
-static json_int_t number_of(const json_t *row, const char *key)
-{
-    return json_integer_value(json_object_get(row, key));
-}
-
 /* Missed rows by reason, what was lost, and whether it all is due. */
 static void cell_remark(struct text *to, const json_t *row)
 {
@@ -156,9 +151,8 @@ static void cell_remark(struct text *to, const json_t *row)
     static const char *const keys[] = { "lost_at_kill", "in_flight", "not_finite" };
     for (size_t i = 0; i < N_OF(keys); i++) {
         const char *key = keys[i];
-        if (number_of(row, key))
-            text_printf(to, "%s%s=%" JSON_INTEGER_FORMAT, to->n ? " " : "", key,
-                        number_of(row, key));
+        if (object_number(row, key))
+            text_printf(to, "%s%s=%" PRIu64, to->n ? " " : "", key, object_number(row, key));
     }
     if (json_is_false(json_object_get(row, "holds")))
         text_printf(to, "%sMISMATCH", to->n ? " " : "");

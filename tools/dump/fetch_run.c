@@ -3,6 +3,7 @@
 #include "core/err.h"
 #include "core/grow.h"
 #include "read/requests.h"
+#include "storage/object.h"
 #include "tools/dump/fetch_private.h"
 
 #include <dmi/dmi.h>
@@ -12,11 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
 
 /* An integer from @least to @most; null where that is below 0 stands for it. Anything else: 0, and @bad. */
 static int64_t number_of(const json_t *o, const char *key, int64_t least, int64_t most, bool *bad)
@@ -33,11 +29,6 @@ static int wrong_fact(struct err *err)
     return err_set(err, -EBADMSG, "a fact of the table contradicts what a fact may say");
 }
 
-static bool flag_of(const json_t *o, const char *key)
-{
-    return json_is_true(json_object_get(o, key));
-}
-
 static int no_room(struct err *err)
 {
     return err_set_errno(err, ENOMEM, "cannot fetch a run");
@@ -48,17 +39,17 @@ static int no_room(struct err *err)
 /* Borrows strings from the JSON. */
 static struct dmi_site site_of(const json_t *o)
 {
-    const char *dtype = text_of(o, "dtype"), *row = text_of(o, "row");
+    const char *dtype = object_text(o, "dtype"), *row = object_text(o, "row");
     double scale = json_number_value(json_object_get(o, "scale"));
-    return (struct dmi_site){ .name = text_of(o, "name") ? text_of(o, "name") : "",
-                              .kernel = text_of(o, "kernel"),
-                              .tap = text_of(o, "tap"),
-                              .note = text_of(o, "note"),
+    return (struct dmi_site){ .name = object_text(o, "name") ? object_text(o, "name") : "",
+                              .kernel = object_text(o, "kernel"),
+                              .tap = object_text(o, "tap"),
+                              .note = object_text(o, "note"),
                               .dtype = dtype ? dmi_dtype_from_name(dtype) : 0,
                               .row = row ? dmi_row_from_name(row) : 0,
                               .scale = scale != 0 ? scale : 1,
                               .expect = -1,
-                              .has_layer = flag_of(o, "has_layer") };
+                              .has_layer = object_flag(o, "has_layer") };
 }
 
 int fetch_begin(struct err *err, struct fetched *x, const char *folder)
@@ -77,8 +68,8 @@ int fetch_begin(struct err *err, struct fetched *x, const char *folder)
             return wrong_fact(err);
     }
     const struct run_options options = { .out_dir = folder,
-                                         .model = text_of(x->about, "model"),
-                                         .job = text_of(x->about, "job"),
+                                         .model = object_text(x->about, "model"),
+                                         .job = object_text(x->about, "job"),
                                          .library_version = DMI_VERSION,
                                          .sites = x->sites,
                                          .n_sites = x->n_sites };
@@ -103,7 +94,7 @@ static uint32_t number_named(const char *name, const char *(*name_of)(uint32_t),
 /* An id's bytes where it is no UTF-8; @out has room for them. */
 static const char *id_of(const json_t *span, char out[DMI_MAX_ID + 1])
 {
-    const char *hex = text_of(span, "request_hex"), *id = text_of(span, "request");
+    const char *hex = object_text(span, "request_hex"), *id = object_text(span, "request");
     size_t n = hex ? strlen(hex) / 2 : 0;
     if (!hex || n > DMI_MAX_ID)
         return id;
@@ -125,9 +116,10 @@ static struct dmi_span span_of(const json_t *o, char id[DMI_MAX_ID + 1], bool *b
         .n_tokens = (uint32_t)number_of(o, "tokens", 0, UINT32_MAX, bad),
         .n_cached = (uint32_t)number_of(o, "cached", 0, UINT32_MAX, bad),
         .n_prompt = has_prompt ? (uint32_t)number_of(o, "prompt", 0, UINT32_MAX, bad) : 0,
-        .phase = number_named(text_of(o, "phase"), request_phase_name, DMI_PHASE_DRAFT),
-        .flags = (flag_of(o, "padding") ? DMI_SPAN_PADDING : 0) |
-                 (flag_of(o, "last") ? DMI_SPAN_LAST : 0) | (flag_of(o, "part") ? DMI_SPAN_PART : 0)
+        .phase = number_named(object_text(o, "phase"), request_phase_name, DMI_PHASE_DRAFT),
+        .flags = (object_flag(o, "padding") ? DMI_SPAN_PADDING : 0) |
+                 (object_flag(o, "last") ? DMI_SPAN_LAST : 0) |
+                 (object_flag(o, "part") ? DMI_SPAN_PART : 0)
     };
 }
 
@@ -169,7 +161,7 @@ static int add_step(struct err *err, struct fetched *x, const json_t *o)
 
 static int add_end(struct err *err, struct fetched *x, const json_t *o)
 {
-    const char *ended = text_of(o, "ended");
+    const char *ended = object_text(o, "ended");
     char id[DMI_MAX_ID + 1];
     uint32_t reason = number_named(ended, request_reason_name, DMI_END_ABORTED);
     const json_t *shed = json_object_get(o, "shed");
@@ -191,12 +183,8 @@ struct line {
 
 int fetch_fact(struct err *err, const char *line, size_t n, json_t **out)
 {
-    *out = json_loadb(line, n, JSON_ALLOW_NUL, NULL);
-    if (json_is_object(*out))
-        return 0;
-    json_decref(*out);
-    *out = NULL;
-    return err_set(err, -EBADMSG, "a fact of the table is no JSON object");
+    *out = object_parse(line, n);
+    return *out ? 0 : err_set(err, -EBADMSG, "a fact of the table is no JSON object");
 }
 
 /* Takes each line of the answer. Return: 0 or what @take returned. */

@@ -10,15 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-static const char *text_of(const json_t *row, const char *key)
-{
-    const char *s = json_string_value(json_object_get(row, key));
-    return s ? s : "-";
-}
-
 static void cell_reason(struct text *to, const json_t *row)
 {
-    text_printf(to, " %s", text_of(row, "reason"));
+    text_printf(to, " %s", object_text_or(row, "reason", "-"));
 }
 
 /* "~" where nobody said it: it follows from the first step that decodes. */

@@ -9,11 +9,8 @@
 #include "storage/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define FORMAT  "dmi-cursor"
 #define VERSION 2 /* 1 had neither a checksum nor a tail */
@@ -23,17 +20,6 @@
 static json_t *number(uint64_t v)
 {
     return json_integer((json_int_t)v);
-}
-
-static uint64_t number_of(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *s = json_string_value(json_object_get(object, key));
-    return s ? s : "";
 }
 
 /* ------------------------------------------------------------------------- reading */
@@ -50,17 +36,9 @@ static uint64_t checksum(const json_t *cursor)
 static bool is_sound(json_t *cursor)
 {
     bool said = json_is_integer(json_object_get(cursor, "checksum"));
-    uint64_t hash = number_of(cursor, "checksum");
+    uint64_t hash = object_number(cursor, "checksum");
     json_object_del(cursor, "checksum");
     return said && hash == checksum(cursor);
-}
-
-/* Return: NULL: it is no file, too large, or no JSON. */
-static json_t *load(int fd)
-{
-    struct stat st;
-    return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= MOST ? json_loadfd(fd, 0, NULL)
-                                                                        : NULL;
 }
 
 int cursor_read(struct err *err, struct cursor *c)
@@ -70,27 +48,28 @@ int cursor_read(struct err *err, struct cursor *c)
     c->read = NULL;
     if (!c->path)
         return 0;
-    _cleanup_(closep) int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ENOENT ? 0
-                               : err_set_errno(err, errno, "cannot read the cursor %s", c->path);
-    c->read = load(fd);
-    if (!c->read || strcmp(text_of(c->read, "format"), FORMAT) ||
-        number_of(c->read, "version") != VERSION)
+    struct err why = { 0 };
+    c->read = value_read(&why, c->path, MOST, 0);
+    if (why.code && why.code != -EINVAL && why.code != -EFBIG && why.code != -EBADMSG)
+        return why.code == -ENOENT
+                   ? 0
+                   : err_set_errno(err, -why.code, "cannot read the cursor %s", c->path);
+    if (!c->read || strcmp(object_text_or(c->read, "format", ""), FORMAT) ||
+        object_number(c->read, "version") != VERSION)
         return err_set(err, -EINVAL, "%s is no cursor of this version: name another file", c->path);
     if (!is_sound(c->read))
         return err_set(err, -EINVAL,
                        "the cursor %s does not match its checksum: it is not known what was taken; "
                        "remove it and the output to begin again",
                        c->path);
-    if (strcmp(text_of(c->read, "choice"), c->choice))
+    if (strcmp(object_text_or(c->read, "choice", ""), c->choice))
         return err_set(err, -EINVAL,
                        "the cursor %s is of another replay (%s), not of this one (%s): give the "
                        "same options, or another cursor",
-                       c->path, text_of(c->read, "choice"), c->choice);
-    c->mark = (struct sink_mark){ number_of(c->read, "bytes"), number_of(c->read, "tail") };
-    c->n_items = number_of(c->read, "items");
-    c->n_requests = number_of(c->read, "requests");
+                       c->path, object_text_or(c->read, "choice", ""), c->choice);
+    c->mark = (struct sink_mark){ object_number(c->read, "bytes"), object_number(c->read, "tail") };
+    c->n_items = object_number(c->read, "items");
+    c->n_requests = object_number(c->read, "requests");
     return 0;
 }
 
@@ -104,18 +83,18 @@ static int apply(struct err *err, struct replay_source *s, const json_t *o)
 {
     const json_t *sent = json_object_get(o, "sent"), *said = json_object_get(o, "said");
     s->sent = (struct position){ .any = json_is_object(sent),
-                                 .chunk = number_of(sent, "chunk"),
-                                 .launch = number_of(sent, "launch"),
-                                 .forward = number_of(sent, "forward"),
-                                 .occurrence = (uint32_t)number_of(sent, "occurrence"),
-                                 .site = (uint32_t)number_of(sent, "site"),
-                                 .record = (uint32_t)number_of(sent, "record") };
-    s->said = (struct moment){ number_of(said, "time_ns"), number_of(said, "step"),
-                               (uint32_t)number_of(said, "span") };
-    s->n_records = number_of(o, "records");
-    s->n_rows = number_of(o, "rows");
-    s->n_bytes = number_of(o, "payload");
-    s->n_lost = number_of(o, "not_decoded");
+                                 .chunk = object_number(sent, "chunk"),
+                                 .launch = object_number(sent, "launch"),
+                                 .forward = object_number(sent, "forward"),
+                                 .occurrence = (uint32_t)object_number(sent, "occurrence"),
+                                 .site = (uint32_t)object_number(sent, "site"),
+                                 .record = (uint32_t)object_number(sent, "record") };
+    s->said = (struct moment){ object_number(said, "time_ns"), object_number(said, "step"),
+                               (uint32_t)object_number(said, "span") };
+    s->n_records = object_number(o, "records");
+    s->n_rows = object_number(o, "rows");
+    s->n_bytes = object_number(o, "payload");
+    s->n_lost = object_number(o, "not_decoded");
     s->done = json_is_true(json_object_get(o, "done"));
     return source_seek(err, s);
 }
@@ -131,12 +110,12 @@ int cursor_apply(struct err *err, const struct cursor *c, struct replay_source *
     const json_t *o;
     json_array_foreach(json_object_get(c->read, "runs"), i, o)
     {
-        struct replay_source *s = find(sources, n, text_of(o, "uuid"));
+        struct replay_source *s = find(sources, n, object_text_or(o, "uuid", ""));
         if (!s)
             return err_set(err, -EINVAL,
                            "the cursor %s is of run %s, which is not among those that are given: "
                            "give that run, or another cursor",
-                           c->path, text_of(o, "uuid"));
+                           c->path, object_text_or(o, "uuid", ""));
         TRY(apply(err, s, o));
     }
     return 0;

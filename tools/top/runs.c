@@ -6,13 +6,13 @@
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/grow.h"
+#include "storage/object.h"
 
 #include <dmi/format.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,22 +36,9 @@ static void run_free(struct top_run *r)
     free(r);
 }
 
-static bool parse_uuid(const char *s, uint8_t out[16])
-{
-    size_t n = 0;
-    unsigned byte;
-    for (const char *p = s; p && n < 16; p += 2) {
-        p += *p == '-';
-        if (strspn(p, "0123456789abcdef") < 2 || sscanf(p, "%2x", &byte) != 1)
-            return false;
-        out[n++] = (uint8_t)byte;
-    }
-    return n == 16;
-}
-
 static char *copy_text(const json_t *object, const char *key)
 {
-    const char *s = json_string_value(json_object_get(object, key));
+    const char *s = object_text(object, key);
     return s ? strdup(s) : NULL;
 }
 
@@ -75,20 +62,18 @@ static int copy_sites(struct top_run *r, const json_t *list)
 /* Return: 0 or -errno with a sentence. */
 static int take_manifest(struct err *err, struct top_run *r, const json_t *m)
 {
-    const char *format = json_string_value(json_object_get(m, "format"));
     const json_t *sites = json_object_get(json_object_get(m, "dictionary"), "sites");
-    if (!format || strcmp(format, "dmi-run"))
+    if (strcmp(object_text_or(m, "format", ""), "dmi-run"))
         return err_set(err, -EBADMSG, "%s/manifest.json: is no manifest", r->path);
-    if (json_integer_value(json_object_get(m, "version")) != DMI_FORMAT_VERSION)
+    if (object_number(m, "version") != DMI_FORMAT_VERSION)
         return err_set(err, -ENOTSUP, "%s/manifest.json: is of another version than %d", r->path,
                        DMI_FORMAT_VERSION);
-    if (!parse_uuid(json_string_value(json_object_get(m, "uuid")), r->uuid) ||
-        json_array_size(sites) > DMI_MAX_SITES)
+    if (!object_uuid(m, "uuid", r->uuid) || json_array_size(sites) > DMI_MAX_SITES)
         return err_set(err, -EBADMSG, "%s/manifest.json: is damaged", r->path);
     r->job = copy_text(m, "job");
     r->host = copy_text(m, "host");
-    r->pid = (uint64_t)json_integer_value(json_object_get(m, "pid"));
-    r->start_ns = (uint64_t)json_integer_value(json_object_get(m, "start_realtime_ns"));
+    r->pid = object_number(m, "pid");
+    r->start_ns = object_number(m, "start_realtime_ns");
     r->has_process = alive_said(m, &r->process) != NULL;
     return copy_sites(r, sites) ? err_set(err, -ENOMEM, "no memory") : 0;
 }
@@ -107,7 +92,6 @@ static int load_manifest(struct err *err, struct top_run *r)
     _cleanup_(closep) int dir = open_folder_of(err, r->path);
     _cleanup_(freep) void *data = NULL;
     size_t n;
-    json_error_t wrong;
     if (dir < 0)
         return dir;
     int res = snapshot_load(err, dir, r->path, "manifest.json", DMI_MAX_JSON, &data, &n);
@@ -115,7 +99,7 @@ static int load_manifest(struct err *err, struct top_run *r)
         return err_set(err, res, "%s: is no run: there is no manifest.json in it", r->path);
     if (res)
         return res;
-    json_t *m = json_loadb(data, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &wrong);
+    json_t *m = object_parse(data, n);
     res = m ? take_manifest(err, r, m)
             : err_set(err, -EBADMSG, "%s/manifest.json: is no JSON", r->path);
     json_decref(m);

@@ -210,7 +210,7 @@ static void join_changed(struct trace_diff *d)
 
 static uint64_t number_of(const json_t *row, const char *side, const char *key)
 {
-    return (uint64_t)json_integer_value(json_object_get(json_object_get(row, side), key));
+    return object_number(json_object_get(row, side), key);
 }
 
 static void count_cell(struct text *to, const json_t *row, const char *side)
@@ -262,26 +262,21 @@ static void mean_b(struct text *to, const json_t *row)
     mean_cell(to, row, "b");
 }
 
-static const char *string_of(const json_t *row, const char *key)
-{
-    return json_string_value(json_object_get(row, key));
-}
-
 /* "flash: argument 1 was 64, is 128" */
 static void name_cell(struct text *to, const json_t *row)
 {
     const json_t *changes = json_object_get(row, "arguments");
-    const char *demangled = string_of(row, "demangled");
+    const char *demangled = object_text(row, "demangled");
     if (!changes) {
-        text_printf(to, "%s", demangled ? demangled : string_of(row, "name"));
+        text_printf(to, "%s", demangled ? demangled : object_text(row, "name"));
         return;
     }
-    text_printf(to, "%s:", string_of(row, "function"));
+    text_printf(to, "%s:", object_text(row, "function"));
     for (size_t i = 0; i < json_array_size(changes); i++) {
         const json_t *change = json_array_get(changes, i);
-        const char *place = string_of(change, "place");
+        const char *place = object_text(change, "place");
         text_printf(to, "%s argument%s%s was %s, is %s", i ? ";" : "", *place ? " " : "s", place,
-                    string_of(change, "a"), string_of(change, "b"));
+                    object_text(change, "a"), object_text(change, "b"));
     }
 }
 

@@ -71,7 +71,7 @@ static void show_ranges(struct step_page *a)
 
 static json_t *range_json(const struct step_page *a, const struct met_range *s)
 {
-    json_t *facts = *s->facts ? json_loads(s->facts, 0, NULL) : NULL;
+    json_t *facts = *s->facts ? object_parse(s->facts, strlen(s->facts)) : NULL;
     return VALUE_OBJECT({ "name", value_text(s->name) },
                         { "offset_ns", json_integer((json_int_t)(s->at.begin_ns - a->begin_ns)) },
                         { "ns", json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)) },
