@@ -38,7 +38,7 @@ json_t *value_object(const struct value_pair *pairs, size_t n);
     value_object((const struct value_pair[]){ __VA_ARGS__ },                                       \
                  sizeof(const struct value_pair[]){ __VA_ARGS__ } / sizeof(struct value_pair))
 
-/* object_load() of a regular file, which the sentence names. Return: NULL: that and regular_read() say why. */
+/* JSON of a regular file, which a sentence names, as object_load() and regular_read() take it. Return: a new reference; NULL with the sentence in @err. */
 json_t *value_read(struct err *err, const char *path, uint64_t most, size_t flags);
 
 /* Adds @value on one line. A NULL @value, or no memory, makes @to failed. */
