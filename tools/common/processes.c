@@ -105,20 +105,17 @@ enum process_has process_has(pid_t pid, const char *library)
     size_t room = 0;
     int fd = open_of(pid, "maps");
     _cleanup_(fclosep) FILE *maps = fd < 0 ? NULL : fdopen(fd, "r");
-    enum process_has has = PROCESS_UNKNOWN;
+    enum process_has has = PROCESS_NEITHER;
     while (maps && getline(&line, &room, maps) > 0) {
         if (maps_file(line, library, false))
             return PROCESS_LIBRARY;
         if (maps_file(line, DRIVER, true))
             has = PROCESS_DRIVER;
-        else if (!has)
-            has = PROCESS_NEITHER;
     }
     return has;
 }
 
-/* The first entry of its environment that begins so. Return: NULL: there is none; else free(). */
-static char *entry_of(pid_t pid, const char *begin)
+bool process_has_entry(pid_t pid, const char *begin, const char *part)
 {
     _cleanup_(freep) char *entry = NULL;
     size_t room = 0, n = strlen(begin);
@@ -126,18 +123,6 @@ static char *entry_of(pid_t pid, const char *begin)
     _cleanup_(fclosep) FILE *environment = fd < 0 ? NULL : fdopen(fd, "r");
     while (environment && getdelim(&entry, &room, 0, environment) > 0)
         if (!strncmp(entry, begin, n))
-            return steal_ptr(entry);
-    return NULL;
-}
-
-bool process_has_entry(pid_t pid, const char *entry)
-{
-    _cleanup_(freep) char *found = entry_of(pid, entry);
-    return found && !strcmp(found, entry);
-}
-
-bool process_asked_for(pid_t pid, const char *library)
-{
-    _cleanup_(freep) char *found = entry_of(pid, "LD_PRELOAD=");
-    return found && strstr(found, library);
+            return strstr(entry + n, part);
+    return false;
 }

@@ -13,8 +13,8 @@ struct process {
     pid_t pid, parent;
     uint64_t start; /* with the id it names a process for good: ids come back */
     uint64_t stack; /* where its stack starts: another one after each execve. 0: not ours to know */
-    int state;      /* of the owner of the list; 0 in a new one */
-    bool wanted;    /* the same, false */
+    /* of the owner of the list, false in a new one: it descends from the command; it is known what it has, until execve */
+    bool wanted, done;
 };
 
 struct processes {
@@ -37,9 +37,8 @@ struct process *processes_find(const struct processes *all, pid_t pid);
 
 /* What a process has loaded. */
 enum process_has {
-    PROCESS_UNKNOWN = 0, /* it has ended, or we may not look */
-    PROCESS_NEITHER,
-    PROCESS_DRIVER, /* the driver, without the library */
+    PROCESS_NEITHER = 0, /* or it has ended, or we may not look */
+    PROCESS_DRIVER,      /* the driver, without the library */
     PROCESS_LIBRARY,
 };
 
@@ -49,8 +48,5 @@ enum process_has {
  */
 enum process_has process_has(pid_t pid, const char *library);
 
-/* Was @pid started with @entry ("NAME=VALUE") in its environment? false also where we may not look. */
-bool process_has_entry(pid_t pid, const char *entry);
-
-/* Was @pid started with an LD_PRELOAD that names @library? false also where we may not look. */
-bool process_asked_for(pid_t pid, const char *library);
+/* Was @pid started with a variable whose entry is @begin ("NAME="), and after that, anywhere, @part? false also where we may not look. */
+bool process_has_entry(pid_t pid, const char *begin, const char *part);

@@ -28,9 +28,6 @@
 #define LAST_PAUSE_NS  2000000000u
 #define SHARE          50
 
-/* Beside this comes PROCESS_UNKNOWN, 0: it is looked at again. Once it has the library it keeps it until execve. */
-enum { DONE = 1 };
-
 struct watch {
     pid_t command;
     int fd; /* of the command: readable once it has ended */
@@ -74,7 +71,7 @@ static void name(struct watch *w, pid_t pid)
         log_line(
             "process %d (%s) has loaded the CUDA driver without %s: nothing of it is captured; %s",
             (int)pid, path, w->library,
-            process_asked_for(pid, w->library)
+            process_has_entry(pid, "LD_PRELOAD=", w->library)
                 ? "the loader did not follow LD_PRELOAD: a static or privileged program?"
                 : "it was started without LD_PRELOAD: a cleared environment?");
 }
@@ -100,8 +97,7 @@ static void look(struct watch *w, struct process *p)
         has = process_has(p->pid, w->library);
     if (has == PROCESS_DRIVER)
         name(w, p->pid);
-    if (has == PROCESS_DRIVER || has == PROCESS_LIBRARY)
-        p->state = DONE;
+    p->done = has != PROCESS_NEITHER;
 }
 
 /* ------------------------------------------------------------------------- who is watched */
@@ -144,7 +140,7 @@ static bool take(struct watch *w, struct processes *now)
         if (!p->wanted)
             continue;
         if (known && known->stack == p->stack)
-            p->state = known->state;
+            p->done = known->done;
         else
             news = true;
         now->list[n++] = *p;
@@ -171,7 +167,7 @@ static bool scan(struct watch *w)
     want(w, &now);
     w->pause_ns = take(w, &now) ? FIRST_PAUSE_NS : w->pause_ns + w->pause_ns / 2;
     for (size_t i = 0; i < w->known.n && !command_ended(w, 0); i++)
-        if (w->known.list[i].state != DONE)
+        if (!w->known.list[i].done)
             look(w, &w->known.list[i]);
     return true;
 }

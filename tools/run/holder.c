@@ -24,14 +24,14 @@ enum { MEMORY = 3, ASKED, ANSWERS, N_FDS }; /* descriptors of the holder */
 
 /* ------------------------------------------------------------------------- whom it is for */
 
-/* Some process that was started with the entry in its environment. Return: its id, 0: there is none. */
-static pid_t find_user(const char *entry)
+/* Some process that was started with a holder's path in its environment. Return: its id, 0: there is none. */
+static pid_t find_user(const char *path)
 {
     struct processes all = { 0 };
     pid_t found = 0;
     if (!processes_read(&all))
         for (size_t i = 0; i < all.n && !found; i++)
-            if (process_has_entry(all.list[i].pid, entry))
+            if (process_has_entry(all.list[i].pid, HOLDER_VARIABLE "=", path))
                 found = all.list[i].pid;
     processes_deinit(&all);
     return found;
@@ -39,9 +39,7 @@ static pid_t find_user(const char *entry)
 
 bool holder_is_used(const struct holder *h)
 {
-    char entry[128];
-    snprintf(entry, sizeof entry, HOLDER_VARIABLE "=%s", h->path);
-    return find_user(entry) != 0;
+    return find_user(h->path) != 0;
 }
 
 /* ------------------------------------------------------------------------- the process */
@@ -49,9 +47,9 @@ bool holder_is_used(const struct holder *h)
 /* Until no process of the command is left. */
 static void wait_for_users(void)
 {
-    char entry[128];
-    snprintf(entry, sizeof entry, HOLDER_VARIABLE "=/proc/%d/fd/%d", (int)getpid(), MEMORY);
-    for (pid_t user; (user = find_user(entry));) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), MEMORY);
+    for (pid_t user; (user = find_user(path));) {
         _cleanup_(closep) int fd = (int)syscall(SYS_pidfd_open, user, 0);
         struct pollfd p = { .fd = fd, .events = POLLIN };
         poll(&p, 1, fd < 0 ? LOOK_MS : -1);
