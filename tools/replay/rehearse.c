@@ -2,110 +2,101 @@
 #include "tools/replay/rehearse.h"
 
 #include "core/cleanup.h"
-#include "core/err.h"
-#include "policy/shedding.h"
-#include "tools/replay/rehearse_rows.h"
+#include "core/grow.h"
+#include "read/attribution.h"
+#include "read/record.h"
+#include "read/requests.h"
 
-#include <dmi/dmi.h>
+#include <dmi/dtype.h>
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COSTS (1 + OVERLOAD_MAX_BUDGETS)
-#define NOT_ASKED UINT32_MAX
-#define ALIGN     16u /* of records in the ring */
-
-/* What stands in for the ring, the link and the engine. Bytes and seconds. */
-struct world {
-    double now, first, used, drained, late; /* @late: by how much the engine waited so far */
-};
-
-struct rehearsing {
+struct building {
     const struct reader *reader;
-    const struct rehearsal_terms *terms;
-    const struct overload *rules;
-    struct rehearse_rows rows;
-    struct shedding *shedding; /* NULL: these rules shed nothing */
-    struct rehearsal *out;     /* a request for each of rows.requests */
-    struct world world;
-    bool *dropped;    /* by request: it is not kept any more */
-    size_t next_step; /* that has not begun */
-    size_t next_end;  /* of reader_end() */
-    /* the requests of the step or launch under way */
-    uint32_t n_asks;
-    uint32_t *ask_of, *request_of; /* by request; by ask */
-    struct shedding_ask *asks;
-    uint64_t (*costs)[MAX_COSTS];
-    enum shedding_verdict *verdicts;
-    char **tags; /* by ask, owned */
+    struct requests requests;
+    struct rehearsal_run run;
+    size_t n_parts, parts_room, n_ended;
+    struct rehearsal *out;
+    size_t step; /* of the record under way */
 };
 
-/* ------------------------------------------------------------------------- ring and link */
+/* ------------------------------------------------------------------------- records */
 
-static void drain(struct world *w, const struct rehearsal_terms *t, double seconds)
+static int add_part(void *ctx, const struct part *part)
 {
-    double out = (double)t->link_bytes_per_s * seconds;
-    out = out < w->used ? out : w->used;
-    w->used -= out;
-    w->drained += out;
-    w->now += seconds;
+    struct building *b = ctx;
+    if (part->span == UINT32_MAX)
+        return 0;
+    uint32_t owner = b->requests.of_span[b->requests.first_span[b->step] + part->span];
+    if (owner == REHEARSAL_NOBODY)
+        return 0;
+    return PUSH(b->run.parts, b->n_parts, b->parts_room, 1024,
+                (struct rehearsal_part){ owner, part->n_rows });
 }
 
-/* Time goes on to when the engine was at @time_ns. */
-static void go_to(struct rehearsing *r, uint64_t time_ns)
+/* Return: index of the spec's site of that name; n_sites: none. */
+static uint32_t site_of(const struct spec *spec, const struct dmi_site *site)
 {
-    struct world *w = &r->world;
-    double then = (double)time_ns / 1e9 / r->terms->speed;
-    w->first = isnan(w->first) ? then : w->first;
-    then += w->late - w->first;
-    if (then > w->now)
-        drain(w, r->terms, then - w->now);
+    uint32_t i = 0;
+    while (i < spec->n_sites && strcmp(spec->sites[i].about.name, site->name))
+        i++;
+    return i;
 }
 
-static void fill(struct rehearsing *r, double n_bytes)
+static int add_record(struct building *b, struct attribution *attribution, const struct spec *spec,
+                      size_t index)
 {
-    double full;
-    r->world.used += n_bytes;
-    full = r->world.used / (double)r->terms->ring_bytes;
-    full = full < 1 ? full : 1; /* more only while a launch waits within itself */
-    r->out->most_full = full > r->out->most_full ? full : r->out->most_full;
-}
-
-static double room(const struct rehearsing *r)
-{
-    return (double)r->terms->ring_bytes - r->world.used;
-}
-
-static double padded(uint64_t n_bytes)
-{
-    return (double)((n_bytes + ALIGN - 1) / ALIGN * ALIGN);
-}
-
-/* ------------------------------------------------------------------------- asks */
-
-static void forget_asks(struct rehearsing *r)
-{
-    for (uint32_t i = 0; i < r->n_asks; i++) {
-        r->ask_of[r->request_of[i]] = NOT_ASKED;
-        freep(&r->tags[i]);
-        r->tags[i] = NULL;
+    const struct reader_record *rec = reader_record(b->reader, index);
+    uint32_t site = site_of(spec, reader_site(b->reader, rec->at.site));
+    if (site == spec->n_sites) {
+        b->out->n_elsewhere++;
+        return 0;
     }
-    r->n_asks = 0;
+    b->step = rec->step ? (size_t)(rec->step - reader_step(b->reader, 0)) : REHEARSAL_NO_STEP;
+    struct rehearsal_record *r = &b->run.records[b->run.n_records++];
+    *r = (struct rehearsal_record){
+        .step = b->step,
+        .first_part = b->n_parts,
+        .n_rows = record_rows(rec),
+        .budgets = overload_budgets_of(&spec->overload, site),
+        .row_bytes = record_width(rec) * dmi_dtype_bytes(rec->at.dtype),
+        .launch = rec->at.launch,
+        .time_ns = rec->at.time_ns,
+    };
+    int res = rec->step ? attribution_record(attribution, index) : 0;
+    r->end = b->n_parts;
+    return res;
 }
 
-static struct shedding_ask *ask_of(struct rehearsing *r, uint32_t request)
+static int add_records(struct building *b, const struct spec *spec)
 {
-    if (r->ask_of[request] != NOT_ASKED)
-        return &r->asks[r->ask_of[request]];
-    uint32_t i = r->n_asks++;
-    r->ask_of[request] = i;
-    r->request_of[i] = request;
-    memset(r->costs[i], 0, sizeof r->costs[i]);
-    r->verdicts[i] = SHEDDING_KEEP;
-    r->asks[i] = (struct shedding_ask){ .id = r->out->requests[request].id, .costs = r->costs[i] };
-    return &r->asks[i];
+    struct attribution attribution = {
+        .reader = b->reader, .by_request = true, .add = add_part, .ctx = b
+    };
+    int r = attribution_init(&attribution);
+    for (size_t i = 0; !r && i < reader_n_records(b->reader); i++)
+        r = add_record(b, &attribution, spec, i);
+    attribution_deinit(&attribution);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+/* Lists the records of each step, in their order. */
+static void list_records(struct rehearsal_run *run)
+{
+    for (size_t i = 0; i < run->n_records; i++)
+        if (run->records[i].step != REHEARSAL_NO_STEP)
+            run->steps[run->records[i].step].end_record++;
+    for (size_t i = 0, n = 0; i < run->n_steps; i++) {
+        n += run->steps[i].end_record;
+        run->steps[i].first_record = run->steps[i].end_record = n;
+    }
+    for (size_t i = run->n_records; i-- > 0;)
+        if (run->records[i].step != REHEARSAL_NO_STEP)
+            run->of_step[--run->steps[run->records[i].step].first_record] = i;
 }
 
 static bool is_prompt(const struct dmi_span_entry *span)
@@ -114,358 +105,116 @@ static bool is_prompt(const struct dmi_span_entry *span)
                           : span->phase == DMI_PHASE_PREFILL;
 }
 
-static int ask_for_span(struct rehearsing *r, size_t step, uint32_t i)
+static struct rehearsal_span span_of(const struct building *b, const struct reader_step *s,
+                                     uint32_t i, size_t at)
 {
-    const struct reader_step *s = reader_step(r->reader, step);
     const struct dmi_span_entry *span = &s->spans[i];
-    uint32_t request = r->rows.requests.of_span[r->rows.requests.first_span[step] + i];
-    if (request == UINT32_MAX || r->dropped[request])
-        return 0;
-    struct shedding_ask *ask = ask_of(r, request);
-    uint32_t k = r->ask_of[request];
-    ask->n_rows += span->n_tokens;
-    ask->is_prompt = ask->is_prompt || is_prompt(span);
-    if (!span->tags_bytes || r->tags[k])
-        return 0;
-    ask->tags = r->tags[k] = strndup((const char *)s->entry + span->tags_offset, span->tags_bytes);
-    return ask->tags ? 0 : -ENOMEM;
+    return (struct rehearsal_span){
+        .request = b->requests.of_span[at],
+        .n_rows = span->n_tokens,
+        .is_prompt = is_prompt(span),
+        .is_last = span->flags & DMI_SPAN_LAST,
+        .tags = span->tags_bytes ? (const char *)s->entry + span->tags_offset : NULL,
+        .n_tags = span->tags_bytes,
+    };
 }
 
-/* Adds what the record's rows cost to those that are asked for. */
-static void add_costs(struct rehearsing *r, const struct rehearse_record *rec)
+/* Requests that a call ended before the step. */
+static void add_ends(struct building *b, size_t step, size_t *next)
 {
-    for (size_t i = rec->first_part; i < rec->end; i++) {
-        uint32_t k = r->ask_of[r->rows.parts[i].request];
-        uint64_t n = r->rows.parts[i].n_rows * rec->row_bytes;
-        for (uint32_t b = 0; k != NOT_ASKED && b <= r->rules->n_budgets; b++)
-            r->costs[k][b] += !b || rec->budgets & 1u << (b - 1) ? n : 0;
-    }
-}
-
-/* ------------------------------------------------------------------------- what becomes of requests */
-
-static void set_fate(struct rehearsing *r, uint32_t request, enum rehearsal_fate fate, size_t step)
-{
-    struct rehearsal_request *q = &r->out->requests[request];
-    if (q->fate != REHEARSAL_KEPT)
-        return;
-    q->fate = fate;
-    q->step = reader_step(r->reader, step)->entry->step;
-}
-
-static void take_verdicts(struct rehearsing *r, size_t step)
-{
-    for (uint32_t i = 0; i < r->n_asks; i++) {
-        if (r->verdicts[i] == SHEDDING_KEEP)
-            continue;
-        uint32_t request = r->request_of[i];
-        bool any = r->out->requests[request].n_rows_kept > 0;
-        r->dropped[request] = true;
-        set_fate(r, request, any ? REHEARSAL_CUT : REHEARSAL_REFUSED, step);
-    }
-}
-
-static void end_request(struct rehearsing *r, uint32_t request)
-{
-    if (r->shedding)
-        shedding_end(r->shedding, r->out->requests[request].id);
-    r->dropped[request] = false;
-}
-
-/* Those that ended before the step: by a call, or as their last span said. */
-static void end_requests(struct rehearsing *r, size_t step)
-{
-    const struct requests *all = &r->rows.requests;
-    for (; r->next_end < reader_n_ends(r->reader); r->next_end++) {
-        const struct reader_end *end = reader_end(r->reader, r->next_end);
-        if (end->after > step)
-            break;
-        const struct request *q = end->shed ? NULL : requests_find(all, end->id, end->n_id);
+    for (; *next < reader_n_ends(b->reader) && reader_end(b->reader, *next)->after <= step;
+         ++*next) {
+        const struct reader_end *end = reader_end(b->reader, *next);
+        const struct request *q =
+            end->shed ? NULL : requests_find(&b->requests, end->id, end->n_id);
         if (q)
-            end_request(r, (uint32_t)(q - all->all));
+            b->run.ended[b->n_ended++] = (uint32_t)(q - b->requests.all);
     }
-    for (uint32_t i = 0; step && i < reader_step(r->reader, step - 1)->entry->n_spans; i++) {
-        uint32_t request = all->of_span[all->first_span[step - 1] + i];
-        if (reader_step(r->reader, step - 1)->spans[i].flags & DMI_SPAN_LAST &&
-            request != UINT32_MAX)
-            end_request(r, request);
+    b->run.steps[step].end_end = b->n_ended;
+}
+
+static int add_steps(struct building *b)
+{
+    struct rehearsal_run *run = &b->run;
+    size_t n_spans = 0, next = 0;
+    for (size_t i = 0; i < run->n_steps; i++)
+        n_spans += reader_step(b->reader, i)->entry->n_spans;
+    run->spans = calloc(n_spans + 1, sizeof *run->spans);
+    if (!run->spans)
+        return -ENOMEM;
+    for (size_t i = 0, at = 0; i < run->n_steps; i++) {
+        const struct reader_step *s = reader_step(b->reader, i);
+        run->steps[i] = (struct rehearsal_step){ .number = s->entry->step,
+                                                 .time_ns = s->entry->time_ns,
+                                                 .first_span = at,
+                                                 .end_span = at + s->entry->n_spans };
+        for (uint32_t k = 0; k < s->entry->n_spans; k++, at++)
+            run->spans[at] = span_of(b, s, k, b->requests.first_span[i] + k);
+        add_ends(b, i, &next);
     }
-}
-
-/* ------------------------------------------------------------------------- steps */
-
-static struct shedding_pressure pressure(const struct rehearsing *r)
-{
-    const struct world *w = &r->world;
-    return (struct shedding_pressure){ .now_ns = 1 + (uint64_t)(w->now * 1e9),
-                                       .ring_bytes = r->terms->ring_bytes,
-                                       .ring_used = (uint64_t)ceil(w->used),
-                                       .drained = (uint64_t)w->drained };
-}
-
-/* @launched: when the next launch came, which is not before the step */
-static int begin_step(struct rehearsing *r, size_t step, uint64_t launched)
-{
-    const struct reader_step *s = reader_step(r->reader, step);
-    int res = 0;
-    go_to(r, s->entry->time_ns < launched ? s->entry->time_ns : launched);
-    end_requests(r, step);
-    if (!r->shedding)
-        return 0;
-    for (uint32_t i = 0; !res && i < s->entry->n_spans; i++)
-        res = ask_for_span(r, step, i);
-    for (size_t i = r->rows.first_of_step[step]; i < r->rows.first_of_step[step + 1]; i++)
-        add_costs(r, &r->rows.records[r->rows.of_step[i]]);
-    struct shedding_pressure p = pressure(r);
-    res = res ? res : shedding_step(r->shedding, &p, r->asks, r->n_asks, r->verdicts);
-    if (!res)
-        take_verdicts(r, step);
-    forget_asks(r);
-    return res;
-}
-
-/* ------------------------------------------------------------------------- launches */
-
-/* Rows of requests that are kept, and of nobody. */
-static uint32_t rows_left(const struct rehearsing *r, const struct rehearse_record *rec)
-{
-    uint32_t n = rec->n_rows;
-    for (size_t i = rec->first_part; i < rec->end; i++)
-        n -= r->dropped[r->rows.parts[i].request] ? r->rows.parts[i].n_rows : 0;
-    return n;
-}
-
-static double needs(const struct rehearsing *r, size_t first, size_t end)
-{
-    double n = 0;
-    for (size_t i = first; i < end; i++) {
-        const struct rehearse_record *rec = &r->rows.records[i];
-        n += padded(rows_left(r, rec) * rec->row_bytes);
-    }
-    return n;
-}
-
-/* Sheds requests until the launch fits, or none of it is left that could be shed. */
-static void cut(struct rehearsing *r, size_t first, size_t end)
-{
-    size_t step = r->rows.records[first].step;
-    uint64_t saved = 1;
-    double excess;
-    while (saved && step != REHEARSE_NO_STEP && (excess = needs(r, first, end) - room(r)) > 0) {
-        for (size_t i = first; i < end; i++)
-            for (size_t k = r->rows.records[i].first_part; k < r->rows.records[i].end; k++)
-                if (!r->dropped[r->rows.parts[k].request])
-                    ask_of(r, r->rows.parts[k].request);
-        for (size_t i = first; i < end; i++)
-            add_costs(r, &r->rows.records[i]);
-        saved = shedding_cut(r->shedding, r->asks, r->n_asks, (uint64_t)ceil(excess), r->verdicts);
-        take_verdicts(r, step);
-        forget_asks(r);
-    }
-}
-
-/* Return: whether the launch has room by then, for as long as it lasts. */
-static bool wait_for_room(struct rehearsing *r, double n_bytes)
-{
-    struct rehearsal *out = r->out;
-    double missing = (n_bytes - room(r)) / (double)r->terms->link_bytes_per_s;
-    double most = (double)r->rules->wait_ns / 1e9, waits = missing < most ? missing : most;
-    if (missing <= 0)
-        return true;
-    out->n_waits++;
-    out->n_over += missing > most;
-    out->wait_s += waits;
-    out->longest_wait_s = waits > out->longest_wait_s ? waits : out->longest_wait_s;
-    r->world.late += waits;
-    if (missing > most) {
-        drain(&r->world, r->terms, waits);
-        return false;
-    }
-    fill(r, n_bytes); /* as it drains, so that one that is larger than the ring goes through it */
-    drain(&r->world, r->terms, waits);
-    r->world.used -= n_bytes; /* each of its records adds its own again */
-    return true;
-}
-
-static void add(struct rehearsal_tally *to, uint64_t n_records, uint64_t n_rows, uint64_t row_bytes)
-{
-    to->n_records += n_records;
-    to->n_rows += n_rows;
-    to->n_bytes += n_rows * row_bytes;
-}
-
-/* The record is kept, with those rows that are not shed, or dropped. */
-static void keep(struct rehearsing *r, const struct rehearse_record *rec)
-{
-    for (size_t i = rec->first_part; i < rec->end; i++) {
-        const struct rehearse_part *part = &r->rows.parts[i];
-        struct rehearsal_request *q = &r->out->requests[part->request];
-        if (r->dropped[part->request])
-            continue;
-        q->n_rows_kept += part->n_rows;
-        q->n_bytes_kept += part->n_rows * rec->row_bytes;
-    }
-}
-
-/* Whose rows were in it has not all its rows any more; where requests are shed, such a one is. */
-static void lose(struct rehearsing *r, const struct rehearse_record *rec)
-{
-    bool sheds = overload_cuts(r->rules);
-    for (size_t i = rec->first_part; i < rec->end; i++) {
-        uint32_t request = r->rows.parts[i].request;
-        if (r->dropped[request])
-            continue;
-        set_fate(r, request, sheds ? REHEARSAL_CUT : REHEARSAL_TORN, rec->step);
-        if (sheds) {
-            r->dropped[request] = true;
-            shedding_lose(r->shedding, r->out->requests[request].id);
-        }
-    }
-}
-
-static void settle(struct rehearsing *r, const struct rehearse_record *rec, bool has_room)
-{
-    struct rehearsal *out = r->out;
-    uint32_t n_left = rows_left(r, rec);
-    double n = padded(n_left * rec->row_bytes);
-    add(&out->wanted, 1, rec->n_rows, rec->row_bytes);
-    add(&out->shed, !n_left && rec->n_rows, rec->n_rows - n_left, rec->row_bytes);
-    if (!n_left && rec->n_rows)
-        return;
-    bool fits = has_room || n <= room(r);
-    add(fits ? &out->kept : &out->dropped, 1, n_left, rec->row_bytes);
-    if (!fits) {
-        lose(r, rec);
-        return;
-    }
-    fill(r, n);
-    keep(r, rec);
-}
-
-static void launch(struct rehearsing *r, size_t first, size_t end)
-{
-    bool has_room = r->rules->mode == OVERLOAD_COMPLETE && wait_for_room(r, needs(r, first, end));
-    if (!has_room && overload_cuts(r->rules))
-        cut(r, first, end);
-    for (size_t i = first; i < end; i++)
-        settle(r, &r->rows.records[i], has_room);
-}
-
-static bool is_same_launch(const struct rehearsing *r, size_t a, size_t b)
-{
-    const struct rehearse_record *x = &r->rows.records[a], *y = &r->rows.records[b];
-    return x->step == y->step && reader_record(r->reader, x->index)->at.launch ==
-                                     reader_record(r->reader, y->index)->at.launch;
-}
-
-static int go_through(struct rehearsing *r)
-{
-    size_t end;
-    for (size_t i = 0; i < r->rows.n_records; i = end) {
-        const struct rehearse_record *rec = &r->rows.records[i];
-        uint64_t launched = reader_record(r->reader, rec->index)->at.time_ns;
-        for (end = i + 1; end < r->rows.n_records && is_same_launch(r, i, end);)
-            end++;
-        for (; rec->step != REHEARSE_NO_STEP && r->next_step <= rec->step; r->next_step++)
-            if (begin_step(r, r->next_step, launched))
-                return -ENOMEM;
-        go_to(r, launched);
-        launch(r, i, end);
-    }
-    r->out->seconds = r->world.now;
+    list_records(run);
     return 0;
 }
 
-/* ------------------------------------------------------------------------- before and after */
+/* ------------------------------------------------------------------------- all of it */
 
-static int name_requests(struct rehearsing *r)
+static int name_requests(struct building *b)
 {
-    const struct requests *all = &r->rows.requests;
-    r->out->requests = calloc(all->n + 1, sizeof *r->out->requests);
-    if (!r->out->requests)
+    const struct requests *all = &b->requests;
+    b->out->requests = calloc(all->n + 1, sizeof *b->out->requests);
+    if (!b->out->requests)
         return -ENOMEM;
-    for (size_t i = 0; i < all->n; i++, r->out->n_requests++)
-        if (!(r->out->requests[i].id = strndup(all->all[i].id, all->all[i].n_id)))
+    for (size_t i = 0; i < all->n; i++, b->out->n_requests++)
+        if (!(b->out->requests[i].id = strndup(all->all[i].id, all->all[i].n_id)))
             return -ENOMEM;
-    for (size_t i = 0; i < r->rows.n_records; i++) {
-        const struct rehearse_record *rec = &r->rows.records[i];
+    for (size_t i = 0; i < b->run.n_records; i++) {
+        const struct rehearsal_record *rec = &b->run.records[i];
         for (size_t k = rec->first_part; k < rec->end; k++) {
-            struct rehearsal_request *q = &r->out->requests[r->rows.parts[k].request];
-            q->n_rows += r->rows.parts[k].n_rows;
-            q->n_bytes += r->rows.parts[k].n_rows * rec->row_bytes;
+            struct rehearsal_request *q = &b->out->requests[b->run.parts[k].request];
+            q->n_rows += b->run.parts[k].n_rows;
+            q->n_bytes += b->run.parts[k].n_rows * rec->row_bytes;
         }
     }
     return 0;
 }
 
-static int prepare(struct rehearsing *r)
+/* Return: 0 or -errno. */
+static int build(struct building *b, const struct spec *spec)
 {
-    size_t n = r->rows.requests.n + 1;
-    r->dropped = calloc(n, sizeof *r->dropped);
-    r->ask_of = malloc(n * sizeof *r->ask_of);
-    r->request_of = calloc(n, sizeof *r->request_of);
-    r->asks = calloc(n, sizeof *r->asks);
-    r->costs = calloc(n, sizeof *r->costs);
-    r->verdicts = calloc(n, sizeof *r->verdicts);
-    r->tags = calloc(n, sizeof *r->tags);
-    r->shedding = overload_sheds(r->rules) ? shedding_new(r->rules) : NULL;
-    if (!r->dropped || !r->ask_of || !r->request_of || !r->asks || !r->costs || !r->verdicts ||
-        !r->tags || (overload_sheds(r->rules) && !r->shedding))
+    struct rehearsal_run *run = &b->run;
+    size_t n = reader_n_records(b->reader) + 1;
+    run->n_steps = reader_n_steps(b->reader);
+    run->records = calloc(n, sizeof *run->records);
+    run->of_step = calloc(n, sizeof *run->of_step);
+    run->steps = calloc(run->n_steps + 1, sizeof *run->steps);
+    run->ended = calloc(reader_n_ends(b->reader) + 1, sizeof *run->ended);
+    if (!run->records || !run->of_step || !run->steps || !run->ended)
         return -ENOMEM;
-    memset(r->ask_of, 0xff, n * sizeof *r->ask_of); /* NOT_ASKED */
-    return name_requests(r);
+    TRY(requests_build(b->reader, &b->requests));
+    TRY(add_records(b, spec));
+    TRY(add_steps(b));
+    return name_requests(b);
 }
 
-static void rehearsing_deinit(struct rehearsing *r)
+static void building_deinit(struct building *b)
 {
-    if (r->tags)
-        forget_asks(r);
-    rehearse_rows_deinit(&r->rows);
-    shedding_free(r->shedding);
-    free(r->dropped);
-    free(r->ask_of);
-    free(r->request_of);
-    free(r->asks);
-    free(r->costs);
-    free(r->verdicts);
-    free(r->tags);
+    requests_deinit(&b->requests);
+    free(b->run.records);
+    free(b->run.parts);
+    free(b->run.steps);
+    free(b->run.spans);
+    free(b->run.of_step);
+    free(b->run.ended);
 }
 
-/* Requests without a row at these sites say nothing. One whose id came again may have been refused only once. */
-static void finish_requests(struct rehearsal *out)
+int rehearse_run(struct err *err, const struct reader *reader, const struct rehearsal_terms *terms,
+                 struct rehearsal *out)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < out->n_requests; i++) {
-        if (out->requests[i].fate == REHEARSAL_REFUSED && out->requests[i].n_rows_kept)
-            out->requests[i].fate = REHEARSAL_CUT;
-        if (out->requests[i].n_rows)
-            out->requests[n++] = out->requests[i];
-        else
-            free(out->requests[i].id);
-    }
-    out->n_requests = n;
-}
-
-int rehearse(struct err *err, const struct reader *reader, const struct rehearsal_terms *terms,
-             struct rehearsal *out)
-{
+    _cleanup_(building_deinit) struct building b = { .reader = reader, .out = out };
     *out = (struct rehearsal){ 0 };
-    _cleanup_(rehearsing_deinit) struct rehearsing r = { .reader = reader,
-                                                         .terms = terms,
-                                                         .rules = &terms->spec->overload,
-                                                         .out = out,
-                                                         .world.first = NAN };
-    TRY(rehearse_rows_build(err, reader, terms->spec, &r.rows));
-    if (prepare(&r) || go_through(&r))
-        return err_set_errno(err, ENOMEM, "cannot rehearse");
-    out->n_elsewhere = r.rows.n_elsewhere;
-    finish_requests(out);
-    return 0;
-}
-
-void rehearsal_deinit(struct rehearsal *r)
-{
-    for (size_t i = 0; i < r->n_requests; i++)
-        free(r->requests[i].id);
-    free(r->requests);
+    int r = build(&b, terms->spec);
+    if (!r && out->n_elsewhere && !b.run.n_records)
+        return err_set(err, -ENOENT, "the spec has none of the sites that were captured");
+    r = r ? r : rehearse(&b.run, terms, out);
+    return r ? err_set_errno(err, -r, "cannot rehearse") : 0;
 }

@@ -157,7 +157,7 @@ static int one_run(struct err *err, struct reporting *p, const char *path)
     struct rehearsal r = { 0 };
     int res = reader_open(err, path, &reader);
     if (!res)
-        res = rehearse(err, reader, &p->terms, &r);
+        res = rehearse_run(err, reader, &p->terms, &r);
     if (!res && p->runs)
         json_array_append_new(p->runs, run_value(p, path, &r));
     else if (!res)
