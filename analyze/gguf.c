@@ -206,6 +206,19 @@ int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
     return c.is_short ? beyond(err) : r;
 }
 
+const void *gguf_integers(const void *data, size_t n, const char *key, uint64_t *n_out)
+{
+    struct err unused = { 0 };
+    struct header_rest c = { .rest = { data, n } };
+    uint64_t n_keys, n_tensors;
+    bool found = !begin(&unused, &c, &n_keys, &n_tensors) && find_key(&c, n_keys, key) &&
+                 number(&c, 4) == ARRAY;
+    uint64_t type = found ? number(&c, 4) : 0;
+    *n_out = type == I32 || type == U32 ? number(&c, 8) : 0;
+    *n_out = *n_out <= c.rest.n / 4 ? *n_out : 0;
+    return *n_out ? take(&c, 4 * *n_out) : NULL;
+}
+
 /* ------------------------------------------------------------------------- as a config */
 
 /* Hugging Face's name of an architecture. */

@@ -31,5 +31,8 @@ json_t *gguf_header(struct err *err, const void *data, size_t n);
 int gguf_texts(struct err *err, const void *data, size_t n, const char *key,
                int (*take)(void *arg, uint64_t i, const char *text, size_t n), void *arg);
 
+/* An array of integers of 32 bits, packed, without alignment. Return: where it is in @data; NULL, and @n_out 0: the header has none. */
+const void *gguf_integers(const void *data, size_t n, const char *key, uint64_t *n_out);
+
 /* The config that Hugging Face would write for such a header, as far as attention needs it. Return: as gguf_header(). */
 json_t *gguf_config(struct err *err, json_t *header);

@@ -72,8 +72,8 @@ static int digit(char c)
                                                 : -1;
 }
 
-/* "<0xE2>" is one byte. */
-static void byte_fallback(const struct text *token, struct text *to)
+/* "<0xE2>" is one byte. Return: whether it is such a one. */
+static bool byte_fallback(const struct text *token, struct text *to)
 {
     const char *s = token->data;
     bool is = token->n == 6 && !memcmp(s, "<0x", 3) && digit(s[3]) >= 0 && digit(s[4]) >= 0 &&
@@ -82,6 +82,7 @@ static void byte_fallback(const struct text *token, struct text *to)
         text_add(to, &(char){ (char)(digit(s[3]) << 4 | digit(s[4])) }, 1);
     else
         text_add(to, s, token->n);
+    return is;
 }
 
 static void replace(const struct text *token, const struct decoder_step *step, struct text *to)
@@ -94,13 +95,17 @@ static void replace(const struct text *token, const struct decoder_step *step, s
     }
 }
 
-static void take_step(const struct decoder_step *step, const struct text *token, struct text *to)
+/* Return: enum dmi_vocabulary_kind of what is at @to. */
+static uint32_t take_step(const struct decoder_step *step, const struct text *token,
+                          struct text *to)
 {
     switch (step->kind) {
     case STEP_BYTE_LEVEL: byte_level(token, to); break;
-    case STEP_BYTE_FALLBACK: byte_fallback(token, to); break;
+    case STEP_BYTE_FALLBACK:
+        return byte_fallback(token, to) ? DMI_VOCABULARY_BYTE : DMI_VOCABULARY_TEXT;
     default: replace(token, step, to); break;
     }
+    return DMI_VOCABULARY_TEXT;
 }
 
 /* ------------------------------------------------------------------------- the vocabulary */
@@ -111,6 +116,8 @@ struct vocabulary_reading {
     struct vocabulary *to;
     struct decoder decoder;
     struct text one, two; /* a token between steps */
+    const uint8_t *types; /* of a GGUF's tokens, 32 bits each */
+    uint64_t n_types;
 };
 
 static void reading_deinit(struct vocabulary_reading *r)
@@ -126,7 +133,7 @@ static int reserve(struct vocabulary *v, uint64_t id)
     while (room <= id)
         room *= 2;
     if (room > v->room) {
-        struct vocabulary_piece *more = realloc(v->pieces, room * sizeof *more);
+        struct dmi_vocabulary_piece *more = realloc(v->pieces, room * sizeof *more);
         if (!more)
             return -ENOMEM;
         memset(more + v->room, 0, (room - v->room) * sizeof *more);
@@ -143,9 +150,11 @@ static int too_long(struct err *err, int64_t id)
                    (long long)id, TOKEN_MOST_BYTES);
 }
 
-/* Decodes a token and keeps its bytes: a step may replace a byte by many. */
-static int add(struct vocabulary_reading *r, int64_t id, const char *token, size_t n)
+/* Decodes a token by the first @n_steps and keeps its bytes: a step may replace a byte by many. */
+static int add_by(struct vocabulary_reading *r, int64_t id, const char *token, size_t n,
+                  size_t n_steps)
 {
+    uint32_t kind = DMI_VOCABULARY_TEXT;
     struct vocabulary *v = r->to;
     struct text *from = &r->one, *to = &r->two;
     if (id < 0 || id >= VOCABULARY_MOST)
@@ -155,9 +164,10 @@ static int add(struct vocabulary_reading *r, int64_t id, const char *token, size
         return too_long(r->err, id);
     from->n = 0;
     text_add(from, token, n);
-    for (size_t i = 0; i < r->decoder.n && from->n <= TOKEN_MOST_BYTES; i++) {
+    for (size_t i = 0; i < n_steps && from->n <= TOKEN_MOST_BYTES; i++) {
         to->n = 0;
-        take_step(&r->decoder.steps[i], from, to);
+        if (take_step(&r->decoder.steps[i], from, to) == DMI_VOCABULARY_BYTE)
+            kind = DMI_VOCABULARY_BYTE;
         struct text *taken = from;
         from = to;
         to = taken;
@@ -166,9 +176,14 @@ static int add(struct vocabulary_reading *r, int64_t id, const char *token, size
         return too_long(r->err, id);
     if (from->failed || to->failed || reserve(v, (uint64_t)id))
         return err_set(r->err, -ENOMEM, "no memory for its tokens");
-    v->pieces[id] = (struct vocabulary_piece){ v->bytes.n, (uint32_t)from->n, true };
+    v->pieces[id] = (struct dmi_vocabulary_piece){ v->bytes.n, (uint32_t)from->n, kind };
     text_add(&v->bytes, from->n ? from->data : "", from->n);
     return v->bytes.failed ? err_set(r->err, -ENOMEM, "no memory for its tokens") : 0;
+}
+
+static int add(struct vocabulary_reading *r, int64_t id, const char *token, size_t n)
+{
+    return add_by(r, id, token, n, r->decoder.n);
 }
 
 void vocabulary_deinit(struct vocabulary *v)
@@ -181,7 +196,7 @@ void vocabulary_deinit(struct vocabulary *v)
 const char *vocabulary_bytes(const struct vocabulary *v, int64_t id, size_t *n)
 {
     *n = 0;
-    if (id < 0 || (uint64_t)id >= v->n || !v->pieces[id].is_there)
+    if (id < 0 || (uint64_t)id >= v->n || !v->pieces[id].kind)
         return NULL;
     *n = v->pieces[id].n;
     return v->bytes.data + v->pieces[id].first;
@@ -190,12 +205,16 @@ const char *vocabulary_bytes(const struct vocabulary *v, int64_t id, size_t *n)
 int64_t vocabulary_find(const struct vocabulary *v, const char *text)
 {
     size_t n;
+    int64_t found = -1;
     for (int64_t id = 0; id < (int64_t)v->n; id++) {
         const char *bytes = vocabulary_bytes(v, id, &n);
-        if (bytes && n == strlen(text) && !memcmp(bytes, text, n))
+        if (!bytes || n != strlen(text) || memcmp(bytes, text, n) != 0)
+            continue;
+        if (v->pieces[id].kind == DMI_VOCABULARY_TEXT)
             return id;
+        found = found < 0 ? id : found;
     }
-    return -1;
+    return found;
 }
 
 /* ------------------------------------------------------------------------- a tokenizer.json */
@@ -344,9 +363,23 @@ int vocabulary_of_json(struct err *err, const json_t *file, struct vocabulary *o
 
 /* ------------------------------------------------------------------------- a GGUF */
 
+/* tokenizer.ggml.token_type; 0: not said */
+enum token_type { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, RAW_BYTE };
+
+/* Special tokens and those of users stand for their text, and what looks like a byte is one if its type says so. */
 static int take_text(void *arg, uint64_t i, const char *text, size_t n)
 {
-    return add(arg, (int64_t)i, text, n);
+    struct vocabulary_reading *r = arg;
+    size_t n_steps = r->decoder.n;
+    uint32_t type = 0;
+    if (i < r->n_types)
+        memcpy(&type, r->types + sizeof type * i, sizeof type);
+    if (type == UNKNOWN || type == CONTROL || type == USER_DEFINED)
+        n_steps = 0;
+    else if (type && type != RAW_BYTE && n_steps &&
+             r->decoder.steps[n_steps - 1].kind == STEP_BYTE_FALLBACK)
+        n_steps--;
+    return add_by(r, (int64_t)i, text, n, n_steps);
 }
 
 int vocabulary_of_gguf(struct err *err, const void *data, size_t n, struct vocabulary *out)
@@ -369,6 +402,7 @@ int vocabulary_of_gguf(struct err *err, const void *data, size_t n, struct vocab
         e = err_set(err, -EINVAL, "its tokenizer.ggml.model, %.40s, is none of gpt2, llama and t5",
                     model ? model : "which it lacks");
     json_decref(header);
+    r.types = gguf_integers(data, n, "tokenizer.ggml.token_type", &r.n_types);
     if (!e)
         e = gguf_texts(err, data, n, "tokenizer.ggml.tokens", take_text, &r);
     return e || out->n ? e : err_set(err, -EINVAL, "its vocabulary is empty");

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tokens stand for: bytes by id, as Hugging Face's tokenizers decode them, but for the blank that some strip from the beginning of a
- * whole text. A token may be a part of a UTF-8 character. It makes no tokens of texts. Not changed once it is read: any thread.
- * Source: tokenizer.json of Hugging Face's tokenizers 0.23 (its decoder says how); docs/gguf.md of the ggml project.
+ * What tokens stand for (<dmi/analyze_vocabulary.h>). It makes no tokens of texts. Not changed once it is read: any thread.
+ * Source: tokenizer.json of Hugging Face's tokenizers 0.23 (its decoder says how); docs/gguf.md of the ggml project, and llama.cpp's
+ * token_to_piece() for types of tokens.
  */
 #pragma once
 
 #include "core/err.h"
 #include "storage/text.h"
+
+#include <dmi/analyze_vocabulary.h>
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -15,15 +17,9 @@
 
 #define VOCABULARY_MOST (1u << 22) /* ids are below */
 
-struct vocabulary_piece {
-    uint64_t first; /* of its bytes */
-    uint32_t n;
-    bool is_there;
-};
-
 struct vocabulary {
     struct text bytes; /* of all pieces */
-    struct vocabulary_piece *pieces;
+    struct dmi_vocabulary_piece *pieces;
     uint64_t n, room; /* pieces, of which some may not be there */
 };
 
@@ -43,5 +39,5 @@ void vocabulary_deinit(struct vocabulary *vocabulary);
 /* The bytes of a token; NULL: the vocabulary lacks it. */
 const char *vocabulary_bytes(const struct vocabulary *vocabulary, int64_t id, size_t *n);
 
-/* The first token that stands for exactly this text; -1: none does. */
+/* The first token that stands for exactly this text, one of a single byte only where there is no other; -1: none does. */
 int64_t vocabulary_find(const struct vocabulary *vocabulary, const char *text);

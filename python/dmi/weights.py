@@ -248,11 +248,12 @@ class Weights:
     def vocabulary(self, tokenizer: Any = None) -> Vocabulary | None:
         """Texts of the tokens: of @tokenizer (a tokenizer.json), else of the GGUF, else of tokenizer.json beside the weights; None: there is none."""
         if tokenizer is not None:
-            return Vocabulary.of_file(tokenizer)
+            return Vocabulary(tokenizer)
+        file = next(iter(self._data))
         if self.kind == "gguf":
-            return Vocabulary.of_gguf(self.config)
-        beside = next(iter(self._data)).parent / "tokenizer.json"
-        return Vocabulary.of_file(beside) if beside.exists() else None
+            return Vocabulary(file) if "tokenizer.ggml.tokens" in self.config else None
+        beside = file.parent / "tokenizer.json"
+        return Vocabulary(beside) if beside.exists() else None
 
 
 # ------------------------------------------------------------------------- a model

@@ -275,8 +275,18 @@ def test_bytes_that_are_changed(folder, tensors, kind, seeds):
 # ------------------------------------------------------------------------- vocabulary
 
 
-def test_byte_level(check):
-    vocabulary = Vocabulary(["The", "\u0120Mary", "\u00e2\u0138", "\u010a", None, "<|end|>", "\u202e"], True, [5])
+def of_json(folder, **said):
+    (folder / "tokenizer.json").write_text(json.dumps(said))
+    return Vocabulary(folder / "tokenizer.json")
+
+
+def of_gguf(folder, model, pieces, types):
+    return Vocabulary(write_gguf(folder / "v.gguf", {}, token_list=pieces, token_types=types, tokenizer_model=model))
+
+
+def test_byte_level(check, tmp_path):
+    vocabulary = of_json(tmp_path, model={"vocab": {"The": 0, "\u0120Mary": 1, "\u00e2\u0138": 2, "\u010a": 3}}, decoder={"type": "ByteLevel"},
+                         added_tokens=[{"id": 5, "content": "<|end|>"}, {"id": 6, "content": "\u202e"}])
     shown = [vocabulary.shown(i) for i in range(9)]
     check(shown == ["'The'", "' Mary'", "b'\\xe2\\x96'", "'\\n'", "4", "'<|end|>'", "'\\u202e'", "7", "8"], "texts, parts of letters, and ids", shown)
     check(vocabulary.id_of(" Mary") == 1 and vocabulary.id_of("<|end|>") == 5, "a word's token")
@@ -284,14 +294,21 @@ def test_byte_level(check):
         vocabulary.id_of("The end")
 
 
-def test_sentencepiece(check):
-    vocabulary = Vocabulary.of_gguf({"tokenizer.ggml.tokens": ["<s>", "\u2581Mary", "<0xE2>", "<0x41>", "a\u2581b"], "tokenizer.ggml.token_type": [3, 1, 6, 6, 1],
-                                     "tokenizer.ggml.model": "llama"})
+def test_sentencepiece(check, tmp_path):
+    vocabulary = of_gguf(tmp_path, "llama", ["<s>", "\u2581Mary", "<0xE2>", "<0x41>", "a\u2581b"], [3, 1, 6, 6, 1])
     check([vocabulary.shown(i) for i in range(5)] == ["'<s>'", "' Mary'", "<0xE2>", "<0x41>", "'a b'"], "texts", [vocabulary.shown(i) for i in range(5)])
     check(vocabulary.id_of("A") == vocabulary.id_of("<0x41>") == 3 and vocabulary.bytes(2) == b"\xe2", "a byte that no other token has")
-    with pytest.raises(ValueError, match="its tokenizer.ggml.model, rwkv, is none of gpt2, llama, t5"):
-        Vocabulary.of_gguf({"tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.model": "rwkv"})
-    check(Vocabulary.of_gguf({}) is None, "a header without tokens")
+    with pytest.raises(ValueError, match="its tokenizer.ggml.model, rwkv, is none of gpt2, llama and t5"):
+        of_gguf(tmp_path, "rwkv", ["a"], [1])
+    check(Weights(write_gguf(tmp_path / "w.gguf", {"token_embd.weight": array(4, 32)})).vocabulary() is None, "a header without tokens")
+
+
+@pytest.mark.parametrize("model, piece, decoded", [("llama", "\u2581<0x41>", " <0x41>"), ("gpt2", "\u0120a", " a")])
+def test_types_of_tokens(tmp_path, model, piece, decoded):
+    """Special tokens and those of users stand for their text as it is, as in llama.cpp; dmi-view shows the same, as one reader has both."""
+    vocabulary = of_gguf(tmp_path, model, [piece] * 5 + ["<0x41>"] * 2, [1, 2, 3, 4, 5, 1, 6])
+    assert [vocabulary.bytes(i).decode() for i in range(5)] == [decoded, piece, piece, piece, decoded]
+    assert [vocabulary.shown(i) for i in (5, 6)] == ["'<0x41>'", "<0x41>" if model == "llama" else "'<0x41>'"]
 
 
 FALLBACK = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
@@ -302,15 +319,14 @@ def test_letters_beside_byte_tokens(tmp_path, where):
     """A tokenizer takes the token of a letter, and of a byte only where there is none."""
     pieces = [f"<0x{byte:02X}>" for byte in range(256)] + ["\u2581", "A", "\u2581A", "4", "\n"]
     if where == "gguf":
-        vocabulary = Vocabulary.of_gguf({"tokenizer.ggml.tokens": pieces, "tokenizer.ggml.token_type": [6] * 256 + [1] * 5, "tokenizer.ggml.model": "llama"})
+        vocabulary = of_gguf(tmp_path, "llama", pieces, [6] * 256 + [1] * 5)
     else:
         said = {"model": {"vocab": {piece: i for i, piece in enumerate(pieces)}, "byte_fallback": where != "json without fallback"}, "decoder": FALLBACK}
         if where == "json without fallback":
             said["decoder"] = FALLBACK["decoders"][0]
         if where == "added":
             said["added_tokens"] = [{"id": i, "content": piece} for i, piece in enumerate(pieces) if i > 255]
-        (tmp_path / "tokenizer.json").write_text(json.dumps(said))
-        vocabulary = Vocabulary.of_file(tmp_path / "tokenizer.json")
+        vocabulary = of_json(tmp_path, **said)
     assert [vocabulary.id_of(word) for word in ("A", " A", " ", "4", "\n", "<0x41>", "<0x0A>")] == [257, 258, 256, 259, 260, 0x41, 0x0a]
     bytes_too = where != "json without fallback"
     assert vocabulary.shown(0x41) == ("<0x41>" if bytes_too else "'<0x41>'") and vocabulary.shown(257) == "'A'" and vocabulary.shown(258) == "' A'"
@@ -319,9 +335,9 @@ def test_letters_beside_byte_tokens(tmp_path, where):
         assert vocabulary.id_of("B") == vocabulary.id_of("<0x42>") == 0x42
 
 
-def test_words_and_ids():
+def test_words_and_ids(tmp_path):
     """What `--tokens` of dla and `--words` of lens name."""
-    vocabulary = Vocabulary(["A", "4", "id:7"], True)
+    vocabulary = of_json(tmp_path, model={"vocab": {"A": 0, "4": 1, "id:7": 2}})
     assert [analysis._token(word, vocabulary, 5) for word in ("4", "id:4", 4, "id:7", "id:0")] == [1, 4, 4, 2, 0]
     for word, said in [("44", "'44' is not one token of the vocabulary; it begins with '4'. For the id write id:44"), ("id:\u0664", "is not one token"),
                        ("id:9999999999", "is not one token")]:
@@ -337,25 +353,24 @@ def test_words_and_ids():
 
 def test_decoders_that_are_not_read(tmp_path):
     for decoder, said in [({"type": "WordPiece"}, "its decoder WordPiece is none of"), ({"type": "Replace", "pattern": {"Regex": "x"}, "content": ""}, "a pattern that is no text")]:
-        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}, "decoder": decoder}))
         with pytest.raises(ValueError, match=said):
-            Vocabulary.of_file(tmp_path / "tokenizer.json")
+            of_json(tmp_path, model={"vocab": {"a": 0}}, decoder=decoder)
 
 
 def test_tokenizer_json(check, tmp_path):
     path = tmp_path / "tokenizer.json"
     said = {"model": {"vocab": {"\u0120a": 0, "b": 2}}, "added_tokens": [{"id": 3, "content": "<e>"}], "decoder": {"type": "ByteLevel"}}
     path.write_text(json.dumps(said))
-    vocabulary = Vocabulary.of_file(path)
+    vocabulary = Vocabulary(path)
     check([vocabulary.shown(i) for i in range(5)] == ["' a'", "1", "'b'", "'<e>'", "4"], "texts; ids that lack", [vocabulary.shown(i) for i in range(5)])
     for key in ("end_of_word_suffix", "continuing_subword_prefix"):
         path.write_text(json.dumps({"model": {"vocab": {"a": 0}, key: "</w>"}}))
-        with pytest.raises(ValueError, match=f"its model says {key}: '</w>', which is not read here"):
-            Vocabulary.of_file(path)
+        with pytest.raises(ValueError, match=f"its model says {key}, which is not read here"):
+            Vocabulary(path)
     path.write_text(json.dumps({"model": {"vocab": [["\u2581a", -1.0], ["b", -2.0]]}, "decoder": {"type": "Metaspace"}}))
-    check(Vocabulary.of_file(path).shown(0) == "' a'", "a list with scores")
+    check(Vocabulary(path).shown(0) == "' a'", "a list with scores")
     for wrong in ("[", "{}", '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "b"}}}', '{"model": {"vocab": {"a": 1000000000000}}}', '{"model": {"vocab": {"a": -1}}}',
                   '{"model": {"vocab": {}}, "added_tokens": [7]}', "[" * 100000):
         path.write_text(wrong)
         with pytest.raises(ValueError, match="tokenizer.json"):
-            Vocabulary.of_file(path)
+            Vocabulary(path)
