@@ -2,7 +2,7 @@
 /*
  * What tokens stand for (<dmi/analyze_vocabulary.h>). It makes no tokens of texts. Not changed once it is read: any thread.
  * Source: tokenizer.json of Hugging Face's tokenizers 0.23 (its decoder says how); docs/gguf.md of the ggml project, and llama.cpp's
- * token_to_piece() for types of tokens.
+ * token_to_piece for types of tokens.
  */
 #pragma once
 

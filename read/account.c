@@ -140,11 +140,11 @@ json_t *account_tally(const struct dmi_tally *t)
                      value_u64(t->rows), "bytes", value_u64(t->bytes));
 }
 
-json_t *account_reasons(const struct account *a, bool rows, bool partly)
+json_t *account_reasons(const struct dmi_tally by_reason[DMI_DROP_ROOM], bool rows, bool partly)
 {
     json_t *o = json_object();
     for (uint32_t d = 0; d < DMI_DROP_ROOM; d++) {
-        const struct dmi_tally *t = &a->dropped_by[d];
+        const struct dmi_tally *t = &by_reason[d];
         uint64_t n = rows ? t->rows : t->records;
         if (n || (partly && t->rows))
             json_object_set_new(o, dmi_drop_name(d), value_u64(n));

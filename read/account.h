@@ -42,7 +42,7 @@ void account_of(const struct reader *reader, uint32_t site, struct account *out)
 /* {records, rows, bytes}. A new reference; NULL without memory. */
 json_t *account_tally(const struct dmi_tally *tally);
 /* What was dropped, by reason: rows, or records. @partly: also reasons for which rows of records were dropped, and no record. Likewise. */
-json_t *account_reasons(const struct account *account, bool rows, bool partly);
+json_t *account_reasons(const struct dmi_tally by_reason[DMI_DROP_ROOM], bool rows, bool partly);
 
 /* Return: 0 or -ENOMEM. accounts_deinit() accepts a zeroed struct. */
 int accounts_build(const struct reader *reader, const struct sites *sites, struct accounts *out);

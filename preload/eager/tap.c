@@ -131,7 +131,7 @@ static struct dmi_tap with_layers(const struct dmi_tap *given, const struct func
     return tap;
 }
 
-int tap_here(const struct dmi_tap *given)
+static int tap_here(const struct dmi_tap *given)
 {
     const struct func *func;
     int r = find(given, &func);

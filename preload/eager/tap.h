@@ -4,13 +4,7 @@
 
 #include <dmi/dmi.h>
 
-/**
- * tap_here() - take a tap; what dmi_tap() of <dmi/dmi.h> does in an armed session
- * Thread: any that entered. Return: as there.
- */
-int tap_here(const struct dmi_tap *tap);
-
-/* What dmi_tap_at() and dmi_moment_take() do in an armed session, and dmi_moment_release() in any. Thread and return: as there. */
+/* What dmi_tap_at(), of no moment dmi_tap(), and dmi_moment_take() do in an armed session, and dmi_moment_release() in any. Thread and return: as there. */
 int tap_at(const struct dmi_tap *tap, const struct dmi_moment *moment);
 int tap_take_moment(const struct dmi_tap *tap, struct dmi_moment **moment);
 void tap_release_moment(struct dmi_moment *moment);

@@ -161,9 +161,9 @@ def test_focus_by_the_tool(tmp_path, captured):
 
 
 BAD_HEADS = {"[]": "has no list of heads", "[[1]]": "entry 0 is no head", '[[0, 1], ["x", 2]]': "entry 1 is no head", "[[0, -1]]": "entry 0 is no head",
-             '{"params": {}}': "has no list of heads", "[[0, 99]]": "there is no head 0.99", '["1.2x"]': "entry 0 is no head", "{": ":1:"}
+             '{"params": {}}': "has no list of heads", "[[0, 99]]": "there is no head 0.99", '["1.2x"]': "entry 0 is no head", "{": ": line 1, column 1: "}
 BAD_SPANS = {"{}": 'and none of "*"', '{"*": {}}': "instruction: expected [FIRST, END)", '{"*": {"instruction": [0, 99], "data": [0, 1]}}': "instruction: expected",
-             '{"*": {"instruction": {"ids": [1, 2]}, "data": [0, 1]}}': "its ids are not in the prompt", "[": ":1:"}
+             '{"*": {"instruction": {"ids": [1, 2]}, "data": [0, 1]}}': "its ids are not in the prompt", "[": ": line 1, column 1: "}
 
 
 CHAT = [0, 4, 3, 5, 6, 1, 0, 2, 3, 5, 7, 8, 1, 9]  # system says " a\u20ac"; user says " ab c"

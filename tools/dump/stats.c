@@ -94,9 +94,9 @@ static json_t *stats_row(const char *name, const struct account *a, const struct
         { "expected", account_tally(&a->expected) }, { "captured", account_tally(&captured) },
         { "released", account_tally(&a->released) }, { "dropped", account_tally(&a->dropped) },
         { lost_name, account_tally(&a->lost) },
-        { "dropped_by_reason", account_reasons(a, false, true) },
+        { "dropped_by_reason", account_reasons(a->dropped_by, false, true) },
         /* of records that are captured some rows may have been shed, so rows are counted by themselves */
-        { "dropped_rows_by_reason", account_reasons(a, true, false) },
+        { "dropped_rows_by_reason", account_reasons(a->dropped_by, true, false) },
         { "launches", value_u64(a->launches) }, { "uncounted", value_u64(a->uncounted) },
         { "holds", a->known ? json_boolean(a->balances) : json_null() });
 }

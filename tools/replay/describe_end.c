@@ -24,10 +24,10 @@ json_t *describe_drops(const struct replay_source *s, uint32_t site)
     if (!a.known || !a.dropped.records)
         return NULL;
     json_t *o = describe_begin(s, ITEM_GAP);
-    json_t *more =
-        json_pack("{s:s, s:o, s:o, s:o, s:o}", "what", "dropped", "site",
-                  value_text(reader_site(s->reader, site)->name), "site_id", value_u64(site),
-                  "dropped", account_tally(&a.dropped), "by", account_reasons(&a, false, false));
+    json_t *more = json_pack("{s:s, s:o, s:o, s:o, s:o}", "what", "dropped", "site",
+                             value_text(reader_site(s->reader, site)->name), "site_id",
+                             value_u64(site), "dropped", account_tally(&a.dropped), "by",
+                             account_reasons(a.dropped_by, false, false));
     return merge(o, more);
 }
 
@@ -42,7 +42,7 @@ static json_t *account_value(const struct replay_source *s)
     return VALUE_OBJECT(
         { "expected", account_tally(&a->expected) }, { "captured", account_tally(&a->found) },
         { "dropped", account_tally(&a->dropped) },
-        { "dropped_by", account_reasons(a, false, false) },
+        { "dropped_by", account_reasons(a->dropped_by, false, false) },
         { "released", account_tally(&a->released) }, { "lost", account_tally(&a->lost) },
         { "balances", json_boolean(a->balances) });
 }

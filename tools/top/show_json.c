@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "read/account.h"
 #include "read/value.h"
 #include "tools/top/show.h"
 
@@ -18,43 +19,17 @@ static void set_double(json_t *object, const char *key, double value)
     set(object, key, value_double(value));
 }
 
-static json_t *tally(const struct dmi_tally *t)
-{
-    json_t *o = json_object();
-    set_u64(o, "records", t->records);
-    set_u64(o, "rows", t->rows);
-    set_u64(o, "bytes", t->bytes);
-    return o;
-}
-
-/* As dmi-dump stats has them. */
-static void set_reasons(json_t *object, const struct view_site *s)
-{
-    json_t *records = json_object(), *rows = json_object();
-    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++) {
-        if (s->dropped_by[d].records || s->dropped_by[d].rows)
-            set_u64(records, dmi_drop_name(d), s->dropped_by[d].records);
-        if (s->dropped_by[d].rows)
-            set_u64(rows, dmi_drop_name(d), s->dropped_by[d].rows);
-    }
-    set(object, "dropped_by_reason", records);
-    set(object, "dropped_rows_by_reason", rows);
-}
-
 static json_t *site_value(const struct view_site *s)
 {
-    json_t *o = json_object();
-    set(o, "site", value_text(s->name));
-    set_double(o, "records_per_s", s->records_s);
-    set_double(o, "rows_per_s", s->rows_s);
-    set_double(o, "bytes_per_s", s->bytes_s);
-    set_double(o, "dropped_per_s", s->dropped_s);
-    set(o, "expected", tally(&s->expected));
-    set(o, "captured", tally(&s->captured));
-    set(o, "dropped", tally(&s->dropped));
-    set_reasons(o, s);
-    set_u64(o, "launches", s->launches);
-    return o;
+    return VALUE_OBJECT(
+        { "site", value_text(s->name) }, { "records_per_s", value_double(s->records_s) },
+        { "rows_per_s", value_double(s->rows_s) }, { "bytes_per_s", value_double(s->bytes_s) },
+        { "dropped_per_s", value_double(s->dropped_s) },
+        { "expected", account_tally(&s->expected) }, { "captured", account_tally(&s->captured) },
+        { "dropped", account_tally(&s->dropped) },
+        { "dropped_by_reason", account_reasons(s->dropped_by, false, true) },
+        { "dropped_rows_by_reason", account_reasons(s->dropped_by, true, false) },
+        { "launches", value_u64(s->launches) });
 }
 
 static double share(uint64_t n, uint64_t of)
@@ -64,39 +39,31 @@ static double share(uint64_t n, uint64_t of)
 
 static json_t *ring_value(const struct view_ring *r)
 {
-    json_t *o = json_object();
-    set_u64(o, "device", r->device);
-    set_u64(o, "bytes", r->n_bytes);
-    set_u64(o, "bytes_in_flight", r->used_bytes);
-    set_u64(o, "most_bytes_in_flight", r->most_bytes);
-    set_double(o, "occupancy", share(r->used_bytes, r->n_bytes));
-    set_double(o, "most_occupancy", share(r->most_bytes, r->n_bytes));
-    set_u64(o, "slots", r->n_slots);
-    set_u64(o, "slots_in_flight", r->used_slots);
-    set_u64(o, "most_slots_in_flight", r->most_slots);
-    set_double(o, "drained_bytes_per_s", r->drained_s);
-    set_u64(o, "encoders", r->n_encoders);
-    set_double(o, "encoders_busy", r->encoder_share);
-    set_u64(o, "backlog_batches", r->backlog);
-    set(o, "rung", value_text(view_rung_name(r->rung)));
-    return o;
+    return VALUE_OBJECT({ "device", value_u64(r->device) }, { "bytes", value_u64(r->n_bytes) },
+                        { "bytes_in_flight", value_u64(r->used_bytes) },
+                        { "most_bytes_in_flight", value_u64(r->most_bytes) },
+                        { "occupancy", value_double(share(r->used_bytes, r->n_bytes)) },
+                        { "most_occupancy", value_double(share(r->most_bytes, r->n_bytes)) },
+                        { "slots", value_u64(r->n_slots) },
+                        { "slots_in_flight", value_u64(r->used_slots) },
+                        { "most_slots_in_flight", value_u64(r->most_slots) },
+                        { "drained_bytes_per_s", value_double(r->drained_s) },
+                        { "encoders", value_u64(r->n_encoders) },
+                        { "encoders_busy", value_double(r->encoder_share) },
+                        { "backlog_batches", value_u64(r->backlog) },
+                        { "rung", value_text(view_rung_name(r->rung)) });
 }
 
 static json_t *request_value(const struct view_request *q)
 {
-    json_t *o = json_object();
-    set(o, "request", value_bytes(q->id, q->n_id));
-    set(o, "state", value_text(view_request_state_name(q->state)));
-    set_u64(o, "tokens", q->n_tokens);
-    set_u64(o, "rows", q->rows);
-    set_u64(o, "bytes", q->bytes);
-    set_double(o, "rows_per_s", q->rows_s);
-    set_double(o, "bytes_per_s", q->bytes_s);
-    set_u64(o, "first_step", q->first_step);
-    set_u64(o, "last_step", q->last_step);
-    set_u64(o, "begin_realtime_ns", q->begin_ns);
-    set_u64(o, "last_realtime_ns", q->last_ns);
-    return o;
+    return VALUE_OBJECT(
+        { "request", value_bytes(q->id, q->n_id) },
+        { "state", value_text(view_request_state_name(q->state)) },
+        { "tokens", value_u64(q->n_tokens) }, { "rows", value_u64(q->rows) },
+        { "bytes", value_u64(q->bytes) }, { "rows_per_s", value_double(q->rows_s) },
+        { "bytes_per_s", value_double(q->bytes_s) }, { "first_step", value_u64(q->first_step) },
+        { "last_step", value_u64(q->last_step) }, { "begin_realtime_ns", value_u64(q->begin_ns) },
+        { "last_realtime_ns", value_u64(q->last_ns) });
 }
 
 static json_t *reasons_of(const struct view_edit *e)
@@ -119,14 +86,13 @@ static json_t *edits_value(const struct top_view *v)
     set_double(o, "written_per_s", view_rate(v, c->edit_rows_written, b->edit_rows_written));
     for (size_t i = 0; i < v->n_edits; i++) {
         const struct view_edit *e = &v->edits[i];
-        json_t *one = json_object();
-        set(one, "edit", value_text(e->name));
-        set_u64(one, "due", e->due);
-        set_u64(one, "written", e->written);
-        set_u64(one, "missed", e->missed);
-        set(one, "missed_by_reason", reasons_of(e));
-        set_double(one, "written_per_s", view_rate(v, e->written, e->written_before));
-        json_array_append_new(list, one);
+        json_array_append_new(
+            list,
+            VALUE_OBJECT(
+                { "edit", value_text(e->name) }, { "due", value_u64(e->due) },
+                { "written", value_u64(e->written) }, { "missed", value_u64(e->missed) },
+                { "missed_by_reason", reasons_of(e) },
+                { "written_per_s", value_double(view_rate(v, e->written, e->written_before)) }));
     }
     set(o, "edits", list);
     return o;
@@ -134,75 +100,61 @@ static json_t *edits_value(const struct top_view *v)
 
 static json_t *waits_value(const struct top_view *v)
 {
-    json_t *o = json_object();
-    set_u64(o, "waits", v->now.waits);
-    set_u64(o, "in_vain", v->now.waits_over);
-    set_u64(o, "wait_ns", v->now.wait_ns);
-    set_double(o, "waits_per_s", view_rate(v, v->now.waits, v->before.waits));
-    return o;
+    return VALUE_OBJECT(
+        { "waits", value_u64(v->now.waits) }, { "in_vain", value_u64(v->now.waits_over) },
+        { "wait_ns", value_u64(v->now.wait_ns) },
+        { "waits_per_s", value_double(view_rate(v, v->now.waits, v->before.waits)) });
 }
 
 static json_t *encoder_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
-    json_t *o = json_object();
-    set_u64(o, "raw_bytes", c->raw_bytes);
-    set_u64(o, "stored_bytes", c->stored_bytes);
-    set_double(o, "ratio", c->stored_bytes ? share(c->raw_bytes, c->stored_bytes) : 1);
-    set_double(o, "raw_bytes_per_s", view_rate(v, c->raw_bytes, v->before.raw_bytes));
-    set_u64(o, "encode_ns", c->encode_ns);
-    return o;
+    return VALUE_OBJECT(
+        { "raw_bytes", value_u64(c->raw_bytes) }, { "stored_bytes", value_u64(c->stored_bytes) },
+        { "ratio", value_double(c->stored_bytes ? share(c->raw_bytes, c->stored_bytes) : 1) },
+        { "raw_bytes_per_s", value_double(view_rate(v, c->raw_bytes, v->before.raw_bytes)) },
+        { "encode_ns", value_u64(c->encode_ns) });
 }
 
 static json_t *disk_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now, *b = &v->before;
-    json_t *o = json_object();
-    set_u64(o, "written_bytes", c->written_bytes);
-    set_double(o, "written_bytes_per_s", view_rate(v, c->written_bytes, b->written_bytes));
-    set_u64(o, "writes", c->writes);
-    set_u64(o, "write_ns", c->write_ns);
-    set_double(o, "writing", view_share(v, c->write_ns, b->write_ns));
-    set_u64(o, "write_failures", c->write_failures);
-    set_u64(o, "syncs", c->syncs);
-    set_u64(o, "sync_ns", c->sync_ns);
-    set_double(o, "syncing", view_share(v, c->sync_ns, b->sync_ns));
-    set_u64(o, "sync_failures", c->sync_failures);
-    return o;
+    return VALUE_OBJECT(
+        { "written_bytes", value_u64(c->written_bytes) },
+        { "written_bytes_per_s", value_double(view_rate(v, c->written_bytes, b->written_bytes)) },
+        { "writes", value_u64(c->writes) }, { "write_ns", value_u64(c->write_ns) },
+        { "writing", value_double(view_share(v, c->write_ns, b->write_ns)) },
+        { "write_failures", value_u64(c->write_failures) }, { "syncs", value_u64(c->syncs) },
+        { "sync_ns", value_u64(c->sync_ns) },
+        { "syncing", value_double(view_share(v, c->sync_ns, b->sync_ns)) },
+        { "sync_failures", value_u64(c->sync_failures) });
 }
 
 static json_t *overload_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
-    json_t *o = json_object();
-    set(o, "link_bytes_per_s", c->link_bytes_s ? value_u64(c->link_bytes_s) : json_null());
-    set_u64(o, "last_step_requests", c->step_requests);
-    set_u64(o, "last_step_kept", c->step_kept);
-    set_u64(o, "shed", c->requests_shed);
-    return o;
+    return VALUE_OBJECT(
+        { "link_bytes_per_s", c->link_bytes_s ? value_u64(c->link_bytes_s) : json_null() },
+        { "last_step_requests", value_u64(c->step_requests) },
+        { "last_step_kept", value_u64(c->step_kept) }, { "shed", value_u64(c->requests_shed) });
 }
 
 /* null below 0: no step was done. */
-static void set_mean(json_t *object, const char *key, double value)
+static json_t *mean(double value)
 {
-    set(object, key, value < 0 ? json_null() : value_double(value));
+    return value < 0 ? json_null() : value_double(value);
 }
 
 static json_t *trace_value(const struct top_view *v)
 {
     const struct view_counts *c = &v->now;
-    json_t *o = json_object();
-    set_u64(o, "steps", c->trace_steps);
-    set_u64(o, "timed", c->trace_timed);
-    set_u64(o, "lost", c->trace_lost);
-    set_u64(o, "host_ns", c->trace_host_ns);
-    set_u64(o, "device_ns", c->trace_device_ns);
-    set_u64(o, "gap_ns", c->trace_gap_ns);
-    set_double(o, "steps_per_s", view_rate(v, c->trace_steps, v->before.trace_steps));
-    set_mean(o, "step_host_ns", view_step_host_ns(v));
-    set_mean(o, "step_device_ns", view_step_device_ns(v));
-    set_mean(o, "idle", view_idle(v));
-    return o;
+    return VALUE_OBJECT(
+        { "steps", value_u64(c->trace_steps) }, { "timed", value_u64(c->trace_timed) },
+        { "lost", value_u64(c->trace_lost) }, { "host_ns", value_u64(c->trace_host_ns) },
+        { "device_ns", value_u64(c->trace_device_ns) }, { "gap_ns", value_u64(c->trace_gap_ns) },
+        { "steps_per_s", value_double(view_rate(v, c->trace_steps, v->before.trace_steps)) },
+        { "step_host_ns", mean(view_step_host_ns(v)) },
+        { "step_device_ns", mean(view_step_device_ns(v)) }, { "idle", mean(view_idle(v)) });
 }
 
 static void set_live(json_t *o, const struct top_view *v)

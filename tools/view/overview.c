@@ -48,8 +48,8 @@ static json_t *account_value(const struct account *a)
         { "expected", value_u64(a->expected.records) }, { "captured", value_u64(captured.records) },
         { "released", value_u64(a->released.records) },
         { "dropped", value_u64(a->dropped.records) }, { "lost", value_u64(a->lost.records) },
-        { "reasons", account_reasons(a, false, false) }, { "rows", value_u64(a->found.rows) },
-        { "bytes", value_u64(a->found.bytes) },
+        { "reasons", account_reasons(a->dropped_by, false, false) },
+        { "rows", value_u64(a->found.rows) }, { "bytes", value_u64(a->found.bytes) },
         { "balances", a->known ? json_boolean(a->balances) : json_null() });
 }
 
