@@ -113,8 +113,8 @@ def check_traced(check, column, folder, programs):
     """Each process leaves a whole trace: each step has a time on the device, and launches."""
     runs = harness.runs_of(folder / "RUN")
     check(len(runs) == len(programs), f"{column}: each process has a run", len(runs))
-    # Of these graphs one warms up before the first step, which is a forward of nobody's where there are taps: it ends in another thread.
-    strangers = int(column == "everything" and "generate_batch_graphs" in programs)
+    # Graphs of these warm up before the first step, which is a forward of nobody's where there are taps.
+    strangers = sum(name in ("generate_batch_graphs", "deleted_under_way") for name in programs if column == "everything")
     for run in runs:
         told = json.loads(harness.run([harness.BUILD / "tools" / "dmi-trace", "steps", "--json", run]).stdout)
         of_nobody = sum(group["steps"] - group["timed"] for group in told["groups"] if group["phase"] == "-")
@@ -160,6 +160,12 @@ def test_three_ways(check, column):
 @pytest.mark.parametrize("column", COLUMNS)
 def test_other_ways(check, column):
     judge(check, column, LONG)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_graph_is_deleted_under_way(check, column):
+    judge(check, column, ("deleted_under_way",))
 
 
 @pytest.mark.long

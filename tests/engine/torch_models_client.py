@@ -6,6 +6,7 @@ does. The programs announce their steps, and know nothing else of DMI. Each is a
 FOLDER/PROGRAM.safetensors has what it computed, FOLDER/PROGRAM.sites.safetensors what hooks saw: {REQUEST/SITE.LAYER: rows}. Prints a line of JSON for each thing
 that must hold, as attach_client.py does.
 """
+import gc
 import itertools
 import os
 import pathlib
@@ -28,6 +29,7 @@ DEVICE = "cuda"
 LAYERS = models.LAYERS = 2
 # What the edit of test_torch_models.py adds behind EDITED in the requests whose names end with -b: TIMES the vector of FOLDER/vector.safetensors.
 EDITED, TIMES = 0, 2.5
+WRITTEN_ROW = 1  # of that request in the batch
 STEPS = itertools.count()
 
 
@@ -47,10 +49,10 @@ def model_of(name="llama", dtype=torch.float32, device=None):
 
 
 def write(model, vector):
-    """A hook that adds to the second row of a batch."""
+    """A hook that adds to the second request of a batch."""
     def hook(_, given, out):
         x = out[0] if isinstance(out, tuple) else out
-        x[1].add_(TIMES * vector)
+        x[WRITTEN_ROW].add_(TIMES * vector)
     models.blocks_of(model)[EDITED].register_forward_hook(hook)
 
 
@@ -73,6 +75,7 @@ class Program:
 
     def __init__(self, name, of_thread=False):
         self.name, self.of_thread, self.outputs, self.again = name, of_thread, {}, []
+        self.reversed = ()  # forwards whose second request is the first of the batch
 
     def announced(self, n, ids, call):
         """@call(), as step @n of the program: the forward of @ids. A row of the batch is a request."""
@@ -86,11 +89,16 @@ class Program:
         return out
 
     def request(self, n, row):
-        return f"{self.name}-{n}-{'ab'[row]}"
+        return f"{self.name}-{n}-{('ba' if n in self.reversed else 'ab')[row]}"
 
     def forward(self, n, ids, call, model, family="llama"):
         """The logits that @call gives of @ids, kept."""
-        self.outputs[f"logits.{n}"] = self.announced(n, ids, call).detach().cpu().clone()
+        self.keep(n, ids, self.announced(n, ids, call), model, family)
+
+    def keep(self, n, ids, logits, model, family="llama"):
+        """What the forward @n of @ids left."""
+        logits = logits.detach().cpu()
+        self.outputs[f"logits.{n}"] = logits.flip(0) if n in self.reversed else logits.clone()
 
         def again():
             reference = models.Reference(family, model)
@@ -198,6 +206,60 @@ def pools(program):
         torch.cuda.empty_cache()
         beside = [torch.full((1000,), k, device="cuda") for k in range(8)]  # where a graph that is gone had its memory
         check(all(bool((x == k).all().item()) for k, x in enumerate(beside)), "memory beside graphs keeps its values")
+
+
+def deleted_under_way(program):
+    """
+    A graph of a pool is deleted while its replay is under way. Meanwhile another graph is captured, in another pool, and replayed on another stream, for requests in
+    the other order. Its replay, too, is under way when the first one goes on.
+    """
+    program.reversed = (1,)
+    from torch_gates import Gates  # of Triton, which computes on no CPU
+    model, given = model_of(), [ids.cuda() for ids in batches(3)]
+    gates, streams = Gates(models.blocks_of(model)[0]), [torch.cuda.Stream() for _ in range(2)]
+    pools = [torch.cuda.graph_pool_handle() for _ in streams]
+    staying = [capture(model, given[2], pool) for pool in pools]
+
+    def graph_of(k):
+        """Without torch.cuda.graph(), which waits for the device."""
+        global WRITTEN_ROW
+        gates.at, WRITTEN_ROW, captured = k, 1 - k, torch.cuda.CUDAGraph()
+        with torch.cuda.stream(streams[k]):
+            captured.capture_begin(pool=pools[k])
+            logits = model(given[k]).logits
+            captured.capture_end()
+        return captured, logits
+
+    def replay(k, captured, logits):
+        with torch.cuda.stream(streams[k]):
+            captured.replay()
+        return logits
+    # What is new in a stream, a pool or a capture, twice: the driver may wait for the device there.
+    before = [graph_of(k) for k in range(2)]
+    for k in range(2):
+        replay(k, *before[k])
+    torch.cuda.synchronize()
+    dmi.flush()
+    del before
+    gc.collect()
+    gates.close(60)
+    results = []
+    for k in range(2):
+        captured, logits = graph_of(k)
+        results.append(program.announced(k, given[k], lambda k=k, graph=captured, logits=logits: replay(k, graph, logits)))
+        del captured  # the first one is gone before the second one is captured
+        gc.collect()
+    check(gates.are_closed() and not any(stream.query() for stream in streams), "both replays are under way")
+    for k, stream in enumerate(streams):
+        gates.open(k)
+        stream.synchronize()
+    for k, logits in enumerate(results):
+        program.keep(k, given[k], logits, model)
+    for k, (captured, logits) in enumerate(staying, 2):
+        def call(captured=captured, logits=logits):
+            captured.replay()
+            return logits
+        program.forward(k, given[2], call, model)
 
 
 def compiled(program, mode="reduce-overhead"):
@@ -401,7 +463,7 @@ def profiled(program):
     check(len(kernels) > 100 and all(event.time_range.end >= event.time_range.start for event in kernels), "the profiler saw the kernels", len(kernels))
 
 
-PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, compiled, compiled_default, threads, side_stream, checkpoints,
+PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, deleted_under_way, compiled, compiled_default, threads, side_stream, checkpoints,
                                          graph_of_gradients, qwen3, gemma3, gpt_oss, generate, generate_sampled, generate_static, generate_compiled, generate_batch, generate_batch_graphs, profiled)}
 
 
