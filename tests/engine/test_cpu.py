@@ -32,10 +32,10 @@ def tensors(path):
     return {name: (told["dtype"], told["shape"], bytes(told["data"])) for name, told in safetensors.deserialize(path.read_bytes())}
 
 
-def captured(check, folder):
+def captured(check, folder, runs="RUN"):
     """{key: (dtype, shape, bytes)} of all runs, each of which is complete and accounted for; a run a process."""
     found = {}
-    for number, run in enumerate(harness.runs_of(folder / "RUN")):
+    for number, run in enumerate(harness.runs_of(folder / runs)):
         harness.run([DMI_DUMP, "verify", run])
         counters = harness.Counters(run)
         check(counters.state == counters.CLOSED and all(counters.captured[i] == expected for i, expected in enumerate(counters.expected)) and

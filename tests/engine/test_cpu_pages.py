@@ -9,10 +9,13 @@ import sys
 import pytest
 
 import bare_debian
+import harness
 import pages
+import taps_page
 import torch_cuda_env
 import torch_env
 from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, environment
+from test_cpu import captured, tensors
 
 LOOK = """
 import ctypes, sys, dmi, torch
@@ -88,7 +91,7 @@ def fixture_page(check, place, tmp_path):
         shutil.rmtree(folder / "dmi", ignore_errors=True)
         (folder / "dmi").mkdir()
         for name, content in files:
-            (folder / "dmi" / name).write_text(content)
+            (folder / "dmi" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return pages.check_page(check, folder, text, installed=env, shell=[*words, "bash"])
     return typed
 
@@ -118,3 +121,73 @@ def test_the_front_pages_command(check, page):
     script = pages.section("docs/first-edit.md").partition("```python\n")[2].partition("```")[0]
     ran = page(f"```console\n$ {command}\n...\n{SAID}\n...\n$ dmi-dump verify RUN\n...\n```\n", [("script.py", script)])
     check(any(line.startswith("accounting balances: expected 1,767 = captured 1,767 + dropped 0") for line in ran[-1].printed), "57 tensors of 31 forwards", ran[-1])
+
+
+THERE = pytest.mark.parametrize("place", [STANDIN], indirect=True)  # other tests have taps of the CPU
+
+
+def taps_typed(check, folder, page, command, others=()):
+    """What @command of docs/taps.md captures, and what hooks saw in it, by key."""
+    files = [*taps_page.files(), *others]
+    page(f"```console\n$ {command}\n...\n```\n", files)
+    return captured(check, folder, "dmi-out"), tensors(folder / "seen.safetensors")
+
+
+@pytest.fixture(name="at")
+def fixture_at(place, tmp_path):
+    """The folder in which the page's commands are typed."""
+    return (place[0] or tmp_path) / "dmi"
+
+
+def chosen(wanted, *sites, layers=range(taps_page.LAYERS)):
+    """Those of @wanted that a command names; what belongs to no layer is always among them."""
+    names = {f"{site}.{layer}" for site in sites for layer in layers} | set(sites)
+    return {key: x for key, x in wanted.items() if key.partition("/")[2] in names}
+
+
+COMMANDS = {"--tap": (("q", "k", "resid_pre"), taps_page.CHOSEN), "--preset": (("resid_pre", "resid_mid", "resid_final"), range(taps_page.LAYERS))}
+
+
+@THERE
+@pytest.mark.parametrize("option", COMMANDS)
+def test_taps_to_capture(check, at, page, option):
+    """Each command of "Which to capture", on an engine that taps."""
+    command, = (line for line in taps_page.commands() if option in line)
+    found, seen = taps_typed(check, at, page, command)
+    sites, layers = COMMANDS[option]
+    wanted = chosen(seen, *sites, layers=layers)
+    check(len(wanted) >= 3 * len(layers) and found == wanted, "what is named is captured, with the bits that hooks saw", sorted(found.keys() ^ wanted.keys())[:9])
+
+
+@THERE
+def test_taps_of_a_spec(check, at, page):
+    command, = (line for line in taps_page.commands() if "--spec" in line)
+    found, seen = taps_typed(check, at, page, command)
+    dtype, (_, width), data = seen["r2/resid_pre.3"]
+    check(found == {"r2/resid_pre.3": (dtype, [2, width], data[-2 * len(data) // 5:])}, "two tokens of a request are captured, as they are in memory", found.keys())
+
+
+@THERE
+def test_taps_of_programs_that_know_nothing(check, at, page):
+    commands = taps_page.synopses()
+    check(len(commands) == 2, "the page has two ways", commands)
+    for command in commands:
+        command = command.replace("python -m", "dmi-run --preset residuals --layers 3,last -- python -m")
+        found, seen = taps_typed(check, at, page, command)
+        wanted = chosen(seen, "resid_pre", "resid_mid", "resid_final", layers=(3, taps_page.LAYERS - 1))
+        check(len(wanted) == 15 and found == wanted, f"{command}: what is named is captured, with the bits that hooks saw", sorted(found.keys() ^ wanted.keys())[:9])
+
+
+@THERE
+def test_taps_by_hand(check, at, page):
+    """The page's blocks in Python and in C, and each call in its sentences."""
+    found, seen = taps_typed(check, at, page, "dmi-run --tap scaled -- python by_hand.py")
+    check(found == seen, "a line of Python taps", found)
+    source, = taps_page.blocks("c")
+    subprocess.run(["gcc", "-x", "c", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-", "-o", at / "tapped.so"], input=source + taps_page.C, text=True, check=True)
+    tapped = (at / "tapped.so").read_bytes()
+    found, seen = taps_typed(check, at, page, "dmi-run --tap resid_pre -- python from_c.py", [("tapped.so", tapped)])
+    check(found == seen, "the page's function in C taps", found)
+    _, calls = taps_page.statements()
+    check(len(calls) == len(taps_page.NEEDS), "each call of the page is known", calls)
+    page("```console\n$ dmi-run --tap scaled,pattern -- python statements.py\n...\n```\n", taps_page.files())
