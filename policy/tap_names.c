@@ -8,24 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ID: of something. PLACE: edits may write there where attach() taps. */
 /* clang-format off */
-#define TAP_NAMES(NAME, ID) \
-    ID(token_ids) NAME(embed) NAME(resid_pre) NAME(ln1) NAME(q) NAME(k) NAME(v) NAME(q_rot) \
-    NAME(k_rot) NAME(z) NAME(attn_out) NAME(resid_mid) NAME(ln2) NAME(mlp_in) NAME(mlp_post) \
-    NAME(mlp_out) NAME(resid_post) NAME(router_logits) ID(topk_ids) NAME(topk_weights) \
-    NAME(attn_scores) NAME(pattern) NAME(resid_final) NAME(final_ln) NAME(final_logits)
+#define TAP_NAMES(NAME, ID, PLACE) \
+    ID(token_ids) PLACE(embed) NAME(resid_pre) PLACE(ln1) PLACE(q) PLACE(k) PLACE(v) NAME(q_rot) \
+    NAME(k_rot) PLACE(z) PLACE(attn_out) PLACE(resid_mid) PLACE(ln2) NAME(mlp_in) PLACE(mlp_post) \
+    PLACE(mlp_out) PLACE(resid_post) NAME(router_logits) ID(topk_ids) NAME(topk_weights) \
+    NAME(attn_scores) NAME(pattern) NAME(resid_final) PLACE(final_ln) NAME(final_logits)
 /* clang-format on */
 
 #define TEXT(name)     #name,
 #define GRADIENT(name) #name TAP_GRADIENT,
 #define NONE(name)
 
-const char *const tap_names[] = { TAP_NAMES(TEXT, TEXT) NULL };
-const char *const tap_gradient_names[] = { TAP_NAMES(GRADIENT, NONE) NULL };
+const char *const tap_names[] = { TAP_NAMES(TEXT, TEXT, TEXT) NULL };
+const char *const tap_gradient_names[] = { TAP_NAMES(GRADIENT, NONE, GRADIENT) NULL };
+const char *const tap_places[] = { TAP_NAMES(NONE, NONE, TEXT) NULL };
 
 bool tap_has_gradient(const char *name)
 {
-    static const char *const ids[] = { TAP_NAMES(NONE, TEXT) };
+    static const char *const ids[] = { TAP_NAMES(NONE, TEXT, NONE) };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (!strcmp(name, ids[i]))
             return false;

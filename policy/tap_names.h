@@ -24,6 +24,9 @@ bool tap_has_gradient(const char *name);
 /* The names of gradients: of the taps of tap_names that have one, in their order; NULL after the last one. */
 extern const char *const tap_gradient_names[];
 
+/* Where attach() taps tensors that the next modules read, so that edits may write there; NULL after the last one. */
+extern const char *const tap_places[];
+
 /* Does @text name several taps, as a shell's pattern does? */
 bool tap_is_pattern(const char *text);
 

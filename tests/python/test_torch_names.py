@@ -102,6 +102,11 @@ def test_groups_are_those_of_dmi_run():
     assert there == names.PRESETS
 
 
+def test_places_are_those_of_dmi_run():
+    text = (ROOT / "policy" / "tap_names.c").read_text().partition("#define TAP_NAMES")[2].partition("/* clang-format on */")[0]
+    assert tuple(re.findall(r"PLACE\((\w+)\)", text)) == names.WRITABLE
+
+
 def test_groups_name_what_exists():
     for group, (text, layers) in names.PRESETS.items():
         assert names.parse_sites(group)[0].names, group

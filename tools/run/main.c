@@ -18,6 +18,7 @@
 #include "tools/run/taps.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,6 +46,8 @@ struct options {
     bool check, strict, control;
     bool has_places; /* the spec has sites into which edits may write */
     bool bad_edits;  /* they have errors, which were said */
+    bool bad_words;  /* likewise what options themselves say of taps, layers and variables */
+    bool has_out;    /* @out is an option's */
     char **command;  /* NULL-terminated, borrowed from argv */
 };
 
@@ -213,6 +216,7 @@ static int complete_options(struct options *o)
         return usage_hint();
     if (taps_named(&o->taps))
         o->spec = o->taps.all ? "--tap" : "--write";
+    o->has_out = o->out && *o->out;
     if (!o->out)
         o->out = getenv("DMI_OUT");
     if (!o->out || !*o->out)
@@ -240,6 +244,27 @@ static int complete_options(struct options *o)
     return usage_hint();
 }
 
+/* The spec that the options name, or stand for. Return: as of spec_load(). */
+static int read_spec(const struct options *o, const char *const *vars, size_t n_vars,
+                     struct spec_errors *errors, struct spec **spec)
+{
+    if (!taps_named(&o->taps))
+        return spec_load(o->spec, vars, n_vars, errors, spec);
+    _cleanup_(freep) char *text = tap_spec(o->taps.all, o->taps.write, o->taps.layers);
+    return text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, errors, spec) : -ENOMEM;
+}
+
+/* Has the spec no error but for what -D says? */
+static bool is_good_without(const struct options *o, const char *const *vars, size_t n_vars)
+{
+    struct spec_errors errors = { 0 };
+    struct spec *spec = NULL;
+    bool good = o->n_vars && !read_spec(o, vars, n_vars - o->n_vars, &errors, &spec);
+    spec_errors_deinit(&errors);
+    spec_free(spec);
+    return good;
+}
+
 /* Prints what is wrong with the spec, and with the edits that are for it. Return: true if nothing is. */
 static bool spec_is_good(struct options *o, const char *const *vars, size_t n_vars)
 {
@@ -247,10 +272,7 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
     struct spec *spec = NULL;
     if (!o->spec || !*o->spec)
         return true; /* a trace needs none */
-    _cleanup_(freep) char *text =
-        taps_named(&o->taps) ? tap_spec(o->taps.all, o->taps.write, o->taps.layers) : NULL;
-    int rc = text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, &errors, &spec)
-                  : spec_load(o->spec, vars, n_vars, &errors, &spec);
+    int rc = read_spec(o, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
     for (size_t i = 0; o->check && spec && i < spec->warnings.n_lines; i++)
@@ -264,6 +286,7 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
+    o->bad_words = rc > 0 && (taps_named(&o->taps) || is_good_without(o, vars, n_vars));
     if (!rc && edits_wanted(&o->edits))
         o->bad_edits = !edits_read(&o->edits, spec, o->check);
     o->has_places = !rc && spec->n_places;
@@ -291,6 +314,33 @@ static int make_folder(const char *path)
     if (stat(part, &st))
         return -errno;
     return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+static bool make_out(const struct options *o)
+{
+    int rc = make_folder(o->out);
+    if (rc)
+        complain("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
+    return !rc;
+}
+
+static bool is_file(const char *log)
+{
+    return log && *log && strcmp(log, "stderr") && strcmp(log, "none");
+}
+
+/* Can what the options name be written? Return: false: said why. */
+static bool can_write(const struct options *o)
+{
+    _cleanup_(closep) int fd = -1;
+    if (o->has_out && !make_out(o))
+        return false;
+    if (is_file(o->log))
+        fd = open(o->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+    if (!is_file(o->log) || fd >= 0 || errno == ENXIO) /* a FIFO that has no reader yet */
+        return true;
+    complain("--log %s: %s", o->log, strerror(errno));
+    return false;
 }
 
 static bool set_vars(const char *const *vars, size_t n_vars)
@@ -346,11 +396,8 @@ struct command {
 static bool arm(const struct options *o, const char *const *vars, size_t n_vars,
                 struct command *command)
 {
-    int rc = make_folder(o->out);
-    if (rc) {
-        complain("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
+    if (!make_out(o))
         return false;
-    }
     _cleanup_(freep) char *library = command_library();
     if (!library)
         return false;
@@ -363,8 +410,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars,
         return false;
     }
     const char *to = o->log ? o->log : getenv("DMI_LOG");
-    bool to_file = to && *to && strcmp(to, "stderr") && strcmp(to, "none");
-    _cleanup_(freep) char *here = to_file && *to != '/' ? getcwd(NULL, 0) : NULL;
+    _cleanup_(freep) char *here = is_file(to) && *to != '/' ? getcwd(NULL, 0) : NULL;
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, to) < 0)
         return false;
@@ -487,5 +533,9 @@ int main(int argc, char **argv)
     bool good = spec_is_good(&o, vars, n_vars);
     if (o.check)
         return good && !o.bad_edits ? 0 : EXIT_USAGE;
+    if (o.bad_words || !can_write(&o)) {
+        complain("not running \"%s\": an option cannot be honoured", *o.command);
+        return EXIT_USAGE;
+    }
     return run(&o, good, vars, n_vars, argv);
 }

@@ -118,21 +118,51 @@ static const char *without_block(const char *word, bool has_spec)
     return *name == '.' ? name + 1 : word;
 }
 
+/* "; did you mean ...?" or ".", and the names of @known, NULL after the last one, in *@names, to be freed. */
+static const char *hint_of(const char *word, const char *const *known, char *hint, size_t n_hint,
+                           char **names)
+{
+    const char *all[TAP_NAMES_MAX];
+    size_t n = 0;
+    for (size_t i = 0; known[i]; i++)
+        if (is_kept(known[i]) && taps_add(names, known[i]))
+            all[n++] = known[i];
+    nearest_hint(word, strlen(word), all, n, hint, n_hint);
+    return *hint ? hint : ".";
+}
+
 /* Says which names there are in place of @word. */
 static void complain_of_word(const char *word)
 {
-    const char *known[TAP_NAMES_MAX];
     char hint[128], groups[128];
     _cleanup_(freep) char *names = NULL;
-    size_t n = 0;
-    for (size_t i = 0; tap_names[i]; i++)
-        if (is_kept(tap_names[i]) && taps_add(&names, tap_names[i]))
-            known[n++] = tap_names[i];
-    nearest_hint(word, strlen(word), known, n, hint, sizeof hint);
+    const char *near = hint_of(word, tap_names, hint, sizeof hint, &names);
     tap_preset_names(groups, sizeof groups);
     complain("--attach %s: no model has a site of that name%s Expected one of %s, a group (%s), a "
              "pattern, or module:PATTERN:in or :out",
-             word, *hint ? hint : ".", names ? names : "", groups);
+             word, near, names ? names : "", groups);
+}
+
+/* Is each word of --write a place that attach() has? */
+static bool names_places(const char *write)
+{
+    _cleanup_(freep) char *words = strdup(write);
+    for (char *save = NULL, *word = words ? strtok_r(words, ", ", &save) : NULL; word;
+         word = strtok_r(NULL, ", ", &save)) {
+        size_t i = 0;
+        while (tap_places[i] && strcmp(tap_canonical(word), tap_places[i]))
+            i++;
+        if (tap_places[i])
+            continue;
+        char hint[128];
+        _cleanup_(freep) char *names = NULL;
+        const char *near = hint_of(word, tap_places, hint, sizeof hint, &names);
+        complain("--write %s: no model has a place of that name%s Expected some of %s; of a "
+                 "program that taps itself, with --tap",
+                 word, near, names ? names : "");
+        return false;
+    }
+    return true;
 }
 
 /* Does each word of --attach stand for something? Python would say so only where a model comes. */
@@ -194,7 +224,8 @@ bool taps_complete(struct taps_options *t, bool has_spec)
         complain("%s", why);
         return false;
     }
-    if (t->attach && !names_sites(t->attach, has_spec))
+    if ((t->attach && !names_sites(t->attach, has_spec)) ||
+        (t->write && attaches(t) && !names_places(t->write)))
         return false;
     if (!taps_add(&t->layers, preset ? preset->layers : NULL) || !taps_add(&t->all, t->names) ||
         !taps_add(&t->all, preset ? preset->taps : NULL) ||
