@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import bare_debian
-import harness
 import pages
 import taps_page
 import torch_cuda_env
