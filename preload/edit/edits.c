@@ -338,6 +338,16 @@ static void say_generated(const struct edit_rows *rows)
     }
 }
 
+static struct edit_rows_ask ask_of(struct asking *a)
+{
+    return (struct edit_rows_ask){ .spec = session.spec,
+                                   .sections = sections_of,
+                                   .counter = counter_of,
+                                   .donor = donor_of,
+                                   .has_cached = has_cached,
+                                   .arg = a };
+}
+
 int edits_step(const struct dmi_step *said, uint64_t sequence, edits_is_over *is_over,
                struct edit_step *out)
 {
@@ -355,12 +365,7 @@ int edits_step(const struct dmi_step *said, uint64_t sequence, edits_is_over *is
     struct asking a = { .said = said, .step = out, .now = now };
     keep(&a, now);
     find_all_donors(&a);
-    const struct edit_rows_ask ask = { .spec = session.spec,
-                                       .sections = sections_of,
-                                       .counter = counter_of,
-                                       .donor = donor_of,
-                                       .has_cached = has_cached,
-                                       .arg = &a };
+    const struct edit_rows_ask ask = ask_of(&a);
     int r = edit_rows_build(said, &ask, &out->rows);
     if (!r && a.no_memory)
         r = -ENOMEM;
@@ -398,12 +403,7 @@ int edits_every(struct edit_version *v)
 {
     struct edit_step step = { .n_held = 0 };
     struct asking a = { .step = &step, .now = v };
-    const struct edit_rows_ask ask = { .spec = session.spec,
-                                       .sections = sections_of,
-                                       .counter = counter_of,
-                                       .donor = donor_of,
-                                       .has_cached = has_cached,
-                                       .arg = &a };
+    const struct edit_rows_ask ask = ask_of(&a);
     return edit_rows_build_every(&ask, &v->every);
 }
 

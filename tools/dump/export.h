@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tools/common/outfile.h"
+#include "tools/common/statistics.h"
 #include "read/edited.h"
 #include "read/mask.h"
 #include "read/sample.h"
@@ -18,20 +19,14 @@ struct position_list {
     size_t n, room;
 };
 
-/* Of a tensor's elements so far; what is not finite is counted only. */
-struct export_sums {
-    double sum, squares, least, most;
-    uint64_t n, n_not_finite;
-};
-
 /* A tensor that is exported. */
 struct target {
     const struct tensor *tensor;
     uint64_t n_bytes;
-    size_t positions;        /* index of its list */
-    struct export_sums sums; /* the format's */
-    uint64_t offset;         /* of its first byte in its file: the format's */
-    uint64_t stride;         /* from row to row there: the format's */
+    size_t positions;       /* index of its list */
+    struct statistics sums; /* the format's */
+    uint64_t offset;        /* of its first byte in its file: the format's */
+    uint64_t stride;        /* from row to row there: the format's */
     char *file; /* its file in the folder: the format's; owned; NULL where all is one file */
 };
 

@@ -4,7 +4,6 @@
 
 #include "core/cleanup.h"
 #include "core/whole.h"
-#include "storage/elements.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>
@@ -14,8 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#define AT_A_TIME 512u   /* elements */
-#define FLUSH     65536u /* bytes */
+#define FLUSH 65536u /* bytes */
 
 static int begin(struct err *err, struct exporter *x)
 {
@@ -24,34 +22,12 @@ static int begin(struct err *err, struct exporter *x)
     return 0;
 }
 
-/* ------------------------------------------------------------------------- sums */
-
-static void add_sum(struct export_sums *s, double v)
-{
-    if (!isfinite(v)) {
-        s->n_not_finite++;
-        return;
-    }
-    s->least = !s->n || v < s->least ? v : s->least;
-    s->most = !s->n || v > s->most ? v : s->most;
-    s->sum += v;
-    s->squares += v * v;
-    s->n++;
-}
-
 static int write_rows(struct exporter *x, const struct target *target, const void *data, size_t n,
                       uint64_t at)
 {
-    struct export_sums *sums = &x->targets[target - x->targets].sums;
-    uint32_t dtype = target->tensor->dtype, n_element = dmi_dtype_bytes(dtype);
-    double v[AT_A_TIME];
+    uint32_t dtype = target->tensor->dtype;
     (void)at;
-    for (size_t done = 0, some, all = n / n_element; done < all; done += some) {
-        some = all - done < AT_A_TIME ? all - done : AT_A_TIME;
-        elements_to_double(dtype, (const uint8_t *)data + done * n_element, some, v);
-        for (size_t i = 0; i < some; i++)
-            add_sum(sums, v[i]);
-    }
+    statistics_take(&x->targets[target - x->targets].sums, dtype, data, n / dmi_dtype_bytes(dtype));
     return 0;
 }
 
@@ -80,7 +56,8 @@ static void add_number(struct text *to, bool known, double v)
 static void add_line(struct text *to, const struct target *target)
 {
     const struct tensor *t = target->tensor;
-    const struct export_sums *s = &target->sums;
+    const struct statistics *s = &target->sums;
+    uint64_t n_not_finite = s->n_nan + s->n_infinite;
     add_field(to, t->request ? value_bytes(t->request, t->n_request) : json_null());
     text_add(to, ",", 1);
     add_field(to, value_text(t->site->name));
@@ -88,12 +65,12 @@ static void add_line(struct text *to, const struct target *target)
     if (t->layer != DMI_NO_LAYER)
         text_printf(to, "%" PRId32, t->layer);
     text_printf(to, ",%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64, dmi_dtype_info(t->dtype)->name,
-                t->n_rows, t->width, s->n + s->n_not_finite);
+                t->n_rows, t->width, s->n + n_not_finite);
     add_number(to, s->n, s->sum / (double)s->n);
     add_number(to, true, sqrt(s->squares));
     add_number(to, s->n, s->least);
     add_number(to, s->n, s->most);
-    text_printf(to, ",%" PRIu64 "\r\n", s->n_not_finite);
+    text_printf(to, ",%" PRIu64 "\r\n", n_not_finite);
 }
 
 static int finish(struct err *err, struct exporter *x)

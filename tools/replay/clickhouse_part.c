@@ -7,7 +7,7 @@
 #include "read/value.h"
 #include "storage/codec/hash.h"
 #include "storage/record_fields.h"
-#include "tools/replay/statistics.h"
+#include "tools/common/statistics.h"
 
 #include <dmi/dtype.h>
 
@@ -228,7 +228,8 @@ static void set_span(struct table_row *p, const struct item_span *span)
 
 static void set_statistics(struct table_row *p, uint32_t dtype)
 {
-    struct statistics s = statistics_of(dtype, p->payload.data, p->elements);
+    struct statistics s = { 0 };
+    statistics_take(&s, dtype, p->payload.data, p->elements);
     p->norm = sqrt(s.squares);
     p->mean = statistics_mean(&s);
     p->greatest = statistics_greatest(&s);

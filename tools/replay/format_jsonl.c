@@ -5,7 +5,7 @@
 #include "read/value.h"
 #include "storage/elements.h"
 #include "tools/common/element.h"
-#include "tools/replay/statistics.h"
+#include "tools/common/statistics.h"
 
 #include <dmi/dtype.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/replay/statistics.h"
+#include "tools/common/statistics.h"
 
 #include "storage/elements.h"
 
@@ -26,17 +26,15 @@ void statistics_add(struct statistics *s, const double *values, size_t n)
         add(s, values[i]);
 }
 
-struct statistics statistics_of(uint32_t dtype, const uint8_t *data, uint64_t n)
+void statistics_take(struct statistics *s, uint32_t dtype, const uint8_t *data, uint64_t n)
 {
-    struct statistics s = { 0 };
     double v[STATISTICS_AT_A_TIME];
     uint32_t n_element = dmi_dtype_bytes(dtype);
     for (uint64_t i = 0, k; i < n; i += k) {
         k = n - i < STATISTICS_AT_A_TIME ? n - i : STATISTICS_AT_A_TIME;
         elements_to_double(dtype, data + i * n_element, k, v);
-        statistics_add(&s, v, k);
+        statistics_add(s, v, k);
     }
-    return s;
 }
 
 double statistics_mean(const struct statistics *s)

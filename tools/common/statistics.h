@@ -15,8 +15,9 @@ struct statistics {
 /* Adds elements to what is 0 at first. */
 void statistics_add(struct statistics *statistics, const double *values, size_t n);
 
-/* Of an array of elements; @dtype: enum dmi_dtype. */
-struct statistics statistics_of(uint32_t dtype, const uint8_t *data, uint64_t n);
+/* The same of an array of elements of a type; @dtype: enum dmi_dtype. */
+void statistics_take(struct statistics *statistics, uint32_t dtype, const uint8_t *data,
+                     uint64_t n);
 
 /* 0 where no element is finite. */
 double statistics_mean(const struct statistics *statistics);
