@@ -215,16 +215,11 @@ static const struct key edit_keys[] = {
 
 /* ------------------------------------------------------------------------- the text */
 
-static bool vector_unit(struct loader *l, const struct tree_node *node, void *into, const void *arg)
-{
-    return edit_word(l, node, into, arg);
-}
-
 static const struct key vector_keys[] = {
     { "file", false, value_string, offsetof(struct edit_vector, file), NULL },
     { "tensor", false, value_string, offsetof(struct edit_vector, tensor), NULL },
     { "layer_is", false, value_string, offsetof(struct edit_vector, layer_is), NULL },
-    { "norm", false, vector_unit, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
+    { "norm", false, edit_word, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
     { "run", false, value_string, offsetof(struct edit_vector, run), NULL },
     { "request", false, value_string, offsetof(struct edit_vector, request), NULL },
     { "site", false, value_string, offsetof(struct edit_vector, site), NULL },

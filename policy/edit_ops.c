@@ -70,7 +70,7 @@ static bool take_times(struct loader *l, const struct tree_node *node, struct ed
 }
 
 /* [low, high] */
-static bool take_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
+static bool read_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
 {
     char was[128];
     if (node->kind != TREE_LIST || node->n_items != 2) {
@@ -141,11 +141,6 @@ static bool read_set(struct loader *l, const struct tree_node *node, struct edit
     if (node->kind == TREE_SCALAR && node->plain && parse_decimal(node->text, &v))
         return take_number(l, node, &op->a);
     return take_vector(l, node, &op->vector);
-}
-
-static bool read_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
-{
-    return take_bounds(l, node, op);
 }
 
 static bool read_to(struct loader *l, const struct tree_node *node, struct edit_op *op)

@@ -260,11 +260,6 @@ void file_deinit(struct file *file)
     *file = (struct file){ .fd = -1 };
 }
 
-static void file_deinit_p(struct file *file)
-{
-    file_deinit(file);
-}
-
 int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
 {
     char tmp[PATH_MAX];
@@ -272,7 +267,7 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
         return -ENAMETOOLONG;
     if (AGAIN(unlink(tmp)) && errno != ENOENT)
         return -errno;
-    _cleanup_(file_deinit_p) struct file file = { .fd = -1 };
+    _cleanup_(file_deinit) struct file file = { .fd = -1 };
     TRY(file_create(&file, tmp));
     struct iovec buffer = { .iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes };
     int r = file_write_at(&file, &buffer, 1, 0);

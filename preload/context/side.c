@@ -78,11 +78,6 @@ const struct context_side side_device = { .init = device_init,
 
 /* ------------------------------------------------------------------------- the host */
 
-static void host_give_back(struct context *c)
-{
-    edit_region_give_back(c);
-}
-
 static void host_pin(void *map, size_t n_bytes)
 {
     (void)map, (void)n_bytes;
@@ -127,7 +122,7 @@ static CUresult host_drop(struct context *c, struct dmi_bank_drop *drop)
 }
 
 const struct context_side side_host = { .init = host_init,
-                                        .give_back = host_give_back,
+                                        .give_back = edit_region_give_back,
                                         .forget = host_forget,
                                         .pin = host_pin,
                                         .enter = host_ready,

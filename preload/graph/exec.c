@@ -61,7 +61,7 @@ int exec_make_room(struct err *err, struct exec *x, uint32_t n_actions)
     return good ? 0 : err_set(err, -ENOMEM, "no memory for its launches");
 }
 
-static void exec_free(struct exec *x)
+void exec_free(struct exec *x)
 {
     if (x->orphan) {
         x->plan.clone =
@@ -351,11 +351,6 @@ struct exec *exec_take(CUgraphExec handle)
     if (x)
         exec_unnamed(x);
     return x;
-}
-
-void exec_destroyed(struct exec *x)
-{
-    exec_free(x);
 }
 
 /* Under the lock of shapes. A thread may be at it: it stays until the application destroys it, or its handle comes back. */

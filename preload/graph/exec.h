@@ -86,7 +86,7 @@ void exec_shapes_unlock(void);
 
 /* Before and after the driver's cuGraphExecDestroy. exec_take() returns NULL where there is nothing of ours. */
 struct exec *exec_take(CUgraphExec handle);
-void exec_destroyed(struct exec *exec);
+void exec_free(struct exec *exec);
 
 /* The driver's node for the application's; the node itself where @exec is NULL or does not know it. */
 CUgraphNode exec_node(const struct exec *exec, CUgraphNode app);

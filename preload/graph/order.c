@@ -307,8 +307,6 @@ bool order_has_sites(CUgraph graph)
 
 /* ------------------------------------------------------------------------- copies */
 
-static void carry_over(CUgraph from, CUgraph to);
-
 /* Child graphs may hold something that is noted also where they came unseen: embedded by a capture. */
 static void carry_over_children(CUgraph from, CUgraph to)
 {
@@ -319,7 +317,7 @@ static void carry_over_children(CUgraph from, CUgraph to)
         CUgraph inner, copy;
         if (driver_table.cuGraphNodeFindInClone(&twin, nodes[i], to) == CUDA_SUCCESS &&
             (inner = child_of(nodes[i])) && (copy = child_of(twin)))
-            carry_over(inner, copy);
+            order_note_clone(inner, copy);
     }
 }
 
@@ -333,8 +331,7 @@ static void carry_over_tap(const struct order_item *from, CUgraph to)
         functions_give_up(from->tap->func, "is in a graph whose clone could not be followed");
 }
 
-/* What is noted of @from is noted of @to, its copy, too. */
-static void carry_over(CUgraph from, CUgraph to)
+void order_note_clone(CUgraph from, CUgraph to)
 {
     size_t n, n_users;
     order_forget(to);
@@ -377,16 +374,11 @@ void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child)
 {
     CUgraph held = child_of(node);
     if (held && held != child)
-        carry_over(child, held);
+        order_note_clone(child, held);
     else if (held)
         note_moved(held);
     if (held)
         order_note(graph, node, true);
-}
-
-void order_note_clone(CUgraph graph, CUgraph copy)
-{
-    carry_over(graph, copy);
 }
 
 /* ------------------------------------------------------------------------- user objects */

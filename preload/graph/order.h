@@ -49,8 +49,8 @@ void order_note_conditional(CUgraph graph, CUgraphNode node,
 /* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
 
-/* @copy is a clone of @graph. */
-void order_note_clone(CUgraph graph, CUgraph copy);
+/* @to is a copy of @from: what is noted of that is noted of it, too. */
+void order_note_clone(CUgraph from, CUgraph to);
 
 /* Something was tapped while @graph was captured. Takes over @tap. */
 void order_note_tap(CUgraph graph, struct graph_tap *tap);

@@ -130,7 +130,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
     CUresult r = real(handle);
     session_resume(&call);
     if (x)
-        exec_destroyed(x);
+        exec_free(x);
     session_leave(&call);
     AFTER_SUCCESS(r, regions_unsure()); /* memory of its memory nodes may end with it */
     return r;
