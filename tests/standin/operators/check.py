@@ -13,7 +13,7 @@ sys.setdlopenflags(os.RTLD_LAZY)
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-F32, BF16, F64, F16, I64, I32, BOOL = torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64, torch.int32, torch.bool
+F32, BF16, F64, F16, I64, I32, BOOL, U8 = torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64, torch.int32, torch.bool, torch.uint8
 FLOATS, HALVES, INTS = (F32, BF16, F64), (F32, BF16), (I64, I32)
 rng = random.Random()
 
@@ -21,6 +21,8 @@ rng = random.Random()
 def values(n, dtype, low=-4.0, high=4.0):
     if dtype == BOOL:
         return torch.tensor([rng.random() < 0.5 for _ in range(n)])
+    if dtype == U8:
+        return torch.tensor([rng.randrange(256) for _ in range(n)], dtype=U8)
     if dtype in INTS:
         return torch.tensor([rng.randint(-9, 9) or 1 for _ in range(n)], dtype=dtype)
     return torch.tensor([rng.uniform(low, high) for _ in range(n)], dtype=F64).to(dtype)
@@ -316,6 +318,12 @@ def index_add():
 def embedding():
     n, width = rng.choice((3, 17)), rng.choice((4, 16, 64, 5))
     return F.embedding, [indices(shape(1, 2), n, dtype=rng.choice(INTS)), dense([n, width], rng.choice(HALVES))]
+
+
+@case("index_select")
+def index_select():
+    n, sizes, dtype = rng.choice((5, 9)), shape(0, 2), rng.choice(HALVES + (I64, BOOL, U8))
+    return (lambda x, i: x.index_select(0, i)), [view([n] + sizes, dtype), indices([rng.choice((1, 3, 12))], n, dtype=rng.choice(INTS))]
 
 
 @case("gather")

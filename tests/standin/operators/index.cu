@@ -60,10 +60,12 @@ INDEX_SELECT(f32_long, f32, i64)
 INDEX_SELECT(bf16_long, bf16, i64)
 INDEX_SELECT(i64_long, i64, i64)
 INDEX_SELECT(bool_long, bool, i64)
+INDEX_SELECT(u8_long, u8, i64)
 INDEX_SELECT(f32_int, f32, i32)
 INDEX_SELECT(bf16_int, bf16, i32)
 INDEX_SELECT(i64_int, i64, i32)
 INDEX_SELECT(bool_int, bool, i32)
+INDEX_SELECT(u8_int, u8, i32)
 
 #define INDEX_ADD(T)                                                                               \
     extern "C" __global__ void index_add_##T(                                                      \

@@ -80,7 +80,7 @@ for size_ in (1, 2, 4, 8, 16):
 for index_ in ("int", "long"):
     kernel(f"gather_rows_{index_}", f"void at::native::vectorized_gather_kernel<16, {index_}>(char*, char*, {index_}*, int, long, long, long, long, bool)")
 
-for type_ in ("f32", "bf16", "i64", "bool"):
+for type_ in ("f32", "bf16", "i64", "bool", "u8"):
     for index_ in ("int", "long"):
         infos_ = ", ".join(f"at::cuda::detail::TensorInfo<{whole_}, unsigned int>" for whole_ in (named(type_), named(type_) + " const", index_ + " const"))
         for dims_ in ("1, 1, -2", "2, 2, -2", "3, 3, -2", "-1, -1, -1"):
