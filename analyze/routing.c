@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/elements.h"
 
 #include <dmi/dtype.h>
@@ -47,12 +48,6 @@ struct routing_reader {
 
 /* ------------------------------------------------------------------------- a token */
 
-static int by_number(const void *pa, const void *pb)
-{
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 /* Common members of two ascending lists. */
 static uint32_t n_common(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b)
 {
@@ -71,7 +66,7 @@ static void add_choices(struct routing_reader *p, struct routing_tensor *part, u
                         uint32_t n, int64_t position)
 {
     struct dmi_routing_layer *layer = &p->out->layers[part->layer];
-    qsort(ids, n, sizeof *ids, by_number);
+    qsort(ids, n, sizeof *ids, order_u32);
     for (uint32_t i = 0; i < n; i++) {
         p->sums[part->layer].load[ids[i]]++;
         if (part->load)

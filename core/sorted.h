@@ -3,7 +3,9 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* In a function for qsort(): returns where @a and @b, pointers to structs, differ in @field. Else the next line decides. */
 #define ORDER(a, b, field)                                                                         \
@@ -35,3 +37,21 @@
         if (n)                                                                                     \
             qsort(array, n, sizeof *(array), order);                                               \
     } while (0)
+
+/* For qsort() of numbers of a type, the least first. */
+#define ORDER_OF(name, type)                                                                       \
+    static inline int name(const void *a, const void *b)                                           \
+    {                                                                                              \
+        type x = *(const type *)a, y = *(const type *)b;                                           \
+        return x < y ? -1 : x > y;                                                                 \
+    }
+
+ORDER_OF(order_u32, uint32_t)
+ORDER_OF(order_u64, uint64_t)
+ORDER_OF(order_i64, int64_t)
+
+/* The same of pointers to texts, by their bytes. */
+static inline int order_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}

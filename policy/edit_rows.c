@@ -389,12 +389,6 @@ static int add_span(struct builder *b, const struct dmi_span *span, bool is_last
 
 /* ------------------------------------------------------------------------- a step */
 
-static int by_row(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int by_edit(const void *a, const void *b)
 {
     const struct edit_share *x = a, *y = b;
@@ -410,7 +404,7 @@ static int join(struct builder *b)
     struct edit_rows *out = b->out;
     size_t n = b->n_pairs + b->n_programs;
     if (b->n_pairs)
-        qsort(b->pairs, b->n_pairs / 2, 2 * sizeof *b->pairs, by_row);
+        qsort(b->pairs, b->n_pairs / 2, 2 * sizeof *b->pairs, order_u32);
     if (out->n_shares)
         qsort(out->shares, out->n_shares, sizeof *out->shares, by_edit);
     if (!b->n_pairs)

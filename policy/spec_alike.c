@@ -7,6 +7,7 @@
 #include "policy/spec_load.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 #include "core/words.h"
 
 #include <dmi/dtype.h>
@@ -29,12 +30,6 @@ struct layers_tried {
     bool all; /* it has no others */
 };
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void compute_layers(const struct spec_site *site, struct layers_tried *out)
 {
     static const uint32_t zero[3];
@@ -49,7 +44,7 @@ static void compute_layers(const struct spec_site *site, struct layers_tried *ou
             break;
     }
     out->all = occ > last;
-    qsort(out->at, out->n, sizeof out->at[0], by_value);
+    qsort(out->at, out->n, sizeof out->at[0], order_i64);
 }
 
 static enum meeting layers_in_common(const struct spec_site *a, const struct spec_site *b)

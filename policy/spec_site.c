@@ -5,6 +5,7 @@
 #include "policy/spec_load.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 
 #include <dmi/dtype.h>
 
@@ -247,12 +248,6 @@ static bool site_occurrences(struct loader *l, const struct tree_node *node, voi
     return false;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Return: how many layers can be computed beforehand, 0: none. */
 static size_t n_known_layers(const struct spec_site *site)
 {
@@ -294,7 +289,7 @@ static bool check_layers(struct loader *l, const struct tree_node *node,
                            site->first_occurrence + (int64_t)i * site->every_occurrence,
                            &layers[i]))
             return false;
-    qsort(layers, n, sizeof *layers, by_value);
+    qsort(layers, n, sizeof *layers, order_i64);
     for (size_t i = 1; i < n; i++)
         if (layers[i] == layers[i - 1]) {
             loader_complain(l, node,

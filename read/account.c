@@ -29,16 +29,6 @@ static bool subtract(uint64_t expected, uint64_t found, uint64_t dropped, uint64
     return true;
 }
 
-static bool is_same(const struct dmi_tally *a, const struct dmi_tally *b)
-{
-    return a->records == b->records && a->rows == b->rows && a->bytes == b->bytes;
-}
-
-static bool is_within(const struct dmi_tally *a, const struct dmi_tally *b)
-{
-    return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
-}
-
 /* Closed: nothing may be lost. Killed: a chunk may have been written and not yet counted. */
 static void judge(struct account *a, enum reader_state state)
 {
@@ -54,9 +44,9 @@ static void judge(struct account *a, enum reader_state state)
     if (state == READER_RUNNING) /* files and counters were not read at one moment */
         a->balances = !a->wraps;
     else if (state == READER_CLOSED)
-        a->balances = enough && is_same(&a->lost, &none) && is_same(&a->counted, &have);
+        a->balances = enough && dmi_tally_is(&a->lost, &none) && dmi_tally_is(&a->counted, &have);
     else
-        a->balances = enough && is_within(&a->counted, &have);
+        a->balances = enough && dmi_tally_within(&a->counted, &have);
 }
 
 struct dmi_tally account_captured(const struct account *a)

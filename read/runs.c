@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,11 +30,6 @@ static bool is_run(const char *path)
     if (dir)
         closedir(dir);
     return e != NULL;
-}
-
-static int order(const void *pa, const void *pb)
-{
-    return strcmp(*(char *const *)pa, *(char *const *)pb);
 }
 
 static int add(struct runs *out, size_t *room, char **path)
@@ -70,7 +66,7 @@ int runs_find(struct err *err, const char *folder, struct runs *out)
         return err_set_errno(err, -r, "cannot list %s", folder);
     }
     if (out->n)
-        qsort(out->paths, out->n, sizeof *out->paths, order);
+        qsort(out->paths, out->n, sizeof *out->paths, order_texts);
     return 0;
 }
 

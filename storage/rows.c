@@ -45,15 +45,9 @@ bool rows_count(const uint32_t *dims, uint32_t n_row_dims, uint32_t *rows)
     return true;
 }
 
-static int row_order(const void *pa, const void *pb)
-{
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 bool rows_repeat(uint32_t *rows, size_t n)
 {
-    qsort(rows, n, sizeof *rows, row_order);
+    qsort(rows, n, sizeof *rows, order_u32);
     for (size_t i = 1; i < n; i++)
         if (rows[i - 1] == rows[i])
             return true;

@@ -59,6 +59,17 @@ struct dmi_tally {
     uint64_t bytes; /* raw, before encoding */
 };
 
+/* Pure functions: any thread. */
+static inline int dmi_tally_is(const struct dmi_tally *a, const struct dmi_tally *b)
+{
+    return a->records == b->records && a->rows == b->rows && a->bytes == b->bytes;
+}
+
+static inline int dmi_tally_within(const struct dmi_tally *a, const struct dmi_tally *b)
+{
+    return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
+}
+
 struct dmi_site_counters {
     struct dmi_tally expected;
     struct dmi_tally captured;

@@ -2,6 +2,7 @@
 #include "preload/context/bank.h"
 
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "preload/context/context.h"
 #include "preload/context/side_ops.h"
 #include "preload/session/session.h"
@@ -75,12 +76,6 @@ void bank_drop(uint32_t donor)
     context_each(drop_in, &donor);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* At once, of donors whose numbers follow one another. Return: how many that was. */
 static size_t drop_some(struct context *c, const uint32_t *donors, size_t n)
 {
@@ -101,7 +96,7 @@ void bank_follow(struct context *c)
     bank->n_dropped = bank->room_dropped = 0;
     pthread_mutex_unlock(&c->lock);
     if (n)
-        qsort(donors, n, sizeof *donors, by_number);
+        qsort(donors, n, sizeof *donors, order_u32);
     for (size_t i = 0; i < n;)
         i += drop_some(c, &donors[i], n - i);
     free(donors);

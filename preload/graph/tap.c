@@ -4,6 +4,7 @@
 #include "core/any.h"
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/sorted.h"
 #include "preload/base/driver.h"
 #include "preload/graph/edges.h"
 #include "preload/graph/node_map.h"
@@ -129,12 +130,6 @@ struct graph_tap *graph_tap_in_clone(const struct graph_tap *tap, CUgraph copy)
 
 /* ------------------------------------------------------------------------- places */
 
-static int ascending(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* In ascending order: two of one place are then alike. Return: false where a node is not in the map. */
 static bool positions(const struct node_map *map, const CUgraphNode *nodes, size_t n, uint32_t *at)
 {
@@ -145,7 +140,7 @@ static bool positions(const struct node_map *map, const CUgraphNode *nodes, size
         at[i] = pair->position;
     }
     if (n)
-        qsort(at, n, sizeof *at, ascending);
+        qsort(at, n, sizeof *at, order_u32);
     return true;
 }
 

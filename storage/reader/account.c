@@ -25,16 +25,6 @@ static uint64_t rest(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-static bool same(const struct dmi_tally *a, const struct dmi_tally *b)
-{
-    return a->records == b->records && a->rows == b->rows && a->bytes == b->bytes;
-}
-
-static bool at_most(const struct dmi_tally *a, const struct dmi_tally *b)
-{
-    return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
-}
-
 void reader_add_held(struct dmi_tally *sums, uint64_t n_sums, const struct reader_segment *s)
 {
     size_t n;
@@ -77,8 +67,9 @@ bool reader_account(const struct reader *r, uint32_t site, struct reader_account
     a->lost =
         (struct dmi_tally){ rest(a->expected.records, sum.records),
                             rest(a->expected.rows, sum.rows), rest(a->expected.bytes, sum.bytes) };
-    bool exact = fits && same(&sum, &a->expected) && same(&a->counted, &have);
-    bool enough = fits && at_most(&sum, &a->expected) && at_most(&a->counted, &have);
+    bool exact = fits && dmi_tally_is(&sum, &a->expected) && dmi_tally_is(&a->counted, &have);
+    bool enough =
+        fits && dmi_tally_within(&sum, &a->expected) && dmi_tally_within(&a->counted, &have);
     /* of a run that goes on, files and counters were not read at one moment */
     a->holds = r->run.state == READER_CLOSED    ? exact
                : r->run.state == READER_RUNNING ? fits

@@ -2,6 +2,7 @@
 /* Where a run's files are, and their bytes. A run may have more segments than descriptors are allowed. */
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "core/whole.h"
 #include "storage/reader/reader_private.h"
 
@@ -60,11 +61,6 @@ void reader_free_paths(char **paths, size_t n)
     free(paths);
 }
 
-static int path_order(const void *pa, const void *pb)
-{
-    return strcmp(*(char *const *)pa, *(char *const *)pb);
-}
-
 int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_out)
 {
     _cleanup_(closedirp) DIR *dir = opendir(path);
@@ -86,7 +82,7 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_o
         reader_free_paths(paths, n);
         return res;
     }
-    SORT(paths, n, path_order);
+    SORT(paths, n, order_texts);
     *out = paths;
     *n_out = n;
     return 0;

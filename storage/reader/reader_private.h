@@ -502,13 +502,6 @@ void reader_forget_edits(struct reader *reader);
 /* Are the files there that the notes of changes name, as they say? */
 int reader_check_packs(struct reader *reader);
 
-/* For qsort() of numbers. */
-static inline int reader_number_order(const void *pa, const void *pb)
-{
-    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 /* ---- select.c */
 
 /* Orders records by segment, chunk, group, offset. For qsort(). */

@@ -121,7 +121,7 @@ static int want_steps(struct reader *r, struct reader_wanted *w)
         }
     }
     TRY(reader_is_incomplete(r) ? want_all_repeated(r, w) : 0);
-    qsort(w->steps, w->n_steps, sizeof *w->steps, reader_number_order);
+    qsort(w->steps, w->n_steps, sizeof *w->steps, order_u64);
     return 0;
 }
 
@@ -162,7 +162,7 @@ static bool is_wanted(const struct reader_wanted *w, const struct reader_segment
     if (w->query && w->query->by_layer && e->layer != w->query->layer)
         return false;
     return !w->steps ||
-           bsearch(&e->step, w->steps, w->n_steps, sizeof *w->steps, reader_number_order) != NULL;
+           bsearch(&e->step, w->steps, w->n_steps, sizeof *w->steps, order_u64) != NULL;
 }
 
 /* ------------------------------------------------------------------------- records */

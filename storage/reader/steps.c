@@ -43,7 +43,7 @@ int reader_name_steps(struct reader *r)
     for (size_t i = 0; i < s->n_records; i++)
         if (s->records[i].at.step != DMI_NO_STEP && (!n || list[n - 1] != s->records[i].at.step))
             list[n++] = s->records[i].at.step;
-    qsort(list, n, sizeof *list, reader_number_order);
+    qsort(list, n, sizeof *list, order_u64);
     r->selection.n_named = 0;
     for (size_t i = 0; i < n; i++)
         if (!i || list[i] != list[i - 1])

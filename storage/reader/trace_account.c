@@ -194,12 +194,6 @@ static void take_range(void *ctx, const struct reader_range *range)
 
 /* ------------------------------------------------------------------------- windows */
 
-static int number_order(const void *pa, const void *pb)
-{
-    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 static int open_edges(struct judge *j)
 {
     struct window_edges *e = &j->edges;
@@ -214,7 +208,7 @@ static int open_edges(struct judge *j)
         e->at[e->n++] = m->kept[i].first;
         e->at[e->n++] = m->kept[i].end;
     }
-    SORT(e->at, e->n, number_order);
+    SORT(e->at, e->n, order_u64);
     return 0;
 }
 

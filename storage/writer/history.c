@@ -165,12 +165,6 @@ static void add_again(struct again *a, const struct history_step *step)
     text_add(&a->strings, step->strings.data ? step->strings.data : "", step->strings.n);
 }
 
-static int number_order(const void *pa, const void *pb)
-{
-    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 /* Steps of @records that stand in earlier segments alone: sorted, each at least once. */
 static size_t missing_steps(const struct history *h, const struct chunk *records, uint32_t segment,
                             uint64_t *out)
@@ -189,7 +183,7 @@ static size_t missing_steps(const struct history *h, const struct chunk *records
         if (step && step->segment != segment)
             out[n++] = last;
     }
-    qsort(out, n, sizeof *out, number_order);
+    qsort(out, n, sizeof *out, order_u64);
     return n;
 }
 

@@ -25,6 +25,11 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return 0;
 }
 
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 static void remove_all(void)
 {
     static const struct timespec pause = { 0, 1000000 };
@@ -32,7 +37,7 @@ static void remove_all(void)
         for (int n = 0; leftover.paths[i] && n < TRIES && !access(leftover.paths[i], F_OK); n++) {
             if (n)
                 nanosleep(&pause, NULL);
-            nftw(leftover.paths[i], remove_one, 8, FTW_DEPTH | FTW_PHYS);
+            remove_tree(leftover.paths[i]);
         }
 }
 
@@ -100,4 +105,11 @@ void leftover_hold(void)
 void leftover_release(void)
 {
     pthread_mutex_unlock(&leftover.lock);
+}
+
+void leftover_remove(const char *path)
+{
+    if (path)
+        remove_tree(path);
+    leftover_forget(path);
 }

@@ -14,6 +14,9 @@ void leftover_note(const char *path);
 /* It is removed, or has its name. Accepts NULL. */
 void leftover_forget(const char *path);
 
+/* Removes it now. Accepts NULL. */
+void leftover_remove(const char *path);
+
 /* Between the two no signal ends the program: what is noted gets its name. leftover_forget() may be called there. */
 void leftover_hold(void);
 void leftover_release(void);

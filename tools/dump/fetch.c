@@ -10,7 +10,6 @@
 #include "tools/dump/fetch_private.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -233,17 +232,8 @@ int fetch(struct err *err, const char *address, char **out, uint64_t *n_left_out
     return r;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *place)
-{
-    (void)st, (void)type, (void)place;
-    remove(path);
-    return 0;
-}
-
 void fetch_remove(char *folder)
 {
-    if (folder)
-        nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    leftover_forget(folder);
+    leftover_remove(folder);
     free(folder);
 }

@@ -3,6 +3,7 @@
 #include "tools/dump/recover.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 
 #include <stdlib.h>
 
@@ -56,12 +57,6 @@ static void count_site(struct recovery *x, uint32_t site)
     x->lost.unknown = true;
 }
 
-static int chunk_order(const void *pa, const void *pb)
-{
-    int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 /* Chunks that damage was found in; 0 where there is no memory to count them. */
 static uint64_t count_chunks(const struct reader *reader)
 {
@@ -73,7 +68,7 @@ static uint64_t count_chunks(const struct reader *reader)
             chunks[n++] = f->chunk;
     }
     if (n)
-        qsort(chunks, n, sizeof *chunks, chunk_order);
+        qsort(chunks, n, sizeof *chunks, order_i64);
     uint64_t n_different = n != 0;
     for (size_t i = 1; i < n; i++)
         n_different += chunks[i] != chunks[i - 1];

@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -204,17 +205,11 @@ static uint32_t rows_of(const struct activations *ref, const struct hits *hits, 
     return n;
 }
 
-static int row_order(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The order is that of the first tensor that shows all rows; where none does, that of the reference. */
 static void order_rows(const struct activations *ref, const struct hits *hits, struct forward *f)
 {
     uint32_t *rows = malloc((f->n_rows + 1) * sizeof *rows);
-    qsort(f->rows, f->n_rows, sizeof *f->rows, row_order);
+    qsort(f->rows, f->n_rows, sizeof *f->rows, order_u32);
     for (size_t i = 0; rows && i < hits->n;) {
         size_t to = i;
         while (to < hits->n && hits->at[to].launch == hits->at[i].launch)

@@ -43,18 +43,12 @@ bool quantiles_add(struct quantiles *q, int64_t value)
     return true;
 }
 
-static int order(const void *pa, const void *pb)
-{
-    int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
 /* Those below 0 come first, the largest of them before the others. */
 int64_t quantiles_at(struct quantiles *q, double share)
 {
     uint64_t rank = (uint64_t)(share * (double)(q->n ? q->n - 1 : 0)), before = 0;
     if (!q->parts) {
-        SORT(q->values, q->n, order);
+        SORT(q->values, q->n, order_i64);
         return q->n ? q->values[rank] : 0;
     }
     for (uint32_t i = HALF; i-- > 0;)
