@@ -46,6 +46,7 @@
         return x < y ? -1 : x > y;                                                                 \
     }
 
+/* As their names say: qsort(rows, n, sizeof *rows, order_u32). */
 ORDER_OF(order_u32, uint32_t)
 ORDER_OF(order_u64, uint64_t)
 ORDER_OF(order_i64, int64_t)

@@ -59,12 +59,13 @@ struct dmi_tally {
     uint64_t bytes; /* raw, before encoding */
 };
 
-/* Pure functions: any thread. */
+/* Whether both are the same; pure function: any thread. */
 static inline int dmi_tally_is(const struct dmi_tally *a, const struct dmi_tally *b)
 {
     return a->records == b->records && a->rows == b->rows && a->bytes == b->bytes;
 }
 
+/* Whether @b has all that @a has; likewise. */
 static inline int dmi_tally_within(const struct dmi_tally *a, const struct dmi_tally *b)
 {
     return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
