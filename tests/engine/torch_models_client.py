@@ -123,6 +123,7 @@ class Program:
             return {**reference.sites, ("final_logits", None): logits}
         self.again.append((self, n, "llama", (given["attention_mask"] == 0).sum(1).tolist(), again))
 
+    @torch.no_grad()
     def seen(self):
         """{key: rows} of what hooks see in eager forwards of the same tokens; what pads the left of a request is left out."""
         found = {}
@@ -330,7 +331,7 @@ def checkpoints(program):
             logits = model(ids.to(DEVICE), use_cache=False).logits
             logits.square().mean().backward()
             return logits
-        program.outputs[f"logits.{n}"] = program.announced(n, ids, call).detach().cpu()
+        program.forward(n, ids, call, model)
     program.outputs |= {f"gradient.{name}": p.grad.cpu() for name, p in model.named_parameters()}
 
 
@@ -356,7 +357,7 @@ def graph_of_gradients(program):
             given.copy_(ids)
             captured.replay()
             return logits
-        program.outputs[f"logits.{n}"] = program.announced(n, ids, replay).detach().cpu()
+        program.forward(n, ids, replay, model)
     program.outputs |= {f"gradient.{name}": p.grad.cpu() for name, p in model.named_parameters()}
 
 
