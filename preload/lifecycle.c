@@ -222,7 +222,8 @@ static void begin_run(void)
     bool traces = session_does(SESSION_TRACE);
     const char *path = run_path(session.run);
     if (session.spec) {
-        log_line("armed: %u sites of %s%s, in %s", session.spec->n_sites, session.spec->path,
+        log_line("armed: %u site%s of %s%s, in %s", session.spec->n_sites,
+                 session.spec->n_sites == 1 ? "" : "s", session.spec->path,
                  traces ? ", and times of steps" : "", path);
         edits_start();
     } else {

@@ -8,6 +8,7 @@
 """
 import argparse
 import fnmatch
+import pathlib
 
 import numpy
 
@@ -34,10 +35,14 @@ def main():
     for name in ("run", "positive", "negative", "output"):
         parser.add_argument(name)
     parser.add_argument("--site", default="resid_post")
+    parser.add_argument("--force", action="store_true", help="replace an output that is there")
     options = parser.parse_args()
+    if pathlib.Path(options.output).exists() and not options.force:
+        raise SystemExit(f"{options.output} is there already: --force replaces it")
     with dmi.open(options.run) as run:
         less = means(run, options.negative, options.site)
         found = {layer: mean - less[layer] for layer, mean in means(run, options.positive, options.site).items()}
+    pathlib.Path(options.output).unlink(missing_ok=True)
     vectors.save(options.output, found, layer_is=options.site)  # it says whose layers these are
     print(f"{options.output}: {len(found)} layers of {options.site}, {len(next(iter(found.values())))} numbers each")
 

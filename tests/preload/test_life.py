@@ -355,7 +355,7 @@ def test_nothing_matches(bench, script):
     """A run says so, and no ring was built for it."""
     log = bench.folder / "log"
     r = bench.alike("a process without sites", script, spec(site(kernel="^absent$")), DMI_STANDIN_LOG=log)
-    bench.check(len(r.folders) == 1 and r.stderr.count("armed: 1 sites of ") == 1, "it says that it is armed, once", r.stderr)
+    bench.check(len(r.folders) == 1 and r.stderr.count("armed: 1 site of ") == 1, "it says that it is armed, once", r.stderr)
     if r.folders:
         run = r.run()
         reasons = [p["reason"] for p in run.manifest.get("problems", [])]

@@ -88,7 +88,14 @@ def test_the_tool_prepares_the_environment(bench):
     rec = Recording(path)
     bench.check([words(x, 64) for x in rec.launches] == [filled(1, 64)], "recorded")
     again = run(command, env=environment(), timeout=120, check=False)
-    bench.check(again.returncode == 2 and "never overwritten" in again.stderr, "not twice", again.stderr)
+    bench.check(again.returncode == 2 and "--force replaces it" in again.stderr, "not twice", again.stderr)
+    forced = [*command[:2], "--force", *command[2:]]
+    path.write_bytes(path.read_bytes() + bytes(1000))
+    run(forced, env=environment(), timeout=120)
+    bench.check([words(x, 64) for x in Recording(path).launches] == [filled(1, 64)], "but with --force")
+    path.write_text("mine")
+    again = run(forced, env=environment(), timeout=120, check=False)
+    bench.check(again.returncode == 2 and "no recording" in again.stderr and path.read_text() == "mine", "which replaces recordings alone", again.stderr)
 
 
 def test_a_command_without_cuda_is_named(bench):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md, docs/first-capture.md ("An engine of your own") and docs/python.md: each command prints what the page shows."""
+"""README.md, docs/first-capture.md (what needs no PyTorch), docs/first-edit.md (likewise) and docs/python.md: each command prints what the page shows."""
 import re
 import shutil
 
@@ -20,6 +20,15 @@ def test_the_front_page(check, tmp_path):
 def test_an_engine_of_your_own(check, tmp_path):
     text = pages.section("docs/first-capture.md", "An engine of your own")
     pages.check_page(check, tmp_path, text)
+
+
+def test_a_kernel_whose_name_you_know(check, tmp_path):
+    pages.check_page(check, tmp_path, pages.section("docs/first-capture.md", "A kernel whose name you know"))
+
+
+@pytest.mark.long
+def test_a_vector_and_what_it_does(check, tmp_path):
+    pages.check_page(check, tmp_path, pages.section("docs/first-edit.md", "A vector, and what it does"), timeout=1200)
 
 
 def test_runs_in_python(check, tmp_path):

@@ -31,7 +31,7 @@ PLACEHOLDER = re.compile(r"(?<![A-Z])(?:NAME|SUBJECT|SUITE|MODULE)(?![A-Z])")
 DOCUMENTS = (".", "docs", "docs/man")
 # Files of others, and of users: whose they are.
 FOREIGN_FILES = {
-    "F.cu": "a user's, in a usage", "best-effort.yaml": "a user's", "engine.yaml": "a user's", "my.yaml": "a user's", "my_engine.c": "a user's",
+    "F.cu": "a user's, in a usage", "best-effort.yaml": "a user's", "engine.yaml": "a user's", "my.yaml": "a user's", "my_engine.c": "a user's", "my_model.py": "a user's", "one.yaml": "a user's", "without.yaml": "a user's",
     "look.py": "a user's", "read.py": "a user's", "small_engine.py": "a user's", "inside.py": "a user's", "your_script.py": "a user's", "first.py": "a user's", "make_vector.py": "a user's",
     "spec.yaml": "a run's",
     "impl.h": "generated (tests/standin/gen_entries.py)",

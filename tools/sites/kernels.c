@@ -87,18 +87,10 @@ static int put_machine_code(struct err *err, const char *path)
     return r ? err_prefix(err, "%s", path) : 0;
 }
 
-static bool is_recording(const char *path)
-{
-    struct err unused = { 0 };
-    uint64_t magic = 0, n;
-    _cleanup_(closep) int fd = regular_open(&unused, path, INT64_MAX, &n);
-    return fd >= 0 && !whole_read(fd, &magic, sizeof magic, 0) && magic == DMI_RECORDING_MAGIC;
-}
-
 int kernels(struct err *err, const char *path)
 {
     struct recording rec;
-    if (!is_recording(path))
+    if (!recording_is(path))
         return put_machine_code(err, path);
     int r = recording_open(err, path, &rec);
     if (!r) {

@@ -62,6 +62,7 @@ static int take_budget(const struct option_row *row, void *into)
 #define AT(field) offsetof(struct options, field)
 static const struct option_row rows[] = {
     { "--out REC", "the recording, a new file", option_text, AT(record.out) },
+    { "--force", "replace a recording that is there", option_flag, AT(record.force) },
     { "--budget BYTES", "no more of memory's contents than this (K, M, G may follow; 4G)",
       take_budget },
     { "--begin PATTERN", "from the first launch of such a kernel on; it begins a forward",

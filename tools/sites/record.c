@@ -5,6 +5,7 @@
 #include "tools/common/command.h"
 #include "tools/common/say.h"
 #include "tools/common/watch.h"
+#include "tools/sites/recording.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,16 +28,30 @@ static char *absolute(const char *path)
     return out;
 }
 
+/* The library makes a new file, and overwrites none. Return: false: said why. */
+static bool make_room(const struct record_options *o, const char *out)
+{
+    if (access(out, F_OK))
+        return true;
+    if (!o->force)
+        complain("%s is there already: --force replaces it", o->out);
+    else if (!recording_is(out))
+        complain("%s is there already, and no recording: --force replaces recordings", o->out);
+    else if (unlink(out))
+        complain("%s: cannot be replaced: %s", o->out, strerror(errno));
+    else
+        return true;
+    return false;
+}
+
 int record(const struct record_options *o)
 {
     _cleanup_(freep) char *out = absolute(o->out);
     _cleanup_(freep) char *library = out ? command_library() : NULL;
     if (!library)
         return EXIT_USAGE;
-    if (!access(out, F_OK)) {
-        complain("%s is there already; a recording is never overwritten", o->out);
+    if (!make_room(o, out))
         return EXIT_USAGE;
-    }
     unsetenv("DMI_SPEC");
     if (!command_set("DMI_RECORD", out) || !command_set("DMI_RECORD_BEGIN", o->begin) ||
         !command_set("DMI_RECORD_FORWARDS", o->forwards) ||

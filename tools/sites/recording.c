@@ -2,9 +2,11 @@
 #include "tools/sites/recording.h"
 
 #include "core/bytes.h"
+#include "core/cleanup.h"
 #include "core/err.h"
 #include "core/grow.h"
 #include "core/regular.h"
+#include "core/whole.h"
 #include "storage/codec/hash.h"
 #include "tools/sites/printable.h"
 
@@ -230,6 +232,14 @@ static int read_header(struct err *err, struct bytes *file)
         return err_set(err, -EINVAL, "a recording of version %u; this program reads %u",
                        header.version, DMI_RECORDING_VERSION);
     return 0;
+}
+
+bool recording_is(const char *path)
+{
+    struct err unused = { 0 };
+    uint64_t magic = 0, n;
+    _cleanup_(closep) int fd = regular_open(&unused, path, INT64_MAX, &n);
+    return fd >= 0 && !whole_read(fd, &magic, sizeof magic, 0) && magic == DMI_RECORDING_MAGIC;
 }
 
 int recording_open(struct err *err, const char *path, struct recording *rec)

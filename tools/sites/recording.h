@@ -51,6 +51,9 @@ struct recording {
     struct dmi_recording_end end;
 };
 
+/* Does the file at @path begin as a recording does? */
+bool recording_is(const char *path);
+
 /* Return: 0 or an error in @err. A recording that was cut off is taken up to there. */
 int recording_open(struct err *err, const char *path, struct recording *out);
 /* Accepts a zeroed struct. */
