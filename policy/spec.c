@@ -29,24 +29,27 @@ static void free_pairs(struct spec_pair *pairs, size_t n)
     free(pairs);
 }
 
+void spec_site_deinit(struct spec_site *site)
+{
+    for (uint32_t d = 0; d < SPEC_MAX_DIMS; d++) {
+        expr_free(site->dims[d].count);
+        expr_free(site->dims[d].stride);
+        expr_free(site->dims[d].slots.block);
+        expr_free(site->dims[d].slots.block_stride);
+    }
+    expr_free(site->offset);
+    expr_free(site->layer);
+    write_deinit(&site->write);
+    free((char *)site->about.name);
+    free((char *)site->about.kernel);
+    free((char *)site->about.tap);
+    free((char *)site->about.note);
+}
+
 static void free_sites(struct spec *spec)
 {
-    for (uint32_t i = 0; i < spec->n_sites; i++) {
-        struct spec_site *site = &spec->sites[i];
-        for (uint32_t d = 0; d < SPEC_MAX_DIMS; d++) {
-            expr_free(site->dims[d].count);
-            expr_free(site->dims[d].stride);
-            expr_free(site->dims[d].slots.block);
-            expr_free(site->dims[d].slots.block_stride);
-        }
-        expr_free(site->offset);
-        expr_free(site->layer);
-        write_deinit(&site->write);
-        free((char *)site->about.name);
-        free((char *)site->about.kernel);
-        free((char *)site->about.tap);
-        free((char *)site->about.note);
-    }
+    for (uint32_t i = 0; i < spec->n_sites; i++)
+        spec_site_deinit(&spec->sites[i]);
     free(spec->sites);
 }
 

@@ -135,6 +135,7 @@ struct spec_site {
     struct expr_ref pointer;   /* where among the launch's parameters the tensor's address lies */
     struct expr *offset;       /* bytes added to that address; NULL: 0 */
     struct spec_layers layers; /* of a tap */
+    struct spec_layers only;   /* what spec_narrow() leaves of them, and of a kernel's */
     uint32_t n_dims;           /* 0: a tap says them */
     uint32_t n_row_dims;       /* 1 or 2 */
     struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, rows first */
@@ -385,6 +386,22 @@ bool spec_match_tap(const struct spec *spec, const char *name, struct spec_match
  * Pure function, any thread.
  */
 bool spec_takes_layer(const struct spec_layers *layers, int32_t layer, int32_t n_layers);
+
+/* Is it one that the site captures? @n_layers: as of spec_takes_layer(). */
+static inline bool spec_site_takes_layer(const struct spec_site *site, int32_t layer,
+                                         int32_t n_layers)
+{
+    return spec_takes_layer(&site->layers, layer, n_layers) &&
+           spec_takes_layer(&site->only, layer, n_layers);
+}
+
+/**
+ * spec_narrow() - leave of the sites that are captured some, in some of their layers
+ * @sites: names, or a shell's patterns, separated by commas; NULL: all. Each word must fit one
+ * @layers: as `layers:` takes them; NULL: all. Sites without a layer stay
+ * Places for edits stay, too. Before the spec is used. Return: 0; -EINVAL, -ENOMEM with a sentence in @err; what is left is then undefined.
+ */
+int spec_narrow(struct err *err, struct spec *spec, const char *sites, const char *layers);
 
 /* Do ranks have parts, or summands, of both in the same way? */
 bool spec_same_shard(const struct dmi_site *a, const struct dmi_site *b);

@@ -138,6 +138,8 @@ key_reader value_kind;     /* int: index of the kind of forward that is named */
 key_reader value_requests; /* struct select, of which it becomes the pattern of requests */
 key_reader value_tokens;   /* struct select, of which it becomes the positions */
 key_reader value_layers;   /* struct spec_layers */
+/* Adds a word of a list of layers. Return: false: it is none, or one too many. */
+bool layers_add_word(struct spec_layers *layers, const char *text, size_t n);
 
 /* ------------------------------------------------ spec_sections.c, spec_site.c, spec_shard.c: parts */
 
@@ -197,6 +199,8 @@ void write_check(struct loader *l, const struct tree_node *list);
 
 /* Frees what the site says of edits. */
 void write_deinit(struct spec_write *write);
+/* Frees what a site owns. */
+void spec_site_deinit(struct spec_site *site);
 
 /* --------------------------------------------------------------------------- spec_tap.c: taps */
 

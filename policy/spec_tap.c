@@ -100,8 +100,7 @@ bool site_name_of_tap(struct loader *l, const struct tree_node *node, void *into
 
 /* ------------------------------------------------------------------------- layers */
 
-/* Return: false: it is no layer, or there is no room for it. */
-static bool add_word(struct spec_layers *layers, const char *text, size_t n)
+bool layers_add_word(struct spec_layers *layers, const char *text, size_t n)
 {
     struct layer_word word;
     if (!layer_word_parse(text, n, &word))
@@ -128,7 +127,7 @@ bool value_layers(struct loader *l, const struct tree_node *node, void *into, co
         const char *first = p + strspn(p, " "), *last = end;
         while (last > first && last[-1] == ' ')
             last--;
-        if (!add_word(layers, first, (size_t)(last - first))) {
+        if (!layers_add_word(layers, first, (size_t)(last - first))) {
             char hint[96], what[256];
             layer_word_hint(first, (size_t)(last - first), hint, sizeof hint);
             snprintf(what, sizeof what,

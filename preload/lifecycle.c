@@ -76,6 +76,28 @@ static int read_spec(const char *path, const char *const *vars, size_t n_vars,
     return text ? spec_parse("DMI_TAP", text, strlen(text), vars, n_vars, errors, spec) : -ENOMEM;
 }
 
+static bool is_said(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
+/* Leaves what the command wants of it. Return: whether that could be done; else the spec is gone, and the log says why. */
+static bool narrow(struct spec *spec)
+{
+    struct err err = { 0 };
+    const char *sites = getenv("DMI_ONLY"), *layers = getenv("DMI_ONLY_LAYERS");
+    if (!is_said("DMI_ONLY") && !is_said("DMI_ONLY_LAYERS"))
+        return true;
+    if (!spec_narrow(&err, spec, is_said("DMI_ONLY") ? sites : NULL,
+                     is_said("DMI_ONLY_LAYERS") ? layers : NULL))
+        return true;
+    log_line("%s: %s; this process runs without capture",
+             is_said("DMI_ONLY") ? "DMI_ONLY" : "DMI_ONLY_LAYERS", err.msg);
+    spec_free(spec);
+    return false;
+}
+
 static struct spec *load_spec(const char *path)
 {
     const char *vars[SPEC_MAX_VARS];
@@ -103,7 +125,7 @@ static struct spec *load_spec(const char *path)
         log_line("%s: %zu error%s; this process runs without capture", path, errors.n_lines,
                  errors.n_lines == 1 ? "" : "s");
     spec_errors_deinit(&errors);
-    return r ? NULL : spec;
+    return r || !narrow(spec) ? NULL : spec;
 }
 
 static void in_child(void)
@@ -243,12 +265,6 @@ static void open_first_run(void)
     if (session_enter_for(&call, SESSION_WRITES) && session_run())
         begin_run();
     session_leave(&call);
-}
-
-static bool is_said(const char *variable)
-{
-    const char *value = getenv(variable);
-    return value && *value;
 }
 
 /* Does the environment name a spec, or taps? */

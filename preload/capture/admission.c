@@ -86,11 +86,18 @@ static bool in_turn(const struct admission_launch *l, const struct admission *it
     return says_step(l, item->site, "steps") && l->step->number % (uint64_t)steps->every == 0;
 }
 
+/* Is it one of the layers that a command leaves? A tap's was looked at where it came. */
+static bool of_layers(const struct admission *item)
+{
+    const struct spec_site *site = session_site(item->site);
+    return site->about.tap || !item->has_layer || spec_takes_layer(&site->only, item->layer, 0);
+}
+
 bool admission_wanted(const struct admission_launch *l, const struct admission *item)
 {
     const struct spec_site *site = session_site(item->site);
     return item->state == ADMISSION_COUNTED && spec_takes_occurrence(site, item->occurrence) &&
-           session_site_on(item->site) && in_turn(l, item);
+           of_layers(item) && session_site_on(item->site) && in_turn(l, item);
 }
 
 static void count(const struct admission *item, struct dmi_tally *tally, int sign)

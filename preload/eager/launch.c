@@ -27,8 +27,7 @@ static struct memory_ranges *range_of(struct context *c, const struct admission 
 /* Is it one of the layers of which the spec wants this tap? */
 static bool takes_layer(const struct eager_launch *l, uint32_t site)
 {
-    return !l->tap ||
-           spec_takes_layer(&session_site(site)->layers, l->tap->layer, l->tap->n_layers);
+    return !l->tap || spec_site_takes_layer(session_site(site), l->tap->layer, l->tap->n_layers);
 }
 
 /* One site's occurrence, by @take. Under the lock. */

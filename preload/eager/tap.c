@@ -57,7 +57,8 @@ static int refuse(const struct func *func, const struct dmi_tap *tap, const char
 static void report_unknown_layers(const struct func *func)
 {
     for (uint32_t i = 0; i < func->match.n_sites; i++)
-        if (spec_needs_n_layers(&session_site(func->match.sites[i])->layers))
+        if (spec_needs_n_layers(&session_site(func->match.sites[i])->layers) ||
+            spec_needs_n_layers(&session_site(func->match.sites[i])->only))
             session_problem(func->match.sites[i], PROBLEM_NO_STEP,
                             "its taps do not say how many layers there are: layers that are "
                             "counted from the last are captured from the second forward on");

@@ -337,7 +337,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
     number = number && place && kernel && kernel->graph && kernel->context == plan->context;
     for (uint32_t s = 0; kernel && s < func->match.n_sites; s++) {
         uint32_t site = func->match.sites[s];
-        if (!spec_takes_layer(&session_site(site)->layers, tap->tap.layer, tap->tap.n_layers))
+        if (!spec_site_takes_layer(session_site(site), tap->tap.layer, tap->tap.n_layers))
             continue;
         struct graph_action *action = graph_plan_add_action(plan, kernel, site);
         if (!action)

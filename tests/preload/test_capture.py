@@ -56,6 +56,23 @@ def test_occurrences_and_layers(bench):
                 "a forward with fewer launches than declared is reported, once", r.stderr)
 
 
+def test_sites_and_layers_that_a_command_leaves(bench):
+    """As dmi-run --only and --layers say them; places for edits are no part of it."""
+    head = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
+    text = spec(site("q", occurrences="{expect: 4}", layer="occ", dtype="f32", write="{}"), site("k", occurrences="{expect: 4}", layer="occ + 1"), site("start", kernel="^first$"), head=head)
+    forward = START + launches(("first", 90), *(("block", 1 + i) for i in range(4))) + ["sync"]
+    r = bench.alike("some sites and layers", forward, text, DMI_ONLY="k,st*", DMI_ONLY_LAYERS="1-2")
+    run = bench.captured("layers 1 and 2", r, [filled(1, 64), filled(2, 64)], site=1)
+    if run:
+        bench.check([(x.layer, x.occurrence) for x in run.of(1)] == [(1, 0), (2, 1)], "by their layers", run.of(1))
+        bench.check([x.words for x in run.of(2)] == [filled(90, 64)], "a site without a layer stays", run.of(2))
+        bench.check([(s["name"], s.get("action")) for s in run.manifest["dictionary"]["sites"]] == [("q", "edit"), ("k", None), ("start", None)], "a place stays, what is left out is in no account",
+                    run.manifest["dictionary"]["sites"])
+        bench.check([t.records for t in run.counters.expected] == [0, 2, 1] and not run.balance(), "other layers are not expected", run.counters.expected)
+    r = bench.alike("a site that is not there", forward, text, DMI_ONLY="none")
+    bench.check(not r.folders and 'DMI_ONLY: found "none"' in r.stderr and "runs without capture" in r.stderr, "is said, and nothing is captured", r.stderr)
+
+
 def test_each_so_many_th(bench):
     head = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
     text = spec(site("q", occurrences="{expect: 7, from: 1, to: 6, every: 3}", layer="(occ - 1) / 3"),

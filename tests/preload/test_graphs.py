@@ -74,6 +74,11 @@ def test_one_forward_over_several_graphs(scenario):
     scenario("piecewise", FORWARDS, [filled(s, 64) for s in (1, 2, 3, 4)] * 4, [0, 1, 2, 3] * 4)
 
 
+def test_layers_that_a_command_leaves(scenario):
+    """As dmi-run --layers says them: the layer of a node is known at its launch alone."""
+    scenario("piecewise", FORWARDS, [filled(s, 64) for s in (2, 4)] * 4, [1, 3] * 4, DMI_ONLY_LAYERS="1,3-9")
+
+
 @SEEDS
 def test_several_in_flight(scenario, delays):
     scenario("in_flight", ANY, [filled(10 + k, 64) for k in range(4)] * 20, **delays)

@@ -91,7 +91,8 @@ def test_version_is_printed(case):
     pytest.param(["--spec", "good.yaml", "--check", "true"], "runs no command", id="--check with a command"),
     pytest.param(["--sepc", "good.yaml", "true"], "--sepc", id="an unknown option"),
     pytest.param(["--spec", "good.yaml", "--tap", "q", "true"], "expected one", id="a spec and taps"),
-    pytest.param(["--layers", "1", "--spec", "good.yaml", "true"], "--layers without", id="layers without taps"),
+    pytest.param(["--layers", "1", "--trace", "true"], "--layers without", id="layers without taps and a spec"),
+    pytest.param(["--layers", "1", "--spec", "good.yaml", "true"], "which no site that is captured has", id="layers of sites that have none"),
     pytest.param(["--preset", "residual", "true"], "residuals, attention", id="a preset that is none"),
     pytest.param(["--preset", "mlp", "--preset", "logits", "true"], "expected one", id="two presets"),
     pytest.param(["--strict", "--tap", "q", "--layers", "1:3", "true"], "'1:3' is written 1-2", id="layers as positions are written"),
@@ -148,6 +149,40 @@ def test_checking(says, case):
     done = case.run("--check", DMI_SPEC="good.yaml")
     says("DMI_SPEC stands in for --spec", (done.returncode == 0, done))
     says("--check makes no folder", (not (case.folder / "dmi-out").exists(), "dmi-out exists"))
+
+
+SPEC = """hookspec: 1
+forward: [{kind: any, begin: {kernel: '^begin$'}}]
+sites:
+- {name: resid_mid, kernel: '^mid$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 4}, {count: 8}], occurrences: {expect: 4}, layer: occ, write: {}}
+- {name: resid_post, kernel: '^post$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 4}, {count: 8}], occurrences: {expect: 4}, layer: occ + 1}
+- {name: embed, kernel: '^embed$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 4}, {count: 8}]}
+"""
+
+
+@pytest.mark.parametrize("args, only, layers", [
+    (["--only", "resid_mid"], "resid_mid", ""), (["--only", "resid_*", "--only", "embed"], "resid_*,embed", ""),
+    (["--layers", "0,2-3"], "", "0,2-3"), (["--only", "resid_post", "--layers", "4"], "resid_post", "4"),
+    (["--only", "resid_post", "--trace", "--layers", "1"], "resid_post", "1")])
+def test_a_spec_is_narrowed(case, args, only, layers):
+    (case.folder / "three.yaml").write_text(SPEC)
+    said, stderr = case.environment("--spec", "three.yaml", *args, DMI_ONLY="old", DMI_ONLY_LAYERS="9", DMI_TAP_LAYERS="")
+    assert (said["DMI_ONLY"], said["DMI_ONLY_LAYERS"], said["DMI_TAP_LAYERS"], stderr) == (only, layers, "", "")
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--spec", "three.yaml", "--only", "resid_pots"], 'found "resid_pots", and no site that is captured is called so; did you mean "resid_post"?; expected some of resid_mid, resid_post, embed'),
+    (["--spec", "three.yaml", "--only", "embed,"], 'found ""'), (["--spec", "three.yaml", "--only", "q*"], 'found "q*"'),
+    (["--spec", "three.yaml", "--layers", "3-x"], 'found "3-x" among the layers'),
+    (["--spec", "three.yaml", "--layers", "last"], "kernels do not say how many there are"),
+    (["--spec", "three.yaml", "--layers", "5-9"], 'the layers "5-9", which no site that is captured has'),
+    (["--spec", "three.yaml", "--only", "resid_mid", "--layers", "4"], "which no site that is captured has"),
+    (["--spec", "three.yaml", "--only", "embed", "--layers", "0"], "which no site that is captured has"),
+    (["--only", "q", "--tap", "q"], "--only without --spec"), (["--trace", "--only", "q"], "--only without --spec")])
+def test_what_cannot_be_narrowed_is_wrong_usage(case, args, words):
+    (case.folder / "three.yaml").write_text(SPEC)
+    done = case.run(*args, "--", "touch", "ran")
+    assert done.returncode == 2 and words in done.stderr and not (case.folder / "ran").exists(), done
 
 
 @pytest.mark.parametrize("args, env, taps, layers", [

@@ -34,6 +34,8 @@
 
 struct options {
     const char *spec;
+    char *only; /* of its sites those that are captured, separated by commas; owned. NULL: all */
+    char *only_layers;        /* of these; owned. NULL: all */
     struct taps_options taps; /* in place of @spec where taps_named() */
     struct edits_options edits;
     const char *out;
@@ -130,14 +132,20 @@ static int take_var(const struct option_row *row, void *into)
 #define AT(field) offsetof(struct options, field)
 static const struct option_row rows[] = {
     { "--spec FILE", "the HookSpec (else $DMI_SPEC)", option_text, AT(spec) },
+    { "--only SITES",
+      "of the HookSpec's sites capture only these: names, or patterns of them,\n"
+      "separated by commas; --layers says of which layers",
+      take_list, AT(only) },
     { "--tap NAMES",
       "names of taps, or patterns of them, separated by commas, in place of a\n"
       "HookSpec (docs/taps.md)",
       take_list, AT(taps.names) },
     { "--preset NAME", "a group of taps: residuals, attention, mlp, logits, eagle3, all",
       take_preset, AT(taps.preset) },
-    { "--layers LIST", "of which layers they are stored, as 3,7-12,last (else all)", take_list,
-      AT(taps.layers) },
+    { "--layers LIST",
+      "of which layers taps, or a HookSpec's sites, are stored, as 3,7-12,last (else\n"
+      "all)",
+      take_list, AT(taps.layers) },
     { "--attach SITES",
       "COMMAND is a program in Python: models of Hugging Face's are tapped\n"
       "there, by name or module:PATTERN:in|out, and the taps stored; as\n"
@@ -197,6 +205,17 @@ static const struct options_table table = { .name = "dmi-run",
                                             .stops = true,
                                             OPTIONS_ROWS(rows) };
 
+/* --layers beside a HookSpec is of its sites. Return: false: it cannot be, which is said. */
+static bool narrowing_complete(struct options *o)
+{
+    bool has_spec = o->spec && *o->spec;
+    if (has_spec && !o->taps.names && !o->taps.preset && !o->taps.attach)
+        o->only_layers = steal_ptr(o->taps.layers);
+    if (o->only && !has_spec)
+        complain("--only without --spec: --tap, --preset and --attach name what is stored");
+    return !o->only || has_spec;
+}
+
 /* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
 static int complete_options(struct options *o)
 {
@@ -212,7 +231,8 @@ static int complete_options(struct options *o)
         o->edits.layers = o->taps.layers;
         o->taps.layers = NULL;
     }
-    if (!edits_complete(&o->edits) || !taps_complete(&o->taps, o->spec && *o->spec))
+    if (!edits_complete(&o->edits) || !narrowing_complete(o) ||
+        !taps_complete(&o->taps, o->spec && *o->spec))
         return usage_hint();
     if (taps_named(&o->taps))
         o->spec = o->taps.all ? "--tap" : "--write";
@@ -265,6 +285,17 @@ static bool is_good_without(const struct options *o, const char *const *vars, si
     return good;
 }
 
+/* Leaves of the spec what --only and --layers say. Return: false: it has not what they ask for, which is said. */
+static bool narrow(const struct options *o, struct spec *spec)
+{
+    struct err err = { 0 };
+    if ((!o->only && !o->only_layers) || !spec_narrow(&err, spec, o->only, o->only_layers))
+        return true;
+    complain("%s%s%s: %s", o->only ? "--only " : "--layers ", o->only ? o->only : o->only_layers,
+             o->only && o->only_layers ? " with --layers" : "", err.msg);
+    return false;
+}
+
 /* Prints what is wrong with the spec, and with the edits that are for it. Return: true if nothing is. */
 static bool spec_is_good(struct options *o, const char *const *vars, size_t n_vars)
 {
@@ -275,18 +306,21 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
     int rc = read_spec(o, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
+    bool narrowed = rc || narrow(o, spec);
     for (size_t i = 0; o->check && spec && i < spec->warnings.n_lines; i++)
         fprintf(stderr, "%s\n", spec->warnings.lines[i]);
     if (rc < 0)
         fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
     else if (rc)
         complain("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
-    else if (o->check)
+    else if (o->check && narrowed)
         printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec,
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
-    o->bad_words = rc > 0 && (taps_named(&o->taps) || is_good_without(o, vars, n_vars));
+    rc = narrowed ? rc : SPEC_E_INVALID;
+    o->bad_words =
+        !narrowed || (rc > 0 && (taps_named(&o->taps) || is_good_without(o, vars, n_vars)));
     if (!rc && edits_wanted(&o->edits))
         o->bad_edits = !edits_read(&o->edits, spec, o->check);
     o->has_places = !rc && spec->n_places;
@@ -414,8 +448,10 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars,
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, to) < 0)
         return false;
-    if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
-        !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
+    if (!command_set("DMI_SPEC", spec) || !command_set("DMI_ONLY", o->only ? o->only : "") ||
+        !command_set("DMI_ONLY_LAYERS", o->only_layers ? o->only_layers : "") ||
+        !taps_set(&o->taps) || !command_set("DMI_OUT", out) || !set_vars(vars, n_vars) ||
+        !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !command_set("DMI_TRACE", o->trace) ||
         !set_job() || !command_set("DMI_CONTROL", listens(o) ? "1" : NULL) ||
         !command_preload(library))
@@ -479,6 +515,8 @@ static void command_deinit(struct command *c)
 
 static void options_deinit(struct options *o)
 {
+    free(o->only);
+    free(o->only_layers);
     taps_deinit(&o->taps);
     edits_deinit(&o->edits);
 }

@@ -197,8 +197,7 @@ static const char *objection(const struct taps_options *t, const struct tap_pres
     if (has_spec && t->write)
         return "--spec beside --write: expected one; a HookSpec says \"write\" at its sites";
     if (t->layers && !t->names && !t->preset && !t->attach && !t->write)
-        return "--layers without --tap, --preset, --attach or --write: a HookSpec says layers "
-               "itself";
+        return "--layers without --spec, --tap, --preset, --attach or --write";
     if (t->model && !attaches(t))
         return "--model without --attach, --write or --steer of models of Hugging Face's: what "
                "else taps says itself of which model";
