@@ -167,6 +167,7 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
         .n_forwards = r->counters ? r->counters->forwards : 0,
         .job = r->job,
         .n_runs = r->n_runs,
+        .n_beside = r->n_beside,
     };
     return handle_hand_out(run, out, &ours, sizeof ours);
 }

@@ -12,7 +12,7 @@ struct runs {
 };
 
 /**
- * runs_find() - the folders in @folder that hold a run; hidden ones, which are still made, are passed over
+ * runs_find() - the folders in @folder that hold a run; hidden ones, which are still made, and the link to the latest are passed over
  * Return: 0 or -errno with a sentence in @err.
  */
 int runs_find(struct err *err, const char *folder, struct runs *out);

@@ -2,6 +2,7 @@
 #include "storage/folder.h"
 
 #include "core/cleanup.h"
+#include "storage/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +64,25 @@ int folder_publish(struct err *err, char **path, const char *host, uint64_t pid,
             return err_set_errno(err, errno, "cannot make the folder %s", name);
     }
     return err_set_errno(err, EEXIST, "cannot make a folder beside %s", *path);
+}
+
+void folder_link_latest(const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+    int n_parent = (int)(name - path);
+    struct stat st;
+    _cleanup_(freep) char *link = NULL;
+    _cleanup_(freep) char *made = NULL;
+    if (asprintf(&link, "%.*s" RUN_LATEST, n_parent, path) < 0 ||
+        asprintf(&made, "%.*s." RUN_LATEST "-%d", n_parent, path, (int)getpid()) < 0)
+        return;
+    if (!lstat(link, &st) && !S_ISLNK(st.st_mode))
+        return;   /* the user's own */
+    unlink(made); /* of a process of that number that was killed here */
+    if (symlink(name, made) || rename(made, link)) {
+        unlink(made);
+        unlink(link);
+    }
 }
 
 static int sync_one(const char *path)

@@ -23,6 +23,10 @@ int folder_create(struct err *err, const char *out_dir, char **path);
  */
 int folder_publish(struct err *err, char **path, const char *host, uint64_t pid, uint64_t start_ns);
 
+/* Sets the link `latest` beside the run at @path to it; where that cannot be done it is taken away, as it would name an older run. Several processes may
+ * do so at a time. A file or folder of that name stays. */
+void folder_link_latest(const char *path);
+
 /* The names of its files, and its own, reach the disk. Return: 0 or -errno. */
 int folder_sync(const char *path);
 

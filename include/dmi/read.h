@@ -62,6 +62,8 @@ struct dmi_read_run {
     uint64_t n_forwards; /* that the process counted; 0 where the counters cannot be read */
     const char *job;     /* one id for all processes of one command */
     uint64_t n_runs;     /* that were joined: one, or those of a command's ranks */
+    uint64_t
+        n_beside; /* runs of earlier commands in the folder that was opened: they are passed over */
 };
 
 /* An entry of the run's site dictionary. Several may share a name: variants of one tensor. */
@@ -307,11 +309,11 @@ DMI_READ_API uint32_t dmi_read_version(void);
 
 /**
  * dmi_read_open() - open a run for reading
- * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, which are joined, or a single
- *        segment file
+ * @path: a run's folder, a single segment file, or a folder with runs: then the run of the command that was started last, or those of
+ *        its ranks, which are joined. FOLDER/latest likewise
  * @why: gets a sentence on failure, cut to @n_why bytes; may be NULL
  * Damage does not make it fail. It reads the run's structure and no payload.
- * Return: 0; -ENOENT (no run there), -ENOTUNIQ (several), -errno.
+ * Return: 0; -ENOENT (no run there), -ENOTUNIQ (several of one command, not of ranks), -errno.
  */
 DMI_READ_API int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n_why);
 /* Accepts NULL. */

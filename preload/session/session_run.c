@@ -156,6 +156,7 @@ static int open_run(struct err *err, struct run **run)
         .keep_ns = env_seconds("DMI_KEEP_SECONDS"),
         .durability = env_durability(),
         .live = true,
+        .latest = true,
         .in_thread = in_thread,
     };
     if (session.spec && add_spec(&options, session.spec, &words))

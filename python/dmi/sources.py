@@ -53,7 +53,7 @@ def _runs() -> tuple[list[pathlib.Path], list[pathlib.Path]]:
     """([this process's own], those of the command's other processes)."""
     job, own, others = os.environ.get("DMI_JOB"), [], []
     try:
-        found = sorted(path for path in out().iterdir() if not path.name.startswith("."))
+        found = sorted(path for path in out().iterdir() if not path.name.startswith(".") and not path.is_symlink())
     except OSError:
         return [], []
     for path in found:

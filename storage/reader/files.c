@@ -4,6 +4,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "core/whole.h"
+#include "storage/names.h"
 #include "storage/reader/reader_private.h"
 
 #include <dirent.h>
@@ -54,6 +55,14 @@ static bool is_run(int parent, const char *name)
     return false;
 }
 
+/* The link to one of the runs is no run of its own. */
+static bool is_latest(int parent, const char *name)
+{
+    struct stat st;
+    return !strcmp(name, RUN_LATEST) && !fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) &&
+           S_ISLNK(st.st_mode);
+}
+
 void reader_free_paths(char **paths, size_t n)
 {
     for (size_t i = 0; paths && i < n; i++)
@@ -71,7 +80,8 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_o
         return err_set_errno(err, errno, "cannot open %s", path);
     for (const struct dirent *e; !res && (e = readdir(dir));) {
         char *one = NULL;
-        if (e->d_name[0] == '.' || !is_run(dirfd(dir), e->d_name))
+        if (e->d_name[0] == '.' || is_latest(dirfd(dir), e->d_name) ||
+            !is_run(dirfd(dir), e->d_name))
             continue;
         if (GROW(paths, n, room) || asprintf(&one, "%s/%s", path, e->d_name) < 0)
             res = err_set_errno(err, ENOMEM, "cannot open %s", path);
@@ -88,39 +98,9 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_o
     return 0;
 }
 
-/* The one run inside @path; an error that names them where there are several. */
-static int descend(struct err *err, const char *path, char **out)
+bool reader_is_run(const char *path)
 {
-    char **paths = NULL;
-    size_t n = 0;
-    int res = reader_list_runs(err, path, &paths, &n);
-    if (res)
-        return res;
-    char names[300] = "";
-    for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                 paths[i] + strlen(path) + 1);
-    }
-    if (!n)
-        res = err_set(err, -ENOENT,
-                      "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
-                      "a folder of it",
-                      path);
-    else if (n > 1)
-        res = err_set(err, -ENOTUNIQ, "%s holds %zu runs, name one of them: %s", path, n, names);
-    else
-        *out = steal_ptr(paths[0]);
-    reader_free_paths(paths, n);
-    return res;
-}
-
-int reader_find_run(struct err *err, const char *path, char **out)
-{
-    if (!is_run(AT_FDCWD, path))
-        return descend(err, path, out);
-    *out = strdup(path);
-    return *out ? 0 : err_set_errno(err, ENOMEM, "cannot open %s", path);
+    return is_run(AT_FDCWD, path);
 }
 
 /* ------------------------------------------------------------------------- segments */

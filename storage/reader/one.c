@@ -384,7 +384,9 @@ int reader_open_one(struct err *err, const char *path, bool distrust, struct rea
     int res;
     if (!S_ISDIR(st.st_mode))
         res = open_lone(err, r, path);
-    else if (!(res = reader_find_run(err, path, &r->place.path)))
+    else if (!(r->place.path = strdup(path)))
+        res = err_set_errno(err, ENOMEM, "cannot open %s", path);
+    else
         res = open_folder(err, r);
     if (!res)
         res = settle_all(err, r, read_structure(err, r));

@@ -3,6 +3,7 @@
 #include "storage/reader/reader.h"
 
 #include "core/any.h"
+#include "core/cleanup.h"
 #include "storage/reader/reader_steps.h"
 
 #include <errno.h>
@@ -10,17 +11,28 @@
 
 /* ------------------------------------------------------------------------- opening */
 
-static int open_any(struct err *err, const char *path, bool distrust, struct reader **out)
+static int open_found(struct err *err, const struct reader_found *found, bool distrust,
+                      struct reader **out)
 {
-    int res = reader_open_one(err, path, distrust, out);
-    if (res == -ENOTUNIQ)
-        return reader_open_ranks(err, path, out);
-    const struct reader *r = *out;
-    if (res || r->place.dir < 0 || !strcmp(r->place.path, path) || !reader_note_alone(*out))
+    int res = found->n > 1 ? reader_open_ranks(err, found, out)
+                           : reader_open_one(err, found->paths[0], distrust, out);
+    if (res == -ENOTUNIQ && found->is_named)
+        return *err = (struct err){ 0 },
+               reader_open_one(err, found->paths[found->newest], distrust, out);
+    if (res || found->n > 1 || !found->folder || !reader_note_alone(*out))
         return res;
     reader_close(*out);
     *out = NULL;
-    return err_set_errno(err, ENOMEM, "cannot open %s", path);
+    return err_set_errno(err, ENOMEM, "cannot open %s", found->folder);
+}
+
+static int open_any(struct err *err, const char *path, bool distrust, struct reader **out)
+{
+    _cleanup_(reader_found_deinit) struct reader_found found = { 0 };
+    TRY(reader_find_runs(err, path, &found));
+    TRY(open_found(err, &found, distrust, out));
+    (*out)->run.n_beside = found.n_beside;
+    return 0;
 }
 
 static int open_all(struct err *err, const char *path, bool distrust, struct reader **out)

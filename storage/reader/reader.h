@@ -177,7 +177,9 @@ struct reader_run {
     const struct reader_change *changes; /* as they came */
     size_t n_changes;
     struct reader_edits edits;
-    size_t n_runs;                   /* that are joined; 1: this is one run */
+    size_t
+        n_beside;  /* runs of earlier commands in the folder that was named: they are passed over */
+    size_t n_runs; /* that are joined; 1: this is one run */
     const struct reader_rank *ranks; /* n_runs of them; NULL: this is one run */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
@@ -198,13 +200,14 @@ struct reader_finding {
 
 /**
  * reader_open_index() - the structure of a run: sites, sums, and where records are
- * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
+ * @path: a run's folder, a single segment file, or a folder with runs: then the run, or those of the ranks, of the command that was
+ *        started last; FOLDER/latest likewise, whether or not there is such a link
  *
  * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
  * in them); a run or rank that is there twice is left out. Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
  * sites' shards say; docs/format.md 8.1. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
- * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
+ * run, several of one command are not those of ranks, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
  * the run has another format version, which the sentence names.
  */
 int reader_open_index(struct err *err, const char *path, struct reader **out);
@@ -214,6 +217,11 @@ int reader_open(struct err *err, const char *path, struct reader **out);
 
 /* As reader_open(), and no footer is believed: all chunks are walked over. */
 int reader_open_distrusting(struct err *err, const char *path, struct reader **out);
+
+/* The folders of runs in @path, sorted; hidden ones, which are still made, and the link to the latest are passed over. Return: 0 or
+ * -errno with a sentence. */
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
+void reader_free_paths(char **paths, size_t n);
 
 struct reader_query;
 

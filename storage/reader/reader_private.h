@@ -17,6 +17,7 @@
  *     trace_marks.c   what marks say of a trace
  *     account.c       sums
  *     reused_ids.c    ids that come again, as they are shown
+ *     find.c          which runs a path stands for
  *     check.c         manifest, counters and spec against what is there
  *     edits.c         what became of the rows that edits want, and what the edits were
  *     extents.c       in which chunks steps and outcomes lie
@@ -44,6 +45,7 @@
 #include "storage/footer.h"
 #include "storage/object.h"
 #include "storage/parse.h"
+#include "storage/reader/reader_find.h"
 #include "storage/reader/reader_notes.h"
 #include "storage/reader/reader.h"
 
@@ -318,8 +320,8 @@ static inline bool reader_is_by_window(const struct reader *r)
 /* Whether @name is a segment's; its number. */
 bool reader_is_segment(const char *name, uint32_t *number);
 
-/* Sets *@out to the folder of the run at @path or in it. Return: 0 or -errno with a sentence. */
-int reader_find_run(struct err *err, const char *path, char **out);
+/* Whether the folder @path is a run's. */
+bool reader_is_run(const char *path);
 
 /* Looks at one. @dir: AT_FDCWD for a lone segment. Return: 0; -errno, which is noted. */
 int reader_find_segment(struct reader *reader, int dir, const char *name, uint32_t number,
@@ -345,10 +347,6 @@ int reader_load(struct reader *reader, const char *name, size_t most, uint8_t **
 
 /* Closes the files of all segments. */
 void reader_close_files(struct reader *reader);
-
-/* The folders of runs in @path, sorted. Return: 0 or -errno with a sentence. */
-int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
-void reader_free_paths(char **paths, size_t n);
 
 /* ---- json.c */
 
@@ -533,7 +531,7 @@ int reader_decode_one(struct err *err, struct reader *reader, const struct reade
 
 /* ---- one.c: as the functions without _one, of one run. */
 
-/* Return: also -ENOTUNIQ with a sentence: the folder holds several. */
+/* @path: a run's, or a lone segment's. */
 int reader_open_one(struct err *err, const char *path, bool distrust, struct reader **out);
 int reader_refresh_one(struct err *err, struct reader *reader);
 int reader_select_one(struct err *err, struct reader *reader, const struct reader_query *query);
@@ -559,8 +557,8 @@ int reader_decode_parts(struct err *err, struct reader *reader, const struct rea
 
 /* ---- ranks.c */
 
-/* As reader_open_index(), of a folder that holds several runs. Return: -ENOTUNIQ: they are not those of ranks. */
-int reader_open_ranks(struct err *err, const char *path, struct reader **out);
+/* As reader_open_index(), of several runs. Return: -ENOTUNIQ with a sentence: they are not those of ranks. */
+int reader_open_ranks(struct err *err, const struct reader_found *found, struct reader **out);
 /* Says of the only run in a folder which rank it is, where it has parts of tensors. Return: 0 or -ENOMEM. */
 int reader_note_alone(struct reader *reader);
 int reader_select_ranks(struct err *err, struct reader *reader, const struct reader_query *query);

@@ -266,6 +266,8 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
         free_run(run);
         return r;
     }
+    if (options->latest)
+        folder_link_latest(run->path);
     start_keeper(run, options->in_thread);
     *out = run;
     return 0;

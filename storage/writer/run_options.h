@@ -38,7 +38,8 @@ struct run_options {
     uint64_t keep_ns;    /* how long a segment is kept after it was closed; 0: for ever */
     uint32_t durability; /* enum run_durability */
     uint64_t sync_ns;    /* of RUN_DURABILITY_INTERVAL; 0: 5 s */
-    bool live; /* with the file `live`, for dmi-top; where that cannot be had, without it */
+    bool live;   /* with the file `live`, for dmi-top; where that cannot be had, without it */
+    bool latest; /* a link `latest` beside the run's folder names it */
     void (*in_thread)(
         void); /* called at the start of a thread that the run starts; NULL: nothing */
 };

@@ -70,8 +70,8 @@ def cpu_seconds():
 
 
 def runs_of(out):
-    """The runs in an --out folder. A hidden folder is one whose making was interrupted: nothing was captured yet."""
-    return [path for path in pathlib.Path(out).glob("*") if not path.name.startswith(".") and (path / "counters").exists()]
+    """The runs in an --out folder, without the link to the latest. A hidden folder is one whose making was interrupted: nothing was captured yet."""
+    return [path for path in pathlib.Path(out).glob("*") if not path.name.startswith(".") and not path.is_symlink() and (path / "counters").exists()]
 
 
 def only_run(out):

@@ -71,16 +71,23 @@ def clone(folder):
     return home
 
 
-def run(folder, text, timeout=300, installed=None, shell=("bash",)):
+# What a command that wrote a file says the second time, and the commands that have the option.
+THERE = "is there already: --force replaces it"
+FORCED = re.compile(r"(?m)^((?:\$ )?(?:\./bootstrap exec -- )?(?:dmi-sites record|dmi-dump export|dmi-view|python \S+/difference_of_means\.py))(?= )")
+# What tools, and Python, say of a folder with several runs: the latest is taken.
+SEVERAL = re.compile(r"^.*holds \d+ runs; this is the latest, .*$|^  +with dmi\.open\(.*$")
+
+
+def run(folder, text, timeout=300, installed=None, shell=("bash",), again=False):
     """
     Type the commands of @text in a fresh shell of /home/you, which is @folder. @installed: what a shell has in its environment where the wheel is installed, and no clone
-    is; there the shell that ./bootstrap opens is left out. @shell: words that start it. Return: a Ran of each; wanted and printed are lines.
+    is; there the shell that ./bootstrap opens is left out. @shell: words that start it. @again: they were typed before in that folder. Return: a Ran of each; wanted and printed are lines.
     """
     home, (files, typed) = folder / "dmi", script(text)
     if installed:
         home.mkdir(exist_ok=True)
         typed = [one for one in typed if one[0] != ENTER]
-    else:
+    elif not again:
         clone(folder)
     for name, content in files:
         (home / name).write_text(content)
@@ -122,14 +129,31 @@ def first_difference(wanted, printed):
 
 
 def check_page(check, folder, text, timeout=300, **more):
-    """check() that each command of @text succeeds and prints what the page shows. @more and return: as of run()."""
+    """
+    check() that each command of @text succeeds and prints what the page shows; and that it does so once more, as a reader does who types the page again: but for files
+    that a command has written, of which it says that --force replaces them. @more and return: as of run(), of the first time.
+    """
     ran = run(folder, text, timeout, **more)
     check(ran, "the page has commands")
-    for command, wanted, printed, status in ran:
-        check(status == 0, f"{command}: succeeds", [status, *printed[-20:]])
-        difference = first_difference(wanted, printed)
-        check(difference is None, f"{command}: prints what the page shows", [f"not there: {difference}", *printed])
+    check_shown(check, ran, "")
+    check_shown(check, without_several(run(folder, FORCED.sub(r"\1 --force", text), timeout, again=True, **more)), ", again")
+    refused = [one for one in ran if FORCED.search(one.command)]
+    for command, _, printed, status in run(folder, "```console\n" + "".join(f"$ {line}\n" for line in [ENTER, *(one.command for one in refused)]) + "```\n", timeout, again=True, **more)[
+            0 if more.get("installed") else 1:] if refused else ():
+        check(status == 2 and printed and printed[-1].endswith(THERE), f"{command}: overwrites nothing", [status, *printed])
     return ran
+
+
+def check_shown(check, ran, when):
+    for command, wanted, printed, status in ran:
+        check(status == 0, f"{command}: succeeds{when}", [status, *printed[-20:]])
+        difference = first_difference(wanted, printed)
+        check(difference is None, f"{command}: prints what the page shows{when}", [f"not there: {difference}", *printed])
+
+
+def without_several(ran):
+    """Without the lines about a folder with several runs. A command that is the first to read one must have such a line: that is for tests of the tools."""
+    return [one._replace(printed=[line for line in one.printed if not SEVERAL.match(line)]) for one in ran]
 
 
 def have_environment():

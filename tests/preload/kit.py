@@ -42,7 +42,7 @@ class Result:
     def __init__(self, process, out, folder):
         self.code, self.stdout, self.stderr = process.returncode, process.stdout, process.stderr
         self.out, self.folder = out, folder
-        self.folders = sorted(p for p in out.iterdir() if p.is_dir()) if out.is_dir() else []
+        self.folders = sorted(p for p in out.iterdir() if p.is_dir() and not p.is_symlink()) if out.is_dir() else []
 
     def said(self):
         return self.code, self.stdout

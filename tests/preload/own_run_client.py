@@ -19,7 +19,7 @@ class Owner(Client):
 
     @property
     def run(self):
-        return next(path for path in self.out.iterdir() if not path.name.startswith("."))
+        return next(path for path in self.out.iterdir() if not path.name.startswith(".") and not path.is_symlink())
 
     def do_launch(self):
         """One record each, apart in time: the drain batches what comes at once."""

@@ -155,7 +155,7 @@ class Engine:
         while not (list(self.out.glob("[!.]*/control")) or (env["DMI_CONTROL"] != "1" and list(self.out.glob("[!.]*/counters")))):
             assert self.process.poll() is None and time.monotonic() < until, self.process.communicate()
             time.sleep(0.01)
-        self.run = next(self.out.glob("[!.]*/counters")).parent
+        self.run = next(path.parent for path in self.out.glob("[!.]*/counters") if not path.parent.is_symlink())
 
     def connect(self):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -179,7 +179,7 @@ def odd(expected, held, site):
 
 
 def account(outcome, variant):
-    folders = sorted(p for p in (outcome.folder / "out").iterdir() if p.is_dir()) if (outcome.folder / "out").is_dir() else []
+    folders = sorted(p for p in (outcome.folder / "out").iterdir() if p.is_dir() and not p.is_symlink()) if (outcome.folder / "out").is_dir() else []
     expected, left = launches_told(outcome.told)
     if not folders:
         return f"{variant.name}: no run was written\n{outcome.stderr[-1500:]}" if expected or left else ""

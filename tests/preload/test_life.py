@@ -338,6 +338,21 @@ def test_the_last_flush_is_bounded(bench):
                 f"{c.expected} {c.captured} {c.dropped} {r.stderr}")
 
 
+def test_the_latest_run_of_several_at_once(bench):
+    """Eight processes begin a run together: the link leads to one of them, and nothing else is left. The next one's is its own."""
+    (bench.folder / "script").write_text("\n".join(START + ["launch block 0 1 64 p 64 1", "sync"]) + "\n")
+    one = f"'{CLIENT}' '{bench.folder / 'script'}' dlopen"
+    r = bench.run([], TEXT, command=["sh", "-c", f"for i in 1 2 3 4 5 6 7 8; do {one} & done; wait"])
+    link = r.out / "latest"
+    all_of(bench, "eight at once", r, [filled(1, 64)] * 8, n_runs=8)
+    bench.check(link.is_symlink() and link.resolve() in [run.resolve() for run in r.folders] and not list(r.out.glob(".*")), "the link leads to one of them", list(r.out.iterdir()))
+    bench.check(os.readlink(link) == link.resolve().name, "within the folder, so that it may be moved", os.readlink(link))
+    seen = set(r.folders)
+    again = bench.run([], TEXT, command=["sh", "-c", one], DMI_OUT=r.out)
+    new = [run for run in r.out.iterdir() if run not in seen and not run.is_symlink()]
+    bench.check(len(new) == 1 and link.resolve() == new[0].resolve(), "and to the one that comes later", (again.stderr, new))
+
+
 @pytest.mark.parametrize("script, way", [
     pytest.param([], "dlopen", id="a program that does nothing"), pytest.param(["sleep 1"], "link", id="a program that only loads the driver"),
     pytest.param(["init 7"], "dlopen", id="cuInit that fails"),

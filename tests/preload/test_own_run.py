@@ -37,7 +37,7 @@ class Owner:
 
     @property
     def run(self):
-        return next(path for path in self.out.iterdir() if not path.name.startswith("."))
+        return next(path for path in self.out.iterdir() if not path.name.startswith(".") and not path.is_symlink())
 
     def states(self):
         """What dmi-dump and dmi-top say of it."""

@@ -12,7 +12,7 @@ PRELOAD = (("hook", "api.c", "leave.c"), ("lifecycle.c", "lifecycle.h", "unmatch
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
 # Inside storage/reader: a file calls functions of those before it, and of its own.
-READER = ("notes", "files", "json", "entries", "chunk", "index", "walk", "segments", "changes", "trace", "trace_marks", "account", "reused_ids", "check", "edits", "extents", "trace_account", "steps", "outcomes",
+READER = ("notes", "files", "json", "find", "entries", "chunk", "index", "walk", "segments", "changes", "trace", "trace_marks", "account", "reused_ids", "check", "edits", "extents", "trace_account", "steps", "outcomes",
           "select", "windows", "decode", "one", "verify", "ranks_agree", "ranks_join", "ranks_decode", "ranks", "reader", "release")
 # Which of them change a part of struct reader, beside those that open a reader.
 PARTS = {"notes": ("notes", "walk"), "place": ("files",), "said": ("json",), "index": ("segments", "index", "walk", "chunk"),

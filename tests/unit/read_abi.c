@@ -17,7 +17,8 @@
 #include <string.h>
 
 #define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), "ABI")
-static_assert(sizeof(struct dmi_read_run) == 152, "ABI");
+static_assert(sizeof(struct dmi_read_run) == 160, "ABI");
+AT(dmi_read_run, n_beside, 152);
 AT(dmi_read_run, job, 136);
 AT(dmi_read_run, path, 8);
 AT(dmi_read_run, pid, 48);

@@ -347,9 +347,3 @@ def test_damaged_runs(case):
     facts, status = case.json("verify", out)
     case.check("verify names a missing file", status == 1 and not facts["intact"] and any(
         f["file"] == "seg-000001.dmi" and "missing" in f["text"] for f in facts["findings"]), facts)
-    twice = case.new_run("twice")
-    case.new_run("twice")
-    done = case.dump("stats", twice)
-    case.check("a folder with two runs: an error that names them", done.returncode == 2 and
-               all(p.name in done.stderr for p in twice.iterdir()), done)
-    case.check("one of them by name is fine", case.dump("list", next(twice.iterdir())).returncode == 0)

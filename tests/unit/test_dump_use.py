@@ -229,14 +229,45 @@ def test_several_runs(case):
     out = case.new_run("several")
     case.new_run("several", "killed")
     (out / ".dmi-hidden").mkdir()
-    done = case.dump("list", out)
-    case.check("list of a folder with several runs: a line each", done.returncode == 0 and "holds 2 runs" in done.stdout and
+    done = case.dump("list", "--runs", out)
+    case.check("list --runs of a folder with several runs: a line each", done.returncode == 0 and "holds 2 runs" in done.stdout and
                all(str(run) in done.stdout for run in out.glob("vm*")) and "killed" in done.stdout, done)
-    facts, status = case.json("list", out)
+    facts, status = case.json("list", "--runs", out)
     case.check("and in JSON", status == 0 and sorted(r["state"] for r in facts["runs"]) == ["closed", "killed"], facts)
-    done = case.dump("stats", out)
-    case.check("other commands say how to name one", done.returncode == 2 and "holds 2 runs" in done.stderr and
-               "list" in done.stderr, done)
+    done = case.dump("list", "--runs", out / ".dmi-hidden")
+    case.check("a folder without runs has none to list", done.returncode == 2 and "holds no run" in done.stderr, done)
+
+
+def test_of_several_runs_the_latest_is_read(case):
+    """By the link, and where it leads nowhere, or is not there, by the start that the manifests say."""
+    out = case.new_run("several")
+    first, = out.iterdir()
+    case.new_run("several", "killed")
+    second, = (run for run in out.iterdir() if run != first)
+    link, relative = out / "latest", out.relative_to(case.folder)
+
+    def reads(run, what):
+        for words in (("list",), ("stats",), ("verify",), ("show", "q")):
+            done, alone = case.dump(*words, relative), case.dump(*words, run.relative_to(case.folder))
+            line = f"dmi-dump: {relative} holds 2 runs; this is the latest, {run.relative_to(case.folder)}\n"
+            case.check(f"{' '.join(words)}: {what}", done.stderr == line + alone.stderr and done.stdout == alone.stdout and done.returncode == alone.returncode, (done, line, alone))
+        named, alone = case.dump("list", relative / "latest"), case.dump("list", run.relative_to(case.folder))
+        case.check(f"latest itself is named without a line: {what}", named.raw == alone.raw and named.returncode == alone.returncode, (named, alone))
+    reads(second, "the one that began last")
+    link.symlink_to(first.name)
+    reads(first, "the link has the last word")
+    case.check("a slash after it changes nothing", case.dump("list", f"{relative}/latest/").raw == case.dump("list", relative / "latest").raw)
+    for target in ("gone", f"../{out.name}/{first.name}", "/"):
+        link.unlink()
+        link.symlink_to(target)
+        reads(second, f"a link that leads to {target}")
+    link.unlink()
+    link.symlink_to(first.name)
+    shutil.rmtree(first)
+    done = case.dump("list", relative)
+    case.check("of one run alone nothing is said", done.returncode == 0 and "holds" not in done.stderr, done)
+    done = case.dump("list", case.folder / "nowhere" / "latest")
+    case.check("latest of a folder that is not there", done.returncode == 2 and "cannot open" in done.stderr, done)
 
 
 def test_odd_names(case):

@@ -315,8 +315,16 @@ def test_runs_that_are_no_ranks(tmp_path, check):
     plan = Schedule(104)
     for job in ("a", "b"):
         write(tmp_path / "jobs", plan.script(job == "b", (3, 3)), int(job == "b"), 2, job=job)
-    check("holds 2 runs, name one" in dump("stats", tmp_path / "jobs", status=2).stderr, "of two commands")
+    done = dump("stats", tmp_path / "jobs")
+    check("holds 2 runs; this is the latest, " in done.stderr and "tp rank 1 of 2" in done.stderr, "of two commands the last one", done.stderr)
     for _ in range(2):
         write(tmp_path / "same", plan.script(), 0, 1)
-    check("holds 2 runs, name one" in dump("stats", tmp_path / "same", status=2).stderr, "of one rank, twice")
+    check("holds 2 runs of one command, name one" in dump("stats", tmp_path / "same", status=2).stderr, "of one rank, twice")
     check(len(facts("list", tmp_path / "same")["runs"]) == 2, "list lists them")
+    runs = sorted((tmp_path / "same").iterdir(), key=lambda run: facts("list", run)["start_realtime_ns"])
+    check(facts("list", tmp_path / "same" / "latest")["uuid"] == facts("list", runs[1])["uuid"], "latest is the one that began last")
+    for rank in (0, 1):
+        write(tmp_path / "same", plan.script(rank, (3, 3)), rank, 2, job="later")
+    done = dump("stats", tmp_path / "same")
+    check("holds 4 runs; these 2 are the latest, of one command" in done.stderr, "of a later command with ranks all of them", done.stderr)
+    check(dump("stats", tmp_path / "same" / "latest").stdout == done.stdout, "by latest, too")

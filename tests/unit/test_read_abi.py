@@ -34,7 +34,7 @@ class Run(Struct):
     _fields_ = [("size", U32), ("state", U32), ("path", TEXT), ("uuid", TEXT), ("model", TEXT), ("host", TEXT),
                 ("library_version", TEXT), ("pid", U64), ("start_realtime_ns", U64), ("n_segments", U64),
                 ("file_bytes", U64), ("n_sites", U64), ("n_records", U64), ("n_steps", U64), ("n_tensors", U64),
-                ("n_requests", U64), ("n_findings", U64), ("n_forwards", U64), ("job", TEXT), ("n_runs", U64)]
+                ("n_requests", U64), ("n_findings", U64), ("n_forwards", U64), ("job", TEXT), ("n_runs", U64), ("n_beside", U64)]
 
 
 class Tensor(Struct):

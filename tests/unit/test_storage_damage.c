@@ -367,8 +367,12 @@ START_TEST(a_lone_segment_and_an_out_folder_can_be_opened)
     struct err err = { 0 };
     struct reader *none = NULL;
     ck_assert_int_eq(reader_open(&err, out, &none), -ENOTUNIQ);
-    ck_assert_ptr_nonnull(strstr(err.msg, "2 runs"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "2 runs of one command"));
     err = (struct err){ 0 };
+    snprintf(path, sizeof path, "%s/latest", out);
+    _cleanup_(reader_closep) struct reader *latest = kit_read(path, true);
+    ck_assert_uint_eq(reader_run(latest)->n_beside, 0);
+    ck_assert_str_ne(reader_run(latest)->path, folder);
     char folder_beside[4096];
     snprintf(folder_beside, sizeof folder_beside, "%s/empty", folder);
     ck_assert_int_eq(mkdir(folder_beside, 0700), 0);

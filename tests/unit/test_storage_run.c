@@ -6,6 +6,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "storage/chunk.h"
+#include "storage/folder.h"
 #include "storage/text.h"
 #include "tests/unit/storage_kit.h"
 
@@ -563,6 +564,44 @@ START_TEST(a_reader_sees_whole_chunks_while_the_writer_writes)
 }
 END_TEST
 
+/* What the link `latest` leads to; "" where there is none. */
+static const char *latest(void)
+{
+    static char name[256];
+    char path[4200];
+    snprintf(path, sizeof path, "%s/latest", out);
+    ssize_t n = readlink(path, name, sizeof name - 1);
+    name[n > 0 ? n : 0] = 0;
+    return name;
+}
+
+START_TEST(the_link_to_the_latest_run_is_right_or_not_there)
+{
+    char link[4200], made[4200], older[4200], newer[4200];
+    snprintf(link, sizeof link, "%s/latest", out);
+    snprintf(made, sizeof made, "%s/.latest-%d", out, (int)getpid());
+    snprintf(older, sizeof older, "%s/older", out);
+    snprintf(newer, sizeof newer, "%s/newer", out);
+    ck_assert(!mkdir(out, 0700) || errno == EEXIST);
+    folder_link_latest(older);
+    ck_assert_str_eq(latest(), "older");
+    ck_assert_int_eq(symlink("killed", made), 0); /* left by a kill */
+    folder_link_latest(newer);
+    ck_assert_str_eq(latest(), "newer");
+    ck_assert_int_eq(access(made, F_OK), -1);
+    ck_assert_int_eq(mkdir(made, 0700), 0); /* in the way of any link */
+    folder_link_latest(older);
+    ck_assert_str_eq(latest(), "");
+    ck_assert_int_eq(rmdir(made), 0);
+    ck_assert_int_eq(mkdir(link, 0700), 0); /* the user's own */
+    folder_link_latest(older);
+    ck_assert_int_eq(rmdir(link), 0);
+    close(open(link, O_CREAT | O_WRONLY, 0600));
+    folder_link_latest(older);
+    ck_assert_int_eq(unlink(link), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("storage_run");
@@ -579,6 +618,7 @@ int main(void)
     tcase_add_test(tc, changes_that_a_full_disk_refuses_are_written_later);
     tcase_add_test(tc, short_and_interrupted_writes_are_finished);
     tcase_add_test(tc, a_disk_full_at_rotation_or_at_the_end_keeps_what_is_there);
+    tcase_add_test(tc, the_link_to_the_latest_run_is_right_or_not_there);
     tcase_add_test(tc, nothing_is_left_of_a_run_that_could_not_be_opened);
     tcase_add_test(tc, a_descriptor_that_the_host_closed_or_reused_is_not_written_to);
     tcase_add_test(tc, threads_may_append_at_the_same_time);

@@ -4,6 +4,7 @@
 #include "analyze/ids.h"
 #include "core/cleanup.h"
 #include "tools/common/edit_words.h"
+#include "tools/common/opened.h"
 #include "tools/common/proof.h"
 #include "tools/common/queries.h"
 #include "tools/common/say.h"
@@ -47,7 +48,7 @@ int asked_open(const struct analyze_options *o, struct asked *a)
 {
     char why[512];
     *a = (struct asked){ 0 };
-    if (dmi_read_open(o->run, &a->run, why, sizeof why)) {
+    if (opened_run(o->run, &a->run, why, sizeof why)) {
         complain("%s", why);
         return ANALYZE_USAGE;
     }
@@ -173,7 +174,7 @@ static int open_prefix(const struct analyze_options *o, struct asked *a)
         path[colon - o->prefix] = 0;
         a->prefix_request = ++colon;
     }
-    if (!dmi_read_open(path, &a->prefix, why, sizeof why))
+    if (!opened_run(path, &a->prefix, why, sizeof why))
         return ANALYZE_OK;
     complain("--prefix: %s", why);
     return ANALYZE_USAGE;

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "policy/spec.h"
 #include "storage/elements.h"
+#include "tools/common/opened.h"
 
 #include <dmi/read.h>
 
@@ -92,7 +93,7 @@ int vectors_read_run(struct err *err, const char *path, const struct edit_vector
 {
     char why[256];
     _cleanup_(run_closep) struct dmi_read *run = NULL;
-    if (dmi_read_open(path, &run, why, sizeof why))
+    if (opened_run(path, &run, why, sizeof why))
         return err_set(err, -EINVAL, "%s", why);
     int r = select_rows_of(err, run, v);
     struct dmi_read_run about = { .size = sizeof about };

@@ -4,12 +4,13 @@
 
 #include "core/cleanup.h"
 #include "read/missing.h"
+#include "tools/common/opened.h"
 
 #include <errno.h>
 
 static int open_other(struct err *err, struct differ *d, const struct dump_options *o)
 {
-    int r = reader_open_index(err, o->other, &d->other.reader);
+    int r = opened_index(err, o->other, &d->other.reader);
     if (!r && o->by_rank)
         r = missing_ranks(err, d->other.reader, o->ranks);
     return r;
@@ -47,7 +48,7 @@ int dump_diff(struct reader *reader, const struct dump_options *o)
     if (r) {
         complain("%s", err.msg);
         if (r == -ENOTUNIQ)
-            complain("dmi-dump list %s lists them", o->other);
+            complain("dmi-dump list --runs %s lists them", o->other);
         return DUMP_USAGE;
     }
     int status = diff_report(&d, &report);

@@ -55,12 +55,19 @@ int dump_list_runs(const char *folder, bool json)
     struct report report = { .json = json };
     struct err err = { 0 };
     _cleanup_(runs_deinit) struct runs runs = { 0 };
+    char number[COUNTED_BYTES];
     bool any_damaged = false;
     if (runs_find(&err, folder, &runs)) {
         complain("%s", err.msg);
         return DUMP_USAGE;
     }
-    report_line(&report, "%s holds %zu runs; every command takes one of them:", folder, runs.n);
+    if (!runs.n) {
+        complain("%s holds no run: expected a folder of runs, as dmi-run --out names", folder);
+        return DUMP_USAGE;
+    }
+    report_line(&report,
+                "%s holds %s; every command takes one of them, or else the latest:", folder,
+                counted(runs.n, "run", "runs", number));
     report_line(&report, "%s", "");
     report_table(&report, "runs", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < runs.n; i++) {

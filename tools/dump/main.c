@@ -35,13 +35,15 @@ static int run_command(struct dump_options *o)
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
+    if (o->list_runs)
+        return dump_list_runs(o->run, o->json);
     int r = dump_open(&err, o, o->run, &reader);
     if (r == -ENOTUNIQ && o->command->run == dump_list)
         return dump_list_runs(o->run, o->json);
     if (r) {
         complain("%s", err.msg);
         if (r == -ENOTUNIQ)
-            complain("dmi-dump list %s lists them", o->run);
+            complain("dmi-dump list --runs %s lists them", o->run);
         return DUMP_USAGE;
     }
     start_ticker(reader, o);

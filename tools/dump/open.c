@@ -2,11 +2,12 @@
 #include "tools/dump/dump.h"
 
 #include "read/missing.h"
+#include "tools/common/opened.h"
 #include "tools/common/select.h"
 
 int dump_open(struct err *err, struct dump_options *o, const char *path, struct reader **out)
 {
-    int r = reader_open_index(err, path, out);
+    int r = opened_index(err, path, out);
     if (!r && o->by_rank)
         r = missing_ranks(err, *out, o->ranks);
     if (!r && !o->command->by_itself)

@@ -26,9 +26,9 @@ static const char before[] =
     "dmi-dump edits  RUN                  what edits were in force when, and who changed them\n"
     "dmi-dump recover RUN -o O            a new run of what a kill or damage has left\n"
     "\n"
-    "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
-    "joined, or\n"
-    "one segment file.\n"
+    "RUN is a run's folder, one segment file, or an --out folder: then the run of the command that "
+    "was\n"
+    "started last, or those of its ranks, which are joined. OUT/latest likewise.\n"
     "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
     "\n";
 
@@ -147,6 +147,7 @@ static const struct option_row rows[] = {
     { "--all", "show: all values of a row", option_flag, AT(all_values), "show" },
     { "--map", "show: a heat map: rows down, blocks of the width or layers across", option_flag,
       AT(map), "show" },
+    { "--runs", "list: the runs of a folder, a line each", option_flag, AT(list_runs), "list" },
     { "--records", "list: every record", option_flag, AT(records), "list" },
     { "--tensors", "list: every tensor as export would name it", option_flag, AT(tensors), "list" },
     { "--requests",

@@ -31,7 +31,7 @@ struct dump_options {
     uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
     struct slices steps, forwards, rows;
-    bool json, all_values, records, tensors, requests, force, append, map, edits;
+    bool json, all_values, list_runs, records, tensors, requests, force, append, map, edits;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;

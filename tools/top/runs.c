@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/grow.h"
+#include "storage/names.h"
 #include "storage/object.h"
 
 #include <dmi/format.h>
@@ -167,6 +168,12 @@ static int add(struct err *err, struct top_runs *runs, struct top_run *run)
     return 0;
 }
 
+static bool is_link(int dir, const char *name)
+{
+    struct stat st;
+    return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode);
+}
+
 static bool has_manifest(int dir, const char *name)
 {
     _cleanup_(freep) char *path = NULL;
@@ -205,7 +212,9 @@ static int list_folder(struct err *err, struct err *first_err, struct top_runs *
     if (!dir)
         return err_set_errno(err, errno, "cannot open %s", runs->path);
     for (const struct dirent *e; !r && (e = readdir(dir));)
-        if (e->d_name[0] != '.' && has_manifest(dirfd(dir), e->d_name))
+        if (e->d_name[0] != '.' &&
+            !(!strcmp(e->d_name, RUN_LATEST) && is_link(dirfd(dir), e->d_name)) &&
+            has_manifest(dirfd(dir), e->d_name))
             r = look_at(err, first_err, runs, e->d_name);
     return r;
 }

@@ -5,6 +5,7 @@
 #include "core/grow.h"
 #include "core/sorted.h"
 #include "policy/number.h"
+#include "tools/common/opened.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
@@ -114,7 +115,7 @@ int runs_each(const char *path, int (*fn)(const struct trace_run *run, void *ctx
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
-    if (reader_open_index(&err, path, &reader)) {
+    if (opened_index(&err, path, &reader)) {
         complain("%s", err.msg);
         return REPORT_IMPOSSIBLE;
     }

@@ -34,7 +34,7 @@ struct runs_times {
 
 /**
  * runs_each() - read the trace of each run of @path, and call @fn
- * @path: a run's folder, a folder that holds one run or those of one command's ranks, or one segment file
+ * @path: a run's folder, a folder of runs (of the latest command: opened.h), or one segment file
  * What is damaged is said on stderr, after @fn has returned. Return: 0; what @fn returned where that was not 0; REPORT_IMPOSSIBLE, where nothing can
  * be read: said.
  */

@@ -6,6 +6,7 @@
 #include "read/handle.h"
 #include "policy/number.h"
 #include "tools/common/leftover.h"
+#include "tools/common/opened.h"
 #include "tools/common/options.h"
 #include "tools/common/outfile.h"
 #include "tools/common/say.h"
@@ -387,7 +388,7 @@ static int view(struct options *o)
     report.n_around = bytes_of(view_page_before, view_page_before_end) +
                       bytes_of(view_page_after, view_page_after_end);
     if ((o->config && dmi_analyze_model_open(o->config, &report.model, why, sizeof why)) ||
-        dmi_read_open(o->run, &report.run, why, sizeof why)) {
+        opened_run(o->run, &report.run, why, sizeof why)) {
         complain("%s", why);
         dmi_analyze_model_close(report.model);
         return VIEW_USAGE;

@@ -3,6 +3,7 @@
 #include "tools/view/view.h"
 
 #include "core/cleanup.h"
+#include "tools/common/opened.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,6 +48,6 @@ int view_other_maps(struct err *err, struct view_report *report)
 int view_other_open(struct err *err, struct view_report *report)
 {
     char why[512] = "";
-    int r = dmi_read_open(report->other_path, &report->other, why, sizeof why);
+    int r = opened_run(report->other_path, &report->other, why, sizeof why);
     return r ? err_set(err, r, "%s", why) : 0;
 }

@@ -450,7 +450,8 @@ class Response(collections.abc.Mapping):
 
 
 class Run(collections.abc.Mapping):
-    """{key: Tensor} of a run: its folder, an --out folder with one run or those of one command's ranks, or one segment file.
+    """{key: Tensor} of a run: its folder, one segment file, or an --out folder: then the run of the command that was started last, or those of its ranks
+    (a UserWarning says so where the folder has others). OUT/latest likewise.
 
     path, state (closed, running, killed), uuid, job, model, host, library_version, pid, start_ns, n_records, n_steps, n_segments,
     file_bytes, n_runs; sites, requests, findings: lists. len() and iteration are over the tensors selected.
@@ -463,6 +464,11 @@ class Run(collections.abc.Mapping):
         self._handle = opened(_library.dmi_read_open, os.fsencode(path))
         self._generation, self._n_refreshes, self._warned = 0, 0, set()
         self._fill()
+        if self._n_beside:
+            import warnings
+            self._asked = os.path.abspath(self.path)
+            taken = f"this is the latest, {self.path}" if self.n_runs == 1 else f"these {self.n_runs} are the latest, of one command"
+            warnings.warn(f"{os.fsdecode(path)} holds {self._n_beside + self.n_runs} runs; {taken}", stacklevel=3)
 
     # ---- what it is
 
@@ -472,6 +478,7 @@ class Run(collections.abc.Mapping):
         self.path, self.state, self.uuid, self.job = _text(entry.path), STATES[entry.state], _text(entry.uuid), _text(entry.job)
         self.model, self.host, self.library_version = _text(entry.model), _text(entry.host), _text(entry.library_version)
         self.pid, self.start_ns, self.n_runs = entry.pid, entry.start_realtime_ns, entry.n_runs
+        self._n_beside = entry.n_beside
         self.n_records, self.n_steps, self.n_segments, self.file_bytes = entry.n_records, entry.n_steps, entry.n_segments, entry.file_bytes
         self.sites = [self._site(i) for i in range(entry.n_sites)]
         self._n_requests, self._n_tensors = entry.n_requests, entry.n_tensors

@@ -294,11 +294,13 @@ static int merge_run(struct reader *r)
     const struct reader_problem *problems = r->run.problems;
     const struct reader_change *changes = r->run.changes;
     struct reader_edits edits = r->run.edits;
+    size_t n_beside = r->run.n_beside;
     r->run = k->runs[first]->run;
     r->run.path = r->place.path;
     r->run.problems = problems;
     r->run.changes = changes;
     r->run.edits = edits;
+    r->run.n_beside = n_beside;
     r->run.n_runs = k->n;
     r->run.ranks = k->about;
     r->run.n_segments = 0;
@@ -460,31 +462,23 @@ static int open_runs(struct err *err, char **paths, size_t n, struct reader_rank
     return res;
 }
 
-int reader_open_ranks(struct err *err, const char *path, struct reader **out)
+int reader_open_ranks(struct err *err, const struct reader_found *found, struct reader **out)
 {
     struct err why = { 0 };
-    char **paths = NULL;
-    size_t n = 0;
     _cleanup_(close_ranksp) struct reader *r = calloc(1, sizeof *r);
-    if (!r || !(r->ranks = calloc(1, sizeof *r->ranks)) || !(r->place.path = strdup(path)))
-        return err_set_errno(err, ENOMEM, "cannot open %s", path);
+    if (!r || !(r->ranks = calloc(1, sizeof *r->ranks)) || !(r->place.path = strdup(found->folder)))
+        return err_set_errno(err, ENOMEM, "cannot open %s", found->folder);
     r->place.dir = -1;
     r->notes.walking = UINT32_MAX;
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         r->ranks->only[a] = -1;
-    if (reader_list_runs(&why, path, &paths, &n))
-        return -ENOTUNIQ; /* whose sentence is there */
-    int res = open_runs(&why, paths, n, r->ranks);
-    reader_free_paths(paths, n);
-    if (res || !are_ranks(r->ranks))
-        return -ENOTUNIQ;
+    if (open_runs(&why, found->paths, found->n, r->ranks) || !are_ranks(r->ranks))
+        return reader_say_several(err, found);
     if (merge_sites(r))
-        return err_set_errno(err, ENOMEM, "cannot open %s", path);
-    *err = (struct err){ 0 };
-    res = join(err, r);
-    if (!res)
-        *out = steal_ptr(r);
-    return res;
+        return err_set_errno(err, ENOMEM, "cannot open %s", found->folder);
+    TRY(join(err, r));
+    *out = steal_ptr(r);
+    return 0;
 }
 
 int reader_select_ranks(struct err *err, struct reader *r, const struct reader_query *query)
