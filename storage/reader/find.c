@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/regular.h"
 #include "storage/names.h"
+#include "storage/object.h"
 #include "storage/reader/reader_private.h"
 
 #include <errno.h>
@@ -28,10 +29,10 @@ static struct about about_of(const char *run)
     if (asprintf(&path, "%s/manifest.json", run) < 0)
         path = NULL;
     _cleanup_(freep) char *text = path ? regular_read(&ignored, path, DMI_MAX_JSON, &n) : NULL;
-    json_t *m = text ? reader_parse_json(text, n) : NULL;
-    const char *job = json_string_value(json_object_get(m, "job"));
+    json_t *m = text ? object_parse(text, n) : NULL;
+    const char *job = object_text(m, "job");
     out.job = job ? strdup(job) : NULL;
-    out.start_ns = (uint64_t)json_integer_value(json_object_get(m, "start_realtime_ns"));
+    out.start_ns = object_number(m, "start_realtime_ns");
     json_decref(m);
     return out;
 }
