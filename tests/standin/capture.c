@@ -9,6 +9,7 @@
  */
 #include "graph.h"
 #include "impl.h"
+#include "programmatic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,30 @@ CUresult capture_implicit(struct context *ctx)
 
 /* ---- nodes ---- */
 
+/*
+ * What a launch with programmatic stream serialization comes after by plain edges, it comes after by programmatic ones.
+ * Source: CUDA programming guide, "Use in CUDA Graphs" of programmatic dependent launch
+ */
+static void make_programmatic(struct capture_deps *deps)
+{
+    for (size_t i = 0; i < deps->n; i++) {
+        const struct graph_node *node = (const struct graph_node *)deps->nodes[i];
+
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && !deps->data[i].from_port)
+            deps->data[i] = programmatic_edge;
+    }
+}
+
+/* Programmatic edges lead to kernels alone: other nodes wait for the kernel's end, or for its begin. */
+static void make_plain(struct capture_deps *deps)
+{
+    for (size_t i = 0; i < deps->n; i++) {
+        if (deps->data[i].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+            deps->data[i].from_port = CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+        deps->data[i].type = CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+    }
+}
+
 static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct work *work,
                            struct graph_node **out)
 {
@@ -211,6 +236,10 @@ static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct w
         work_unref(work);
         return res;
     }
+    if (work && work->kind == WORK_KERNEL && work->kernel.programmatic)
+        make_programmatic(deps);
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
+        make_plain(deps);
     res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes,
                     deps->data, deps->n, &node);
     if (res != CUDA_SUCCESS) {
@@ -282,6 +311,16 @@ CUresult capture_event_record(struct stream *stream, struct event *event, unsign
     event->deps = deps;
     event->capture = stream->capture;
     return CUDA_SUCCESS;
+}
+
+CUresult capture_event_launched(struct stream *stream, struct event *event, unsigned char port)
+{
+    CUresult res = capture_event_record(stream, event, 0);
+
+    for (size_t i = 0; res == CUDA_SUCCESS && i < event->deps->n; i++)
+        event->deps->data[i] =
+            (CUgraphEdgeData){ .from_port = port, .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC };
+    return res;
 }
 
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags)

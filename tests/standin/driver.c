@@ -109,6 +109,7 @@ static void config_read(void)
     c->n_devices = (int)env_number("DMI_STANDIN_DEVICES", 1);
     c->n_threads = (int)env_number("DMI_STANDIN_THREADS", 4);
     c->node_bytes = env_number("DMI_STANDIN_NODE_BYTES", 16384);
+    c->alike_edges = env_is("DMI_STANDIN_EDGES", "alike");
     c->green_functions = env_is("DMI_STANDIN_GREEN_FUNCTIONS", "any");
     c->share_users = env_is("DMI_STANDIN_CLONE_USERS", "share");
     if (c->memory_bytes > DEVICE_SPAN / 4)

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "entries.h"
 #include "version.h"
@@ -102,6 +103,7 @@ struct config {
     int n_devices;
     int n_threads;
     size_t node_bytes;    /* of device memory, that a node of an exec costs */
+    bool alike_edges;     /* execs with programmatic edges beside others are refused */
     bool green_functions; /* a primary context's functions run on green streams */
     bool share_users;     /* a clone's references to user objects are its source's */
 };
@@ -321,7 +323,8 @@ struct kernel_work {
     unsigned grid[3], block[3], cluster[3];
     unsigned shared_bytes;
     bool cooperative;
-    bool updatable; /* of kernels: kept only for queries */
+    bool programmatic; /* launched with programmatic stream serialization */
+    bool updatable;    /* of kernels: kept only for queries */
     int priority;
     size_t n_params_bytes;
     unsigned char *params; /* packed as the kernel declares them */
@@ -432,6 +435,15 @@ struct op {
     uint64_t end_ns;
     void (*on_done)(struct op *op, void *data); /* lock held */
     void *on_done_data;
+    /* programmatic.c: who may start before it ends, whose end its griddepcontrol.wait waits for, how far its blocks are */
+    struct early *early;
+    int n_early;
+    struct op **prior;
+    int n_prior;
+    uint64_t n_blocks;
+    atomic_ullong n_begun, n_triggered;
+    bool begun, triggered; /* all blocks have */
+    bool stands;           /* at its griddepcontrol.wait, or there was one */
 };
 
 /* All lock held, but for queue_wait() dropping it while it waits. */
@@ -443,6 +455,14 @@ void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
 void queue_wait(struct op *op);
+/** op_release() - one of those that @op waits for is over */
+void op_release(struct op *op);
+/** op_draw() - a number of its own by the delay seed, 0 without one; @state takes more draws */
+uint64_t op_draw(const struct op *op, uint64_t *state);
+/** queue_pause() - until @op is done, queue_tell() was called, or @until (CLOCK_REALTIME). Return: false when that is past */
+bool queue_pause(struct op *op, const struct timespec *until);
+/** queue_tell() - threads that pause look again */
+void queue_tell(void);
 CUresult queue_share(uint64_t first, uint64_t n_blocks, uint64_t chunk,
                      CUresult (*run)(uint64_t first, uint64_t n, void *data), void *data);
 CUresult queue_start(void);
@@ -528,6 +548,8 @@ void capture_deps_spoil(struct capture_deps *deps);
 /** capture_add_exec() - embed what @exec would run as a child graph; lock held */
 CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec);
 CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags);
+/** capture_event_launched() - the stream's last node, a kernel, records @event by its outgoing @port */
+CUresult capture_event_launched(struct stream *stream, struct event *event, unsigned char port);
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
 /** capture_event_asked() - an event that was recorded in a capture has no state: the capture is invalid, the error to return */
 CUresult capture_event_asked(struct event *event);

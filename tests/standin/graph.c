@@ -79,6 +79,8 @@ static CUresult edge_check(const struct graph_node *from, const struct graph_nod
     if (data->to_port || memcmp(data->reserved, zero, sizeof(zero)) != 0 || data->type > 1 ||
         data->from_port > 2)
         return CUDA_ERROR_INVALID_VALUE;
+    if (data->type ? !data->from_port : data->from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+        return CUDA_ERROR_INVALID_VALUE;
     if ((data->from_port || data->type) && (from->type != CU_GRAPH_NODE_TYPE_KERNEL ||
                                             (data->type && to->type != CU_GRAPH_NODE_TYPE_KERNEL)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -1056,6 +1058,8 @@ CUresult impl_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     if (!work)
         return CUDA_ERROR_OUT_OF_MEMORY;
     kernel_attribute(&work->kernel, attr, value);
+    log_detail("\"node\":%llu,\"priority\":%d", (unsigned long long)node->uid,
+               work->kernel.priority);
     work_unref(node->work);
     node->work = work;
     return CUDA_SUCCESS;

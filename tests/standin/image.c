@@ -189,13 +189,15 @@ bool image_global(const struct image *image, const char *name, size_t *offset, s
 }
 
 CUresult image_run(const struct image *image, unsigned index, const struct kernel_work *kernel,
-                   uint64_t first_block, uint64_t n_blocks, struct ptx_together *together)
+                   uint64_t first_block, uint64_t n_blocks, struct ptx_together *together,
+                   const struct ptx_dependents *dependents)
 {
     struct ptx_fault fault = { 0 };
     struct ptx_grid grid = { .dynamic_shared = kernel->shared_bytes,
                              .first_block = first_block,
                              .n_blocks = n_blocks,
                              .together = together,
+                             .dependents = dependents,
                              .owner = kernel->function->module->ctx };
 
     memcpy(grid.grid, kernel->grid, sizeof(grid.grid));

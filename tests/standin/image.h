@@ -16,6 +16,7 @@ void image_init(void);
  */
 CUresult image_load(const char *text, size_t n_text, struct image **image, char *message,
                     size_t n_message);
+struct ptx_dependents;
 struct ptx_together;
 struct image *image_ref(struct image *image);
 void image_unref(struct image *image);
@@ -29,8 +30,9 @@ size_t image_globals_size(const struct image *image);
 void image_globals_bind(struct image *image, uint64_t device);
 bool image_global(const struct image *image, const char *name, size_t *offset, size_t *size);
 
-/** image_run() - execute a part of a launch in the calling thread; @together: of a cooperative one, or NULL */
+/** image_run() - execute a part of a launch in the calling thread; @together: of a cooperative one, or NULL; @dependents: or NULL */
 CUresult image_run(const struct image *image, unsigned index, const struct kernel_work *kernel,
-                   uint64_t first_block, uint64_t n_blocks, struct ptx_together *together);
+                   uint64_t first_block, uint64_t n_blocks, struct ptx_together *together,
+                   const struct ptx_dependents *dependents);
 
 #endif

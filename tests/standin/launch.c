@@ -5,6 +5,8 @@
 #include "driver.h"
 #include "image.h"
 #include "impl.h"
+#include "programmatic.h"
+#include "ptx/ptx.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +130,9 @@ void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
                       const CUlaunchAttributeValue *value)
 {
     switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        kernel->programmatic = value->programmaticStreamSerializationAllowed != 0;
+        break;
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: kernel->cooperative = value->cooperative != 0; break;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         kernel->updatable = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
@@ -156,6 +161,60 @@ static CUresult attributes_check(const CUlaunchAttribute *attrs, unsigned n)
     return CUDA_SUCCESS;
 }
 
+/* The event that an attribute records, and by which port of the kernel's node; NULL: it is no such attribute. */
+static CUevent event_of(const CUlaunchAttribute *attr, unsigned char *port)
+{
+    *port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
+    if (attr->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+        return attr->value.launchCompletionEvent.event;
+    if (attr->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
+        return NULL;
+    if (!attr->value.programmaticEvent.triggerAtBlockStart)
+        *port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    return attr->value.programmaticEvent.event;
+}
+
+/* "The event must disable timing": cuda.h, CUlaunchAttributeValue::programmaticEvent */
+static CUresult events_check(const CUlaunchAttribute *attrs, unsigned n)
+{
+    unsigned char port;
+
+    for (unsigned i = 0; i < n; i++) {
+        const struct event *event = (const struct event *)event_of(&attrs[i], &port);
+
+        if (event && (!object_is(event, OBJECT_EVENT) || !(event->flags & CU_EVENT_DISABLE_TIMING)))
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The launch is @op, or (NULL) the last node of the capturing @stream. */
+static CUresult events_record(struct stream *stream, struct op *op, const CUlaunchAttribute *attrs,
+                              unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        CUgraphEdgeData data = { 0 };
+        struct event *event = (struct event *)event_of(&attrs[i], &data.from_port);
+        struct op *marker = event && op ? op_new(stream->ctx, NULL) : NULL;
+
+        if (!event)
+            continue;
+        if (op && !marker)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!op) {
+            CUresult res = capture_event_launched(stream, event, data.from_port);
+
+            if (res != CUDA_SUCCESS)
+                return res;
+            continue;
+        }
+        programmatic_depend(marker, op, &data);
+        event_set_marker(event, marker);
+        op_commit(marker);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3],
                        unsigned shared_bytes, CUstream handle, void **params, void **extra,
                        const CUlaunchAttribute *attrs, unsigned n_attrs)
@@ -173,9 +232,12 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
         return CUDA_ERROR_INVALID_VALUE;
     res = attributes_check(attrs, n_attrs);
     if (res == CUDA_SUCCESS)
+        res = events_check(attrs, n_attrs);
+    if (res == CUDA_SUCCESS)
         res = kernel_work_new(stream->ctx, f, grid, block, shared_bytes, params, extra, &work);
     if (res != CUDA_SUCCESS)
         return res;
+    work->kernel.priority = stream->priority;
     for (unsigned i = 0; i < n_attrs; i++)
         kernel_attribute(&work->kernel, attrs[i].id, &attrs[i].value);
     res = work->kernel.cooperative ? together_fits(&work->kernel) : CUDA_SUCCESS;
@@ -183,8 +245,10 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
         work_unref(work);
         return res;
     }
-    if (stream->capture)
-        return capture_add(stream, work);
+    if (stream->capture) {
+        res = capture_add(stream, work);
+        return res == CUDA_SUCCESS ? events_record(stream, NULL, attrs, n_attrs) : res;
+    }
     if (stream == stream->ctx->legacy) {
         res = capture_implicit(stream->ctx);
         if (res != CUDA_SUCCESS) {
@@ -200,8 +264,9 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->seq = seq;
+    res = events_record(stream, op, attrs, n_attrs);
     op_commit(op);
-    return CUDA_SUCCESS;
+    return res;
 }
 
 CUresult impl_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
@@ -238,12 +303,19 @@ CUresult impl_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, uns
                   kernelParams, NULL, &attr, 1);
 }
 
+/* A grid that runs. */
+struct grid {
+    const struct kernel_work *kernel;
+    const struct ptx_dependents *dependents;
+};
+
 static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
 {
-    const struct kernel_work *kernel = data;
+    const struct grid *grid = data;
+    const struct function *function = grid->kernel->function;
 
-    return image_run(kernel->function->module->image, kernel->function->index, kernel, first, n,
-                     NULL);
+    return image_run(function->module->image, function->index, grid->kernel, first, n, NULL,
+                     grid->dependents);
 }
 
 /*
@@ -251,21 +323,23 @@ static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
  * first time, what its first block costs. Under a delay seed every grid is, block by block, so that
  * blocks meet in all orders.
  */
-static CUresult run_grid(struct kernel_work *kernel)
+static CUresult run_grid(struct kernel_work *kernel, struct op *op)
 {
     struct function *function = kernel->function;
     uint64_t n_blocks = (uint64_t)kernel->grid[0] * kernel->grid[1] * kernel->grid[2];
     uint64_t block_ns = atomic_load_explicit(&function->block_ns, memory_order_relaxed);
     uint64_t first = 0, start, chunk;
+    struct ptx_dependents dependents;
+    struct grid grid = { kernel, programmatic_begin(op, n_blocks, &dependents) };
     CUresult res;
 
     if (kernel->cooperative)
         return together_run(kernel);
     if (driver.config.delay_seed && n_blocks > 1)
-        return queue_share(0, n_blocks, 1, run_blocks, kernel);
+        return queue_share(0, n_blocks, 1, run_blocks, &grid);
     start = clock_ns();
     if (!block_ns && n_blocks > 1) {
-        res = run_blocks(0, 1, kernel);
+        res = run_blocks(0, 1, &grid);
         if (res != CUDA_SUCCESS)
             return res;
         first = 1;
@@ -276,11 +350,11 @@ static CUresult run_grid(struct kernel_work *kernel)
         chunk = SHARE_CHUNK_NS / (block_ns + 1) + 1;
         if (chunk * 2 > n_blocks - first)
             chunk = (n_blocks - first + 1) / 2;
-        res = queue_share(first, n_blocks, chunk, run_blocks, kernel);
+        res = queue_share(first, n_blocks, chunk, run_blocks, &grid);
         atomic_store_explicit(&function->block_ns, block_ns, memory_order_relaxed);
         return res;
     }
-    res = run_blocks(first, n_blocks - first, kernel);
+    res = run_blocks(first, n_blocks - first, &grid);
     atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks + 1,
                           memory_order_relaxed);
     return res;
@@ -291,7 +365,7 @@ CUresult kernel_run(struct kernel_work *kernel, struct op *op)
     CUresult res;
 
     dump_launch(kernel, op->seq, false);
-    res = run_grid(kernel);
+    res = run_grid(kernel, op);
     if (res == CUDA_SUCCESS)
         dump_launch(kernel, op->seq, true);
     return res;

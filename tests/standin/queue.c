@@ -8,8 +8,10 @@
  * Functions of the user run on one thread of their own, as they do with a driver, so that a function
  * that blocks stops no kernel.
  */
+#include "programmatic.h"
 #include "times.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +163,7 @@ static bool is_marker(const struct op *op)
     return !op->work || op->work->kind == WORK_EMPTY;
 }
 
-static void op_release(struct op *op)
+void op_release(struct op *op)
 {
     if (--op->n_pending > 0)
         return;
@@ -192,6 +194,7 @@ static void op_complete(struct op *first)
         if (!op->end_ns)
             op->end_ns = times_given() && is_marker(op) ? op->ready_ns : clock_ns();
         op->n_dependents = 0;
+        programmatic_end(op);
         if (op->on_done)
             op->on_done(op, op->on_done_data);
         if (op->n_waiters)
@@ -246,15 +249,20 @@ void standin_seed(unsigned long long seed)
     pthread_mutex_unlock(&driver.lock);
 }
 
+uint64_t op_draw(const struct op *op, uint64_t *state)
+{
+    *state = atomic_load(&delay_seed) * 0x100000001b3u + op->order;
+    return driver.config.delay_seed ? random_next(state) : 0;
+}
+
 static void delay(const struct op *op)
 {
-    uint64_t state = atomic_load(&delay_seed) * 0x100000001b3u + op->order;
-    uint64_t ns;
+    uint64_t state, ns = op_draw(op, &state);
 
     if (!driver.config.delay_seed || !driver.config.delay_max_ns)
         return;
     /* Mostly short, sometimes long: products of two draws. */
-    ns = random_next(&state) % (driver.config.delay_max_ns + 1);
+    ns %= driver.config.delay_max_ns + 1;
     if (random_next(&state) % 4)
         ns /= 16;
     nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
@@ -385,6 +393,7 @@ static void *worker(void *data)
             res = execute(op);
         }
         pthread_mutex_lock(&driver.lock);
+        programmatic_join(op);
         n_running--;
         if (res != CUDA_SUCCESS && op->ctx->sticky == CUDA_SUCCESS)
             context_fail(op->ctx, res);
@@ -482,4 +491,20 @@ void queue_wait(struct op *op)
     if (!stopping)
         print_flush(op->ctx);
     op_unref(op);
+}
+
+bool queue_pause(struct op *op, const struct timespec *until)
+{
+    int res = ETIMEDOUT;
+
+    op->n_waiters++;
+    if (!stopping)
+        res = pthread_cond_timedwait(&done_cond, &driver.lock, until);
+    op->n_waiters--;
+    return !res;
+}
+
+void queue_tell(void)
+{
+    pthread_cond_broadcast(&done_cond);
 }

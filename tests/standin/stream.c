@@ -7,6 +7,7 @@
  */
 #include "driver.h"
 #include "impl.h"
+#include "programmatic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,10 @@ struct op *stream_open(struct stream *stream, struct work *work)
     if (!op)
         return NULL;
     op->stream = stream->id;
-    op_depend(op, stream_tail(stream));
+    if (work && work->kind == WORK_KERNEL && work->kernel.programmatic)
+        programmatic_depend(op, stream_tail(stream), &programmatic_edge);
+    else
+        op_depend(op, stream_tail(stream));
     op_depend(op, ctx->barrier);
     if (stream == ctx->legacy) {
         for (struct stream *s = ctx->streams; s; s = s->next) {

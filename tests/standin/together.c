@@ -23,7 +23,7 @@ static void *run(void *data)
 
     block->result =
         image_run(block->kernel->function->module->image, block->kernel->function->index,
-                  block->kernel, block->index, 1, block->together);
+                  block->kernel, block->index, 1, block->together, NULL);
     return NULL;
 }
 

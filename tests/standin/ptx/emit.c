@@ -94,7 +94,7 @@ static const struct {
     { "prefetch", emit_prefetch },
     { "prefetchu", emit_prefetch },
     { "nanosleep", emit_sleep },
-    { "griddepcontrol", emit_nothing },
+    { "griddepcontrol", emit_depend },
     { "discard", emit_nothing },
     { "pmevent", emit_nothing },
     { "brkpt", emit_nothing },

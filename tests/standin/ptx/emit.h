@@ -132,6 +132,7 @@ void emit_call_or_runtime(struct emitter *e);
 void emit_exit(struct emitter *e);
 void emit_fence(struct emitter *e);
 void emit_match(struct emitter *e);
+void emit_depend(struct emitter *e);
 void emit_nothing(struct emitter *e);
 void emit_prefetch(struct emitter *e);
 void emit_redux(struct emitter *e);

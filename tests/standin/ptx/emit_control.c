@@ -238,6 +238,12 @@ void emit_fence(struct emitter *e)
                                     : "__ATOMIC_SEQ_CST");
 }
 
+void emit_depend(struct emitter *e)
+{
+    op_only(e, "wait launch_dependents");
+    emit_put(e, op_has(e, "wait") ? "GRID(depend);\n" : "GRID(trigger);\n");
+}
+
 void emit_nothing(struct emitter *e)
 {
     emit_put(e, ";\n");

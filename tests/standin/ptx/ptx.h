@@ -95,12 +95,19 @@ struct ptx_texture {
 /* The texture that a kernel names by its handle, or NULL; from any thread that runs one. NULL: there are none. */
 extern const struct ptx_texture *(*ptx_texture_find)(uint64_t handle);
 
+/* What griddepcontrol of a grid means: each block calls begin once, trigger once, at its end at the latest, and wait as it asks */
+struct ptx_dependents {
+    void (*begin)(void *data), (*trigger)(void *data), (*wait)(void *data);
+    void *data;
+};
+
 struct ptx_grid {
     unsigned grid[3], block[3];
     unsigned dynamic_shared;
     uint64_t first_block, n_blocks; /* linear, x fastest; n_blocks 0: all from first_block on */
     void *owner;                    /* for ptx_print */
     struct ptx_together *together;  /* or NULL */
+    const struct ptx_dependents *dependents; /* NULL: griddepcontrol means nothing */
 };
 
 struct ptx_fault {

@@ -64,6 +64,7 @@ struct rt_env {
     u8 *workspace; /* of blocks that run together, NULL: of one that runs alone */
     u64 n_workspace;
     void (*look)(void); /* before looking at what another block may change; NULL where none runs */
+    void (*trigger)(void), (*depend)(void); /* griddepcontrol's two; NULL: nothing */
 };
 
 struct thread_id {
@@ -434,6 +435,7 @@ SLOW u32 dp2a(u32 a, u32 b, u32 c, int sa, int sb, int hi)
 #define ST(type, p, i, v) (((type *)(p))[i] = (v))
 #define PAUSE() (E->pause ? E->pause() : (void)0)
 #define LOOK()  (unlikely(E->look != NULL) ? E->look() : (void)0)
+#define GRID(what) (unlikely(E->what != NULL) ? E->what() : (void)0)
 
 /* ---- atomics ---- */
 #define RMW(name, T, expr)                                                                         \

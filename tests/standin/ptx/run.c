@@ -164,6 +164,8 @@ static _Thread_local struct {
     uint64_t address;
     int status;
     struct ptx_together *together;
+    const struct ptx_dependents *dependents;
+    bool triggered; /* this block's griddepcontrol.launch_dependents */
 } running __attribute__((tls_model("initial-exec")));
 
 static __attribute__((noreturn)) void on_fault(u64 address)
@@ -190,6 +192,29 @@ static void on_look(void)
     if (__atomic_load_n(&running.together->stop, __ATOMIC_RELAXED))
         siglongjmp(*running.leave, 1);
     sched_yield();
+}
+
+static void on_trigger(void)
+{
+    if (!running.triggered)
+        running.dependents->trigger(running.dependents->data);
+    running.triggered = true;
+}
+
+static void on_depend(void)
+{
+    running.dependents->wait(running.dependents->data);
+}
+
+/* A block that lets no dependent start earlier does so as it ends. */
+static void run_block(const struct ptx_kernel *k, struct rt_env *env)
+{
+    running.triggered = false;
+    if (running.dependents)
+        running.dependents->begin(running.dependents->data);
+    k->code->run(env);
+    if (running.dependents)
+        on_trigger();
 }
 
 void ptx_signal(uint64_t address)
@@ -248,7 +273,7 @@ static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, 
             memset(env->frames, 0, n_frames);
         if (env->n_shared) /* what shared memory holds at first is undefined: NaN shows who reads it */
             memset(env->shared, 0xff, env->n_shared);
-        k->code->run(env);
+        run_block(k, env);
     }
 }
 
@@ -319,6 +344,8 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .workspace = grid->together ? (u8 *)grid->together->workspace : NULL,
         .n_workspace = grid->together ? sizeof grid->together->workspace : 0,
         .look = grid->together ? on_look : NULL,
+        .trigger = grid->dependents ? on_trigger : NULL,
+        .depend = grid->dependents ? on_depend : NULL,
         .globals = k->module->addresses,
         .params = param,
         .n_params = k->code->info.params_bytes,
@@ -332,6 +359,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .block = { grid->block[0], grid->block[1], grid->block[2] },
     };
     running.together = grid->together;
+    running.dependents = grid->dependents;
     run_guarded(k, grid, &env, n_frames, fault);
     if (running.status && grid->together)
         ptx_stop(grid->together);
