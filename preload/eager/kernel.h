@@ -21,6 +21,7 @@ struct eager_launch {
     bool on_host;              /* a tap of host memory, of no stream */
     const struct dmi_moment
         *moment; /* of a tap: where it belongs, taken before; NULL: where the thread stands now */
+    bool lets_others_start; /* an event of its attributes comes before it ends */
 };
 
 /**

@@ -91,6 +91,19 @@ static int check_device(const struct eager_job *job, const struct admission *ite
     return drop;
 }
 
+/* The record could hold what another stream wrote while the copy read: none is made. */
+static int check_event(const struct eager_launch *l, const struct eager_job *job, uint32_t site,
+                       int drop)
+{
+    if (drop != DROP_NONE || !l->lets_others_start || session_site(site)->when != SPEC_AFTER)
+        return drop;
+    session_problem(site, PROBLEM_UNSUPPORTED,
+                    "kernel %s was launched with an event that comes before the kernel ends: not "
+                    "captured",
+                    job->func->name);
+    return DMI_DROP_UNSUPPORTED;
+}
+
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
 static void find_operands(const struct eager_launch *l, struct eager_job *job,
                           struct eager_ranges *ranges)
@@ -117,6 +130,7 @@ static void find_operands(const struct eager_launch *l, struct eager_job *job,
             operand_of_site(item->site, &env, operand);
         int drop = l->on_host ? operand_check_host(operand, item->occurrence)
                               : check_device(job, item, operand, ranges, i);
+        drop = check_event(l, job, item->site, drop);
         if (operand_has_records(operand)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, operand, drop);
     }

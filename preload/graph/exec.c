@@ -99,7 +99,8 @@ static int build(struct err *err, struct exec *x, CUgraph graph)
 }
 
 /* An exec of @graph in @c; with @refused, a drop reason, one that is left alone. NULL: @err says why it cannot be. */
-static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph, int refused)
+static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph, int refused,
+                             enum edges_mixed mixed)
 {
     struct exec *x = calloc(1, sizeof *x);
     if (!x) {
@@ -110,6 +111,7 @@ static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph, 
     x->empty = true; /* instrument_open_close() gives it empty tickets */
     x->plan.context = c;
     x->plan.refused = refused;
+    x->plan.mixed = mixed;
     x->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
     struct stream_relaxed relaxed = stream_relax();
     int r = build(err, x, graph);
@@ -134,7 +136,7 @@ static void report_left_alone(const struct graph_plan *plan, const char *why)
 static struct exec *exec_left_alone(struct context *c, CUgraph graph, int refused, const char *why)
 {
     struct err err = { 0 };
-    struct exec *x = exec_new(&err, c, graph, refused);
+    struct exec *x = exec_new(&err, c, graph, refused, EDGES_MIXED_STAY);
     if (x)
         report_left_alone(&x->plan, why);
     return x;
@@ -156,7 +158,7 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
     if (order_has_users(graph) && !order_users_are_copied())
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
                                "it holds user objects, whose references a clone would share");
-    struct exec *x = exec_new(&err, c, graph, DROP_NONE);
+    struct exec *x = exec_new(&err, c, graph, DROP_NONE, EDGES_MIXED_STAY);
     if (!x)
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, err.msg);
     if (!x->plan.n_nodes)
@@ -169,7 +171,7 @@ static struct exec *prepare(CUgraph graph, unsigned long long flags)
     struct err err = { 0 };
     struct exec *x = NULL;
     if (!order_has_sites(graph)) {
-        x = exec_new(&err, NULL, graph, DMI_DROP_UNSUPPORTED);
+        x = exec_new(&err, NULL, graph, DMI_DROP_UNSUPPORTED, EDGES_MIXED_STAY);
         if (!x || !x->plan.has_sites)
             return x ? x : &unknown;
         exec_free(x); /* they came unseen */
@@ -313,9 +315,27 @@ static bool created_plain(struct exec *x, CUgraphExec handle)
     return false;
 }
 
+/*
+ * The driver refused edges with data beside edges without, it may be: once more without such neighbours. Return: NULL where there
+ * are none, or it was that.
+ */
+static struct exec *without_mixed_edges(const struct exec *x)
+{
+    struct err err = { 0 };
+    if (!x->plan.clone || x->plan.mixed == EDGES_MIXED_MOVE || !x->plan.has_edge_data)
+        return NULL;
+    return exec_new(&err, x->plan.context, x->template, DROP_NONE, EDGES_MIXED_MOVE);
+}
+
 static bool created(struct exec **exec, CUgraphExec handle)
 {
     struct exec *x = *exec;
+    struct exec *other = handle || x == &unknown ? NULL : without_mixed_edges(x);
+    if (other) {
+        exec_free(x);
+        *exec = other;
+        return true;
+    }
     bool cloned = x->plan.clone != NULL;
     const char *why = cloned ? objection(x, handle) : NULL;
     *exec = NULL;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define OPEN_THREADS 256u
 
@@ -65,14 +66,36 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
     action_node(&place, &action->operand, out);
 }
 
+/* Those of a tap: of the first node that it comes after, or else before. */
+static CUgraphNode neighbour(const struct graph_plan *plan, const struct graph_kernel *kernel)
+{
+    const struct node_pair *pair =
+        kernel->node ? NULL : node_map_at(&plan->map, kernel->tap->at[0]);
+    return kernel->node ? kernel->node : pair->node;
+}
+
+/* A node of ours has the priority of the node that it stands beside; where there is none it has none. */
+static int priority_of(const struct graph_plan *plan, const struct graph_kernel *kernel)
+{
+    bool alone = kernel->is_tap && !(kernel->tap->n_after + kernel->tap->n_before);
+    return alone ? 0 : kernel_node_priority(neighbour(plan, kernel));
+}
+
 /* The node of @action, in the graph of @kernel, after @n others. */
-static CUresult add_node(const struct graph_plan *plan, const struct graph_kernel *kernel,
+static CUresult add_node(struct graph_plan *plan, const struct graph_kernel *kernel,
                          const struct graph_action *action, const CUgraphNode *after, size_t n)
 {
     struct action_kernel k;
+    CUgraphNode *node = &plan->nodes[action->number].node;
     instrument_kernel(plan, action, &k);
-    return add_kernel(kernel->graph, &plan->nodes[action->number].node, after, n, k.function,
-                      k.blocks, k.threads, k.param);
+    CUresult r =
+        add_kernel(kernel->graph, node, after, n, k.function, k.blocks, k.threads, k.param);
+    int priority = r == CUDA_SUCCESS ? priority_of(plan, kernel) : 0;
+    if (priority)
+        kernel_node_set_priority(*node, priority);
+    if (priority < plan->urgency) /* lower numbers come first */
+        plan->urgency = priority;
+    return r;
 }
 
 /* The clone's nodes at @n positions, with room for @n_more. Return: NULL where one is missing, or without memory; free() them. */
@@ -130,27 +153,52 @@ static bool is_between(const struct numbered *all, uint32_t m, uint32_t n)
 
 /*
  * What the action of number @n, a tap's, comes after: the nodes that the tap came after, with ours after them, and the last actions of taps before
- * it. @after has the former, and room for @n more.
+ * it. Where one of those has the same place it comes after the nodes. @after has the nodes, and room for @n more.
  */
 static size_t tap_dependencies(const struct graph_plan *plan, const struct numbered *all,
                                uint32_t n, CUgraphNode *after)
 {
     const struct tap_place *place = all[n].kernel->tap;
-    size_t n_all = place->n_after;
+    CUgraphNode *ours = after + place->n_after;
+    size_t n_ours = 0;
     bool same = false;
-    for (size_t i = 0; i < n_all; i++)
+    for (size_t i = 0; i < place->n_after; i++)
         after[i] = latest_after(plan, after[i]);
     for (uint32_t m = n; m-- > 0 && !same;) {
         if (!follows(all[n].kernel, all[m].kernel) || is_between(all, m, n))
             continue;
-        after[n_all++] = plan->nodes[m].node;
+        ours[n_ours++] = plan->nodes[m].node;
         same = tap_place_covers(all[m].kernel->tap, place); /* so it follows all the others */
     }
-    return n_all;
+    if (same)
+        memmove(after, ours, n_ours * sizeof *ours);
+    return same ? n_ours : place->n_after + n_ours;
 }
 
-/* After all that the tap came after, before all that came after the tap. The edges between those stay. */
-static int add_at_tap(struct err *err, const struct graph_plan *plan, const struct numbered *all,
+/*
+ * Before the @n nodes of @before. Where ours comes after @anchor alone, on which one node depends besides, it takes the place of that edge.
+ * Other edges stay: @anchor's would be in another order.
+ */
+static CUresult put_before(struct graph_plan *plan, CUgraph graph, CUgraphNode node,
+                           CUgraphNode anchor, const CUgraphNode *before, size_t n)
+{
+    struct edges out;
+    if (!anchor || n != 1)
+        return edges_add_before(graph, node, before, n);
+    if (!edges_out(anchor, &out))
+        return CUDA_ERROR_UNKNOWN;
+    plan->has_edge_data = plan->has_edge_data || edges_have_data(&out);
+    /* ours is the latest */
+    bool between = out.n == 2 && out.nodes[0] == before[0] && out.nodes[1] == node;
+    out.n = 1;
+    CUresult r = between ? edges_put_before(graph, node, anchor, &out, plan->mixed)
+                         : edges_add_before(graph, node, before, n);
+    edges_free(&out);
+    return r;
+}
+
+/* After all that the tap came after, before all that came after the tap. */
+static int add_at_tap(struct err *err, struct graph_plan *plan, const struct numbered *all,
                       uint32_t n)
 {
     const struct graph_kernel *kernel = all[n].kernel;
@@ -161,30 +209,32 @@ static int add_at_tap(struct err *err, const struct graph_plan *plan, const stru
         nodes_at(plan, place->at + place->n_after, place->n_before, 0);
     if (!after || !before)
         return err_set(err, -EIO, "the place of a tap is not there");
-    CUresult r =
-        add_node(plan, kernel, all[n].action, after, tap_dependencies(plan, all, n, after));
+    size_t n_after = tap_dependencies(plan, all, n, after);
+    CUresult r = add_node(plan, kernel, all[n].action, after, n_after);
     if (r == CUDA_SUCCESS)
-        r = edges_add_before(kernel->graph, *node, before, place->n_before);
+        r = put_before(plan, kernel->graph, *node, n_after == 1 ? after[0] : NULL, before,
+                       place->n_before);
     return refused(err, r);
 }
 
 /* Before its kernel, after all that the kernel depends on. */
-static int add_before(struct err *err, const struct graph_plan *plan,
-                      const struct graph_kernel *kernel, const struct graph_action *action)
+static int add_before(struct err *err, struct graph_plan *plan, const struct graph_kernel *kernel,
+                      const struct graph_action *action)
 {
     CUgraphNode *node = &plan->nodes[action->number].node;
     struct edges in;
     if (!edges_in(kernel->node, &in))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
+    plan->has_edge_data = plan->has_edge_data || edges_have_data(&in);
     CUresult r = add_node(plan, kernel, action, in.nodes, in.n);
     if (r == CUDA_SUCCESS)
-        r = edges_put_after(kernel->graph, &in, *node, kernel->node);
+        r = edges_put_after(kernel->graph, &in, *node, kernel->node, plan->mixed);
     edges_free(&in);
     return refused(err, r);
 }
 
 /* After its kernel and those of ours there, before all that depends on it. */
-static int add_after(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
+static int add_after(struct err *err, struct graph_plan *plan, struct graph_kernel *kernel,
                      const struct graph_action *action)
 {
     CUgraphNode *node = &plan->nodes[action->number].node;
@@ -192,15 +242,16 @@ static int add_after(struct err *err, const struct graph_plan *plan, struct grap
     struct edges out;
     if (!edges_out(anchor, &out))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
+    plan->has_edge_data = plan->has_edge_data || edges_have_data(&out);
     CUresult r = add_node(plan, kernel, action, &anchor, 1);
     if (r == CUDA_SUCCESS)
-        r = edges_put_before(kernel->graph, *node, anchor, &out);
+        r = edges_put_before(kernel->graph, *node, anchor, &out, plan->mixed);
     edges_free(&out);
     kernel->latest = *node;
     return refused(err, r);
 }
 
-static int add_action(struct err *err, const struct graph_plan *plan, const struct numbered *all,
+static int add_action(struct err *err, struct graph_plan *plan, const struct numbered *all,
                       uint32_t n)
 {
     struct graph_kernel *kernel = all[n].kernel;
@@ -264,6 +315,8 @@ static CUresult add_opens(struct graph_plan *plan)
         struct dmi_open empty = { .state = ticket_at(plan, i) };
         r = add_kernel(plan->clone, &plan->opens[i].node, &plan->opens[i - !!i].node, !!i,
                        plan->context->kernels.open, 1, OPEN_THREADS, &empty);
+        if (r == CUDA_SUCCESS) /* all that follows waits for it */
+            kernel_node_set_priority(plan->opens[i].node, plan->urgency);
     }
     return r;
 }
@@ -277,7 +330,8 @@ static int add_open(struct err *err, struct graph_plan *plan)
     struct edges to = { .nodes = roots, .n = n };
     CUresult r = add_opens(plan);
     if (r == CUDA_SUCCESS)
-        r = edges_put_before(plan->clone, plan->opens[plan->n_tickets - 1].node, NULL, &to);
+        r = edges_put_before(plan->clone, plan->opens[plan->n_tickets - 1].node, NULL, &to,
+                             EDGES_MIXED_STAY);
     return refused(err, r);
 }
 
@@ -298,8 +352,11 @@ static int add_close(struct err *err, struct graph_plan *plan)
     struct dmi_close param = { .state = plan->state,
                                .desc = plan->context->desc_device,
                                .n_tickets = plan->n_tickets };
-    return refused(err, add_kernel(plan->clone, &plan->close.node, nodes, n_leaves,
-                                   plan->context->kernels.close, 1, 1, &param));
+    CUresult r = add_kernel(plan->clone, &plan->close.node, nodes, n_leaves,
+                            plan->context->kernels.close, 1, 1, &param);
+    if (r == CUDA_SUCCESS)
+        kernel_node_set_priority(plan->close.node, plan->urgency);
+    return refused(err, r);
 }
 
 int instrument_open_close(struct err *err, struct graph_plan *plan)

@@ -3,6 +3,8 @@
 
 #include "preload/base/driver.h"
 
+#include <stdbool.h>
+
 static CUDA_KERNEL_NODE_PARAMS_v1 version_1(const CUDA_KERNEL_NODE_PARAMS_v2 *p)
 {
     return (CUDA_KERNEL_NODE_PARAMS_v1){
@@ -46,4 +48,20 @@ CUresult kernel_node_set(CUgraphExec exec, CUgraphNode node,
         return driver_table.cuGraphExecKernelNodeSetParams_v2(exec, node, params);
     CUDA_KERNEL_NODE_PARAMS_v1 old = version_1(params);
     return driver_table.cuGraphExecKernelNodeSetParams(exec, node, &old);
+}
+
+int kernel_node_priority(CUgraphNode node)
+{
+    CUkernelNodeAttrValue value = { .priority = 0 };
+    bool said = driver_table.cuGraphKernelNodeGetAttribute &&
+                driver_table.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY,
+                                                           &value) == CUDA_SUCCESS;
+    return said ? value.priority : 0;
+}
+
+void kernel_node_set_priority(CUgraphNode node, int priority)
+{
+    CUkernelNodeAttrValue value = { .priority = priority };
+    if (priority && driver_table.cuGraphKernelNodeSetAttribute)
+        driver_table.cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
 }

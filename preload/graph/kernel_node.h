@@ -20,6 +20,12 @@ CUresult kernel_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 CUresult kernel_node_set(CUgraphExec exec, CUgraphNode node,
                          const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
+/* The priority of the kernel node @node; 0 of another node, or where the driver does not say. */
+int kernel_node_priority(CUgraphNode node);
+
+/* Gives it to the kernel node @node; a driver that refuses leaves it without. */
+void kernel_node_set_priority(CUgraphNode node, int priority);
+
 /* @p, of any version, as version 2; @function: what it launches. */
 #define KERNEL_NODE_PARAMS_V2(p, function)                                                         \
     (CUDA_KERNEL_NODE_PARAMS_v2)                                                                   \

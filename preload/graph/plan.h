@@ -14,6 +14,7 @@
 #include "preload/capture/operand.h"
 #include "preload/context/context.h"
 #include "preload/function/functions.h"
+#include "preload/graph/edges.h"
 #include "preload/graph/node_map.h"
 #include "preload/graph/tap.h"
 
@@ -69,6 +70,9 @@ struct graph_plan {
     CUdeviceptr state;       /* of the exec: its tickets */
     int refused;             /* drop reason of everything: it has no clone; DROP_NONE */
     CUgraph clone;
+    enum edges_mixed mixed;
+    bool has_edge_data; /* edges beside nodes of ours; by graph/instrument.c */
+    int urgency; /* the most urgent priority that nodes of ours have; by graph/instrument.c */
     struct node_map map;
     struct graph_kernel *kernels;
     uint32_t n_kernels;

@@ -307,6 +307,7 @@ static struct graph_update *try_prepare(struct exec *x, CUgraph graph,
     u->plan.refused =
         range->within && !has_nodes(x, range) ? DMI_DROP_UNSUPPORTED : x->plan.refused;
     u->plan.state = x->plan.state;
+    u->plan.mixed = x->plan.mixed;
     u->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
     u->complete = !range->within;
     struct current_visit visit =

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrappers: launches of kernels. One that no pattern of the spec names goes straight to the driver; a trace counts it. */
+#include "core/any.h"
 #include "preload/capture/forward.h"
 #include "preload/eager/launch.h"
 #include "preload/hook/wrapper.h"
@@ -129,6 +130,14 @@ LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
+/* What waits for such an event may overwrite the kernel's tensors before the kernel has ended. */
+static bool lets_others_start(const CUlaunchConfig *c)
+{
+    return ANY(i, c->attrs ? c->numAttrs : 0,
+               c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+                   c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT);
+}
+
 #define LAUNCH_EX(name, ptsz)                                                                      \
     static inline CUresult name##_captured(__typeof__(name) *real, const CUlaunchConfig *c,        \
                                            CUfunction f, void **params, void **extra)              \
@@ -144,6 +153,7 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
                                        { c->hStream, ptsz },                                       \
                                        params,                                                     \
                                        extra };                                                    \
+        launch.lets_others_start = lets_others_start(c);                                           \
         return CAPTURED(launch, func, real(c, f, params, extra));                                  \
     }                                                                                              \
     EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params,             \

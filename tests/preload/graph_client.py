@@ -242,6 +242,94 @@ def shapes(c):
             ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+PDL = """
+.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry NAME(.param .u64 out, .param .u32 n, .param .u32 seed)
+{
+    .reg .pred %p<2>; .reg .b32 %r<7>; .reg .b64 %d<4>;
+    griddepcontrol.launch_dependents;
+    ld.param.u64 %d1, [out]; ld.param.u32 %r1, [n]; ld.param.u32 %r2, [seed];
+    mov.u32 %r3, %ctaid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r3, 64, %r4;
+    griddepcontrol.wait;
+    setp.ge.u32 %p1, %r5, %r1; @%p1 ret;
+    shl.b32 %r6, %r2, 16; add.u32 %r6, %r6, %r5;
+    mul.wide.u32 %d2, %r5, 4; add.u64 %d3, %d1, %d2; st.global.u32 [%d3], %r6; ret;
+}
+"""
+
+
+def programmatic(c):
+    """As `forward`, by kernels that may start before those in front of them have ended; eagerly, in a chain, and where streams join."""
+    for name in ("block", "other"):
+        c.f[name] = ok(cu.cuModuleGetFunction(ok(cu.cuModuleLoadData(PDL.replace("NAME", name).encode())), name.encode()))
+    attribute = cu.CUlaunchAttribute()
+    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+
+    def launch(name, stream, buffer, seed):
+        config = cu.CUlaunchConfig()
+        config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1
+        config.blockDimX, config.hStream, config.attrs, config.numAttrs = 64, stream, [attribute], 1
+        ok(cu.cuLaunchKernelEx(config, c.f[name], ((int(c.buffers[buffer]), 64, seed), TYPES), 0))
+
+    def chain(s):
+        for layer in range(4):
+            launch("block", s, 0, layer + 1)
+            launch("other", s, 0, 100 + layer)
+
+    def join(s):
+        fork, back = ok(cu.cuEventCreate(2)), ok(cu.cuEventCreate(2))
+        ok(cu.cuEventRecord(fork, s))
+        ok(cu.cuStreamWaitEvent(c.streams[1], fork, 0))
+        launch("block", s, 0, 11)
+        launch("other", c.streams[1], 2, 12)
+        ok(cu.cuEventRecord(back, c.streams[1]))
+        ok(cu.cuStreamWaitEvent(s, back, 0))
+        launch("other", s, 0, 13)
+
+    chain(c.streams[0])
+    for body in (chain, join):
+        exe = ok(cu.cuGraphInstantiate(c.capture(body), 0))
+        for _ in range(5):
+            ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def early_event(c):
+    """Launches that record an event before they end, eagerly and in a graph; another stream overwrites the tensor from then on."""
+    event, other = ok(cu.cuEventCreate(2)), c.streams[1]
+    attribute = cu.CUlaunchAttribute()
+
+    def launch(s, seed):
+        config = cu.CUlaunchConfig()
+        config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1
+        config.blockDimX, config.hStream, config.attrs, config.numAttrs = 64, s, [attribute], 1
+        ok(cu.cuLaunchKernelEx(config, c.f["block"], ((int(c.buffers[0]), 64, seed), TYPES), 0))
+        ok(cu.cuStreamWaitEvent(other, event, 0))
+        c.launch("first", other, 1, 8, 9)
+        ok(cu.cuEventRecord(event, other))
+        ok(cu.cuStreamWaitEvent(s, event, 0))
+
+    for kind in ("PROGRAMMATIC", "LAUNCH_COMPLETION"):
+        attribute.id = cu.CUlaunchAttributeID[f"CU_LAUNCH_ATTRIBUTE_{kind}_EVENT"]
+        (attribute.value.programmaticEvent if kind == "PROGRAMMATIC" else attribute.value.launchCompletionEvent).event = event
+        launch(c.streams[0], 1)
+        c.sync()
+        exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: launch(s, 2)), 0))
+        for _ in range(3):
+            ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        c.sync()
+
+
+def priorities(c):
+    """What a stream of a high priority captured."""
+    c.streams[0] = ok(cu.cuStreamCreateWithPriority(1, -3))
+    exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: c.launch("block", s, 0, 64, 1)), 0))
+    for _ in range(2):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 def embedded(c):
     exe = ok(cu.cuGraphInstantiate(by_hand(c, CHAIN)[0], 0))
     ok(cu.cuGraphLaunch(exe, c.streams[0]))
@@ -380,7 +468,7 @@ def homeless(c):
 
 
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended,
-                                     shapes,
+                                     shapes, programmatic, early_event, priorities,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded, guest, homeless)}
 
 if __name__ == "__main__":

@@ -122,8 +122,40 @@ def test_a_copy_takes_the_place_of_edges(bench, scenario, delays):
     scenario("shapes", ANY, [filled(s, 64) for s in [1, 2] * 5 + [1] * 15], DMI_STANDIN_LOG=log, **delays)
     shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]  # first without the library
     bench.check(shapes[:4] == [(5, 4), (4, 3), (3, 2), (2, 1)], "the application's graphs", shapes)
-    bench.check(shapes[4:] == [(9, 8), (7, 7), (6, 7), (5, 5)],
-                "a copy costs a chain and a fork an edge, a join and a programmatic edge two", shapes)
+    bench.check(shapes[4:] == [(9, 8), (7, 7), (6, 7), (5, 4)],
+                "a copy costs a join two edges, others one", shapes)
+
+
+@pytest.mark.since(12030, "edges with data")
+@pytest.mark.parametrize("edges", ["any", "alike"])
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_programmatic_launches(bench, scenario, seed, edges):
+    """A dependent that overwrites the tensor may start before the site has ended, and never before the copy has."""
+    log = bench.folder / "log"
+    layers = [filled(s, 64) for s in (1, 2, 3, 4)]
+    scenario("programmatic", ANY, layers + layers * 5 + [filled(11, 64)] * 5, DMI_STANDIN_SM="90", DMI_STANDIN_EDGES=edges, DMI_STANDIN_LOG=log,
+             DMI_STANDIN_DELAY_SEED=str(seed))
+    shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]
+    if edges == "any":
+        bench.check(shapes == [(8, 7), (3, 2), (14, 13), (6, 7)], "a copy takes a programmatic edge's place, but at a join", shapes)
+
+
+@pytest.mark.since(12030, "events of launches")
+def test_an_event_that_comes_before_the_end(bench, scenario):
+    """Eagerly no copy could be sure of what it reads; in a graph the copy comes before all that waits for the event."""
+    run = scenario("early_event", ANY, [filled(2, 64)] * 6)
+    dropped = run.counters.dropped[0].get("unsupported")
+    told = [p["sentence"] for p in run.manifest["problems"] if p["reason"] == "unsupported"]
+    bench.check(dropped and dropped.records == 2 and not run.balance() and "event that comes before the kernel ends" in told[0],
+                "the eager launches are counted, and the reason is said", f"{run.counters.dropped} {told}")
+
+
+def test_nodes_of_ours_have_a_priority(bench, scenario):
+    """That of the node that each stands beside; open and close the most urgent one."""
+    log = bench.folder / "log"
+    scenario("priorities", ANY, [filled(1, 64)] * 2, DMI_STANDIN_LOG=log)
+    given = [call["priority"] for call in Log(log).calls if call["name"] == "cuGraphKernelNodeSetAttribute"]
+    bench.check(given == [-3, -3, -3], "copy, open and close", given)
 
 
 def test_embedded_without_a_ticket(scenario):
