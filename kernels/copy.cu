@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copy kernel: gathers a tensor into the payload ring and publishes its descriptor. It never waits and cannot overflow:
- * the host reserved slot and bytes before the launch (docs/architecture.md).
+ * The copy kernels: each gathers a tensor into the payload ring. An eager one publishes its descriptor, one in a graph leaves its mark.
+ * They never wait and cannot overflow: the host reserved slot and bytes before the launch (docs/architecture.md).
  */
 #include "kernels/gather.cuh"
 #include "kernels/publish.cuh"
@@ -26,26 +26,40 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
 {
     struct choice choice = { (const dmi_u32 *)copy.rows, copy.record.n_rows };
     dmi_u32 *retired = (dmi_u32 *)copy.retired;
-    gather_any(&copy.gather, &choice, (char *)copy.payload + copy.record.payload, retired);
+    char *dst = (char *)copy.payload + copy.record.payload;
+    if (is_runs(&copy.gather))
+        gather_any_rows(&copy.gather, &choice, dst);
+    else
+        gather_any_strided(&copy.gather, &choice, dst, { retired, WILD_SLOT, true });
     finish(retired, (struct dmi_desc *)copy.desc, &copy.record);
 }
 
-/* After its site in a graph; the state was written by dmi_open, on which everything there depends. */
-extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_graph_copy copy)
-{
-    const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;
-    if (!is_wanted(state, copy.number))
-        return;
-    dmi_u32 slot = state->slot[copy.number];
-    struct dmi_desc record = {};
-    record.ready = state->seq;
-    record.payload = (dmi_u64)state->offset16[copy.number] * 16;
-    struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);
-    record.n_bytes = (dmi_u64)choice.n_rows * copy.row_bytes;
-    record.site = copy.site;
-    record.n_rows = choice.n_rows;
-    record.src = copy.gather.src;
-    dmi_u32 *retired = (dmi_u32 *)copy.retired + slot;
-    gather_any(&copy.gather, &choice, (char *)copy.payload + record.payload, retired);
-    finish(retired, (struct dmi_desc *)copy.desc + slot, &record);
-}
+/*
+ * After its site in a graph, which is of the kernel's shape; the state was written by dmi_open, on which everything there depends. The mark needs no
+ * order: dmi_close depends on all copies, so it sees what they wrote.
+ */
+#define GRAPH_COPY(shape, gathers)                                                                 \
+    extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS) dmi_copy_graph_##shape(         \
+        const __grid_constant__ struct dmi_graph_copy copy)                                        \
+    {                                                                                              \
+        const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;                    \
+        if (!is_wanted(state, copy.number))                                                        \
+            return;                                                                                \
+        struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                                      \
+        struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);             \
+        char *dst = (char *)copy.payload + (dmi_u64)state->offset16[copy.number] * 16;             \
+        gathers;                                                                                   \
+        if (first_unit())                                                                          \
+            return;                                                                                \
+        mark->seq = state->seq;                                                                    \
+        mark->sum = dmi_copy_sum(copy.site, (dmi_u64)choice.n_rows * copy.row_bytes);              \
+    }
+
+/* Each row is one run, which lies at a multiple of 16 and is moved 16 bytes at a time: hidden states. Small code, as a GPU has to fetch it for such a node. */
+GRAPH_COPY(packed, gather_rows(&copy.gather, &choice, (struct bytes16 *)dst,
+                               inverted{ copy.gather.run_bytes / 16, copy.inverse }))
+/* Each row is one run. */
+GRAPH_COPY(rows, gather_any_rows(&copy.gather, &choice, dst))
+/* Whatever else. */
+GRAPH_COPY(strided, gather_any_strided(&copy.gather, &choice, dst,
+                                       { &mark->wild, (dmi_u32)state->seq, false }))

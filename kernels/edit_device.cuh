@@ -89,7 +89,7 @@ static __device__ __forceinline__ void count_one(dmi_u64 *at)
 static __device__ __forceinline__ dmi_i64 row_lies(const struct dmi_gather *g, dmi_u32 row)
 {
     struct choice all = { nullptr, 0 };
-    return row_at(g, &all, row, nullptr);
+    return row_at(g, &all, row, wild_note{});
 }
 
 /* ------------------------------------------------------------------------- arithmetic, never contracted */

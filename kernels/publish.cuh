@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How device code publishes a record. Memory order (PTX ISA 8, memory consistency model): every thread's payload stores are
+ * How device code publishes. Memory order (PTX ISA 8, memory consistency model): every thread's payload stores are
  * ordered before its block's arrival by the barrier; the arrivals are acq_rel on one counter at gpu scope, so the last
  * one has seen all the others; its release at system scope, on the ready word, is the one that ring_poll() in
  * kernels/ring.c acquires.
@@ -8,6 +8,11 @@
 #pragma once
 
 #include <dmi/ring.h>
+
+static __device__ __forceinline__ void make_ready(dmi_u64 *ready, dmi_u64 seq)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(ready), "l"(seq) : "memory");
+}
 
 static __device__ __forceinline__ dmi_u32 retire_block(dmi_u32 *counter)
 {
@@ -29,6 +34,5 @@ static __device__ __forceinline__ void publish(struct dmi_desc *slot, const stru
     slot->occurrence = record->occurrence;
     slot->flags = flags;
     slot->src = record->src;
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready)
-                 : "memory");
+    make_ready(&slot->ready, record->ready);
 }

@@ -66,6 +66,8 @@ static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
     to->n_bytes = slot.n_bytes;
     to->end = slot.end;
     to->close = slot.close;
+    to->place = slot.place;
+    to->sums = RING_SUMS_UNASKED;
     atomic_store_relaxed(&to->state, (uint32_t)RING_RESERVED);
 }
 
@@ -104,12 +106,14 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
         if (total > ring->n_bytes)
             return RING_E_TOO_LARGE;
     }
-    int r = find_room(ring, n + 1, total, &begin);
+    int r = find_room(ring, n + ring_close_slots(n), total, &begin);
     if (r)
         return r;
     *index = ring->head_slot;
-    struct ring_slot slot = { .seq = seq, .end = begin, .close = *index + n };
+    struct ring_slot slot = { .seq = seq, .end = begin };
     for (uint32_t i = 0; i < n; i++) {
+        slot.close = *index + n + i / DMI_CLOSE_RECORDS;
+        slot.place = i % DMI_CLOSE_RECORDS;
         slot.site = sites[i];
         slot.n_bytes = sizes[i];
         slot.payload = payloads[i] = slot.end % ring->n_bytes;
@@ -119,10 +123,14 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
     slot.site = DMI_SITE_CLOSE;
     slot.n_bytes = slot.payload = 0;
     slot.close = RING_NO_CLOSE;
-    fill_slot(ring, *index + n, slot);
+    for (uint32_t i = 0; i < ring_close_slots(n); i++) {
+        uint32_t rest = n - i * DMI_CLOSE_RECORDS;
+        slot.place = rest < DMI_CLOSE_RECORDS ? rest : DMI_CLOSE_RECORDS;
+        fill_slot(ring, *index + n + i, slot);
+    }
     ring->head_byte = slot.end;
     /* acquired by ring_poll() */
-    atomic_store_release(&ring->head_slot, *index + n + 1);
+    atomic_store_release(&ring->head_slot, *index + n + ring_close_slots(n));
     return 0;
 }
 
@@ -143,13 +151,46 @@ bool ring_give_up(struct ring *ring, uint64_t index)
     return atomic_cas_acq_rel(&ring_slot(ring, index)->state, &reserved, RING_GIVEN_UP);
 }
 
-/* Has the launch that @slot belongs to published its end? */
-static bool launch_is_over(const struct ring *ring, const struct ring_slot *slot)
+static const struct dmi_close_desc *close_desc(const struct ring *ring, uint64_t index)
 {
-    if (slot->close == RING_NO_CLOSE)
-        return false;
-    /* acquires publish() of dmi_close: all that its launch published before is visible */
-    return atomic_load_acquire(&ring_desc(ring, slot->close)->ready) == slot->seq;
+    return (const struct dmi_close_desc *)ring_desc(ring, index);
+}
+
+static bool bit(const uint32_t *words, uint32_t i)
+{
+    return words[i / 32] >> i % 32 & 1;
+}
+
+/* The records of the closing slot @slot begin in slot @first. */
+static bool sums_agree(const struct ring *ring, uint64_t first, struct ring_slot *slot,
+                       const struct dmi_close_desc *desc)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < slot->place && slot->sums == RING_SUMS_UNASKED; i++) {
+        const struct ring_slot *record = ring_slot(ring, first + i);
+        if (bit(desc->ran, i))
+            sum += dmi_copy_sum(record->site, record->n_bytes);
+    }
+    if (slot->sums == RING_SUMS_UNASKED)
+        slot->sums = sum == desc->sum ? RING_SUMS_AGREE : RING_SUMS_DIFFER;
+    return slot->sums == RING_SUMS_AGREE;
+}
+
+/* What the launch's closing slot tells of record @index in @slot. */
+static enum ring_event poll_closed(const struct ring *ring, uint64_t index,
+                                   const struct ring_slot *slot)
+{
+    const struct dmi_close_desc *desc = close_desc(ring, slot->close);
+    /* acquires make_ready() of dmi_close, or ring_publish_close(): all that its launch wrote is visible */
+    uint64_t ready = atomic_load_acquire(&desc->ready);
+    if (ready < slot->seq) /* of the closing slot's last record, or 0 */
+        return RING_PENDING;
+    if (ready > slot->seq || desc->site != DMI_SITE_CLOSE ||
+        !sums_agree(ring, index - slot->place, ring_slot(ring, slot->close), desc))
+        return RING_MISMATCH;
+    if (!bit(desc->ran, slot->place))
+        return RING_NOT_RUN;
+    return bit(desc->wild, slot->place) ? RING_WILD : RING_READY;
 }
 
 enum ring_event ring_poll(const struct ring *ring, uint64_t index)
@@ -162,12 +203,13 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     /* acquires ring_cancel() */
     if (atomic_load_acquire(&slot->state) == RING_CANCELLED)
         return RING_VOID;
-    bool over = launch_is_over(ring, slot);
-    /* acquires publish() in publish.cuh, or ring_publish() */
+    if (slot->close != RING_NO_CLOSE)
+        return poll_closed(ring, index, slot);
+    /* acquires publish() in publish.cuh, make_ready() of dmi_close, or ring_publish() */
     uint64_t ready = atomic_load_acquire(&desc->ready);
     if (ready != slot->seq)
         /* a lower number is that of the slot's last record, or 0 */
-        return ready > slot->seq ? RING_MISMATCH : over ? RING_NOT_RUN : RING_PENDING;
+        return ready > slot->seq ? RING_MISMATCH : RING_PENDING;
     if (slot->site == DMI_SITE_CLOSE)
         return RING_VOID;
     if (desc->site != slot->site || desc->n_bytes != slot->n_bytes ||
@@ -214,4 +256,17 @@ void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record)
     slot->src = record->src;
     /* acquired by ring_poll() */
     atomic_store_release(&slot->ready, record->ready);
+}
+
+void ring_publish_close(struct dmi_desc *slot, const struct dmi_close_desc *record)
+{
+    struct dmi_close_desc *to = (struct dmi_close_desc *)slot;
+    to->site = record->site;
+    to->sum = record->sum;
+    for (uint32_t i = 0; i < DMI_CLOSE_WORDS; i++) {
+        to->ran[i] = record->ran[i];
+        to->wild[i] = record->wild[i];
+    }
+    /* acquired by ring_poll() */
+    atomic_store_release(&to->ready, record->ready);
 }

@@ -7,8 +7,8 @@
  *   launch the copy; ring_cancel() if it was refused                          oldest slot
  *                                                               ring_release() -> space is free
  *
- * The producer of payload and descriptors is the device (kernels/copy.cu) or, where tensors lie in host memory, the launching
- * thread (kernels/copy_host.c). No function here blocks, allocates
+ * The producer of payload and descriptors is the device (kernels/copy.cu; for the launch of a graph dmi_close in kernels/ticket.cu) or, where
+ * tensors lie in host memory, the launching thread (kernels/copy_host.c). No function here blocks, allocates
  * memory or makes a system call.
  */
 #pragma once
@@ -47,8 +47,12 @@ struct ring_slot {
     uint64_t seq;     /* launch sequence; several slots of one launch share it */
     uint64_t payload; /* offset in the payload ring */
     uint64_t n_bytes;
-    uint64_t end;   /* running byte count up to which release of this slot frees the ring */
-    uint64_t close; /* running number of the slot that ends this launch, RING_NO_CLOSE: none */
+    uint64_t end; /* running byte count up to which release of this slot frees the ring */
+    uint64_t
+        close; /* running number of the slot whose descriptor tells of this one, RING_NO_CLOSE: its own */
+    uint32_t
+        place; /* among the records that the closing slot tells of; of that slot: how many there are */
+    uint32_t sums; /* of a closing slot: enum ring_sums, for the drain */
     uint64_t user[RING_USER_BYTES / sizeof(uint64_t)]; /* opaque; ring_user() */
 };
 
@@ -89,11 +93,17 @@ int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots,
 int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
                  uint64_t *payload);
 
+/* Slots in which dmi_close publishes for @n records of a launch. */
+static inline uint32_t ring_close_slots(uint32_t n)
+{
+    return (n + DMI_CLOSE_RECORDS - 1) / DMI_CLOSE_RECORDS;
+}
+
 /**
  * ring_reserve_launch() - slots and contiguous payload for all records of one launch of a graph,
- * followed by the slot in which dmi_close publishes that the launch is over
+ * followed by the ring_close_slots(@n) slots in which dmi_close publishes which of them ran
  * @sites: @sizes: of each record, in bytes
- * @index: running number of the first slot; the others follow, the last is the closing one
+ * @index: running number of the first slot; the others follow, the closing ones last
  * @payloads: offset of each record's bytes
  *
  * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE (nothing changed).
@@ -102,7 +112,7 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
                         const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads);
 
 /**
- * ring_room() - would ring_reserve_launch() find room for @n_slots, the closing one included, and @n_bytes?
+ * ring_room() - would ring_reserve_launch() find room for @n_slots, the closing ones included, and @n_bytes?
  * @n_bytes: of all records, each rounded up to RING_ALIGN
  * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE.
  */
@@ -118,14 +128,18 @@ bool ring_cancel(struct ring *ring, uint64_t index);
 /* The drain stops waiting for this slot. Thread: drain. Return: false if it was cancelled. */
 bool ring_give_up(struct ring *ring, uint64_t index);
 
+/* Do the sums of what ran agree with what was reserved? Asked once a closing slot. */
+enum ring_sums { RING_SUMS_UNASKED = 0, RING_SUMS_AGREE = 1, RING_SUMS_DIFFER = 2 };
+
 enum ring_event {
-    RING_EMPTY = 0,    /* nothing is reserved */
-    RING_PENDING = 1,  /* the oldest slot is not published yet */
-    RING_READY = 2,    /* published: payload may be read */
-    RING_VOID = 3,     /* cancelled, or the end of a launch: nothing to take */
-    RING_MISMATCH = 4, /* published, but the descriptor differs from the reservation */
-    RING_NOT_RUN = 5,  /* its launch ended without publishing it */
-    RING_WILD = 6,     /* published, but one of its rows lay in a slot that there is not */
+    RING_EMPTY = 0,   /* nothing is reserved */
+    RING_PENDING = 1, /* the oldest slot is not published yet */
+    RING_READY = 2,   /* published: payload may be read */
+    RING_VOID = 3,    /* cancelled, or the end of a launch: nothing to take */
+    RING_MISMATCH =
+        4, /* published, but the descriptor, or the sum over the launch, differs from the reservation */
+    RING_NOT_RUN = 5, /* its launch ended without publishing it */
+    RING_WILD = 6,    /* published, but one of its rows lay in a slot that there is not */
 };
 
 /**
@@ -168,3 +182,6 @@ uint64_t ring_bytes_in_flight(const struct ring *ring);
 
 /* What publish() in publish.cuh does, for producers on the host. Thread: the one that has filled the payload. */
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
+
+/* What publish_close() in ticket.cu does. Thread: one that knows that all copies of the launch are done. */
+void ring_publish_close(struct dmi_desc *slot, const struct dmi_close_desc *record);

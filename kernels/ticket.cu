@@ -25,21 +25,77 @@ extern "C" __global__ void dmi_open(const __grid_constant__ struct dmi_open open
         state->seq = open.ticket.seq;
         state->n_actions = open.ticket.n_actions;
         state->close_slot = open.ticket.close_slot;
+        state->n_records = open.ticket.n_records;
     }
 }
 
-/* Last in its graph: what this launch has not published by now, it never will. Grid: one thread. */
+/* What one closing descriptor tells, as the block gathers it. */
+struct tally {
+    dmi_u32 ran[DMI_CLOSE_WORDS], wild[DMI_CLOSE_WORDS], sum;
+};
+
+/* The marks of one ticket's records from number @first on. */
+static __device__ __forceinline__ void add_marks(struct tally *all, const struct dmi_ticket *t,
+                                                 const struct dmi_copy_mark *marks, dmi_u32 first)
+{
+    for (dmi_u32 i = threadIdx.x; i < t->n_actions; i += blockDim.x) {
+        dmi_u32 at = t->slot[i] - first;
+        if (t->offset16[i] >= DMI_NO_PAYLOAD || at >= DMI_CLOSE_RECORDS || marks[i].seq != t->seq)
+            continue;
+        atomicOr(&all->ran[at / 32], 1u << at % 32);
+        if (marks[i].wild == (dmi_u32)t->seq)
+            atomicOr(&all->wild[at / 32], 1u << at % 32);
+        atomicAdd(&all->sum, marks[i].sum);
+    }
+}
+
+static __device__ __forceinline__ void publish_close(struct dmi_close_desc *slot,
+                                                     const struct tally *all, dmi_u64 seq)
+{
+    slot->site = DMI_SITE_CLOSE;
+    slot->sum = all->sum;
+    for (dmi_u32 i = 0; i < DMI_CLOSE_WORDS; i++) {
+        slot->ran[i] = all->ran[i];
+        slot->wild[i] = all->wild[i];
+    }
+    make_ready(&slot->ready, seq);
+}
+
+/* A ticket is used once: where open is switched off, no action does anything. */
+static __device__ __forceinline__ void empty(struct dmi_ticket *tickets, dmi_u32 n)
+{
+    for (dmi_u32 i = threadIdx.x; i < n; i += blockDim.x)
+        tickets[i].n_actions = 0;
+}
+
+/*
+ * Last in its graph: publishes which copies of the launch ran. What has left no mark by now never will. Grid: one block of
+ * DMI_CLOSE_THREADS.
+ */
 extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close close)
 {
-    struct dmi_ticket *state = (struct dmi_ticket *)close.state;
-    if (!state->n_actions)
-        return;
-    struct dmi_desc record = {};
-    record.ready = state->seq;
-    record.site = DMI_SITE_CLOSE;
-    /* a ticket is used once: where open is switched off, no action does anything */
-    for (dmi_u32 i = 0; i < close.n_tickets; i++)
-        state[i].n_actions = 0;
-    if (state->close_slot != DMI_NO_CLOSE)
-        publish((struct dmi_desc *)close.desc + state->close_slot, &record, 0);
+    __shared__ struct tally all;
+    struct dmi_ticket *tickets = (struct dmi_ticket *)close.state;
+    const struct dmi_copy_mark *marks = (const struct dmi_copy_mark *)close.marks;
+    dmi_u64 seq = tickets->seq;
+    dmi_u32 slot = tickets->close_slot;
+    dmi_u32 n_records = tickets->n_actions && slot != DMI_NO_CLOSE ? tickets->n_records : 0;
+
+    for (dmi_u32 first = 0; first < n_records; first += DMI_CLOSE_RECORDS, slot++) {
+        for (dmi_u32 i = threadIdx.x; i < sizeof all / sizeof(dmi_u32); i += blockDim.x)
+            ((dmi_u32 *)&all)[i] = 0;
+        __syncthreads();
+        for (dmi_u32 i = 0; i < close.n_tickets; i++)
+            add_marks(&all, &tickets[i], marks + i * DMI_TICKET_ACTIONS, first);
+        __syncthreads();
+        if (first + DMI_CLOSE_RECORDS >= n_records)
+            empty(tickets, close.n_tickets); /* the state may be another exec's once the last one is published */
+        __syncthreads();
+        if (!threadIdx.x)
+            publish_close((struct dmi_close_desc *)close.desc + (slot & (close.n_slots - 1)), &all,
+                          seq);
+        __syncthreads();
+    }
+    if (!n_records)
+        empty(tickets, close.n_tickets);
 }

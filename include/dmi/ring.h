@@ -5,7 +5,8 @@
  *
  * A record's way: the host reserves a descriptor slot and payload bytes and launches the copy with
  * both; the copy gathers the tensor into the payload ring and then publishes the descriptor, whose
- * ready word becomes the launch sequence. Protocol: kernels/ring.h. Reason: docs/architecture.md.
+ * ready word becomes the launch sequence. In a graph a copy leaves a mark in device memory instead, and
+ * dmi_close publishes for all copies of the launch. Protocol: kernels/ring.h. Reason: docs/architecture.md.
  */
 #ifndef DMI_RING_H
 #define DMI_RING_H
@@ -24,9 +25,12 @@ typedef int64_t dmi_i64;
 typedef uint32_t dmi_u32;
 #endif
 
-#define DMI_RING_DIMS      4
-#define DMI_DESC_WILD_SLOT 1u /* a slot was beyond n_slots: its row was not read */
-#define DMI_SEQ_FIRST      2  /* launch sequences start here: a ready word is never 0 or 1 */
+#define DMI_RING_DIMS       4
+#define DMI_COPY_THREADS    256 /* of a block of a copy */
+#define DMI_COPY_MAX_BLOCKS 1024
+#define DMI_CLOSE_THREADS   256 /* dmi_close is one block of so many */
+#define DMI_DESC_WILD_SLOT  1u  /* a slot was beyond n_slots: its row was not read */
+#define DMI_SEQ_FIRST       2   /* launch sequences start here: a ready word is never 0 or 1 */
 
 /* 64 bytes, one slot of the descriptor ring in pinned host memory. */
 struct dmi_desc {
@@ -73,8 +77,32 @@ struct dmi_copy {
         rows; /* address of record.n_rows u32: which rows to keep; 0: the first ones, in order */
 };
 
-/* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
-#define DMI_SITE_CLOSE 0xffffffffu
+/* What stands for the site in the descriptors with which dmi_close ends the launch of a graph. */
+#define DMI_SITE_CLOSE    0xffffffffu
+#define DMI_CLOSE_RECORDS 192 /* of the launch, that one of them tells of */
+#define DMI_CLOSE_WORDS   (DMI_CLOSE_RECORDS / 32)
+
+/* One of them, in the place of a struct dmi_desc. */
+struct dmi_close_desc {
+    dmi_u64 ready;
+    dmi_u32 site; /* DMI_SITE_CLOSE */
+    dmi_u32 sum;  /* of dmi_copy_sum() of the records that ran */
+    dmi_u32 ran[DMI_CLOSE_WORDS], wild[DMI_CLOSE_WORDS]; /* a bit a record, in their order */
+};
+
+/* What a copy in a graph leaves in the exec's state: that it ran, in which launch, and what it wrote. */
+struct dmi_copy_mark {
+    dmi_u64 seq;
+    dmi_u32 sum;
+    dmi_u32 wild; /* low half of seq: it met a slot that there is not */
+};
+
+/* Of a record: where device and host differ over what was copied, their sums differ. */
+DMI_SHARED dmi_u32 dmi_copy_sum(dmi_u32 site, dmi_u64 n_bytes)
+{
+    return (site + 1) * 2654435761u + (dmi_u32)(n_bytes ^ n_bytes >> 32);
+}
+
 /* A launch without records has no such descriptor. */
 #define DMI_NO_CLOSE 0xffffffffu
 /* Actions that one ticket is for: it fits 4 KiB of parameters. An exec with more has several tickets. */
@@ -100,11 +128,13 @@ struct dmi_rows {
 struct dmi_ticket {
     dmi_u64 seq;
     dmi_u32 n_actions;
-    dmi_u32 close_slot; /* position in the descriptor ring, or DMI_NO_CLOSE */
+    dmi_u32 close_slot; /* position of the launch's first closing descriptor, or DMI_NO_CLOSE */
+    dmi_u32 n_records;  /* of the launch */
+    dmi_u32 reserved;
     struct dmi_rows rows[DMI_TICKET_ROWS];
     dmi_u32 offset16
         [DMI_TICKET_ACTIONS]; /* payload offset in units of 16 bytes, DMI_NO_PAYLOAD or DMI_NOT_WANTED */
-    unsigned short slot[DMI_TICKET_ACTIONS];
+    unsigned short slot[DMI_TICKET_ACTIONS];   /* of a copy: number of its record in the launch */
     unsigned char rows_of[DMI_TICKET_ACTIONS]; /* index in rows, or DMI_ROWS_ALL */
 };
 
@@ -113,28 +143,41 @@ struct dmi_open {
     struct dmi_ticket ticket;
 };
 
+/*
+ * n * DMI_INVERSE(d) / 2^32 is n / d where 2 <= d <= DMI_INVERSE_MAX_D and n <= DMI_COPY_MAX_BLOCKS * DMI_COPY_THREADS: the error, n * d at most
+ * in units of 2^-32 / d, stays below one.
+ */
+#define DMI_INVERSE(d)    (0xffffffffu / (d) + 1)
+#define DMI_INVERSE_MAX_D 16384
+
 /* A copy within a graph: which of the ticket's places is its own, and what it reads. */
 struct dmi_graph_copy {
     struct dmi_gather gather;
     dmi_u64 state;
-    dmi_u64 payload, desc, retired; /* addresses of the rings' first bytes, slots and counters */
-    dmi_u64 lists;                  /* address of the context's row lists */
-    dmi_u32 number;                 /* in the ticket at @state */
+    dmi_u64 payload; /* address of the ring's first byte */
+    dmi_u64 mark;    /* address of its struct dmi_copy_mark */
+    dmi_u64 lists;   /* address of the context's row lists */
+    dmi_u32 number;  /* in the ticket at @state */
     dmi_u32 site;
     dmi_u32 n_rows; /* of all of the tensor */
     dmi_u32 row_bytes;
+    dmi_u32 inverse; /* of dmi_copy_graph_packed: DMI_INVERSE(row_bytes / 16) */
+    dmi_u32 reserved;
 };
 
 struct dmi_close {
     dmi_u64 state; /* address of the exec's first ticket */
+    dmi_u64 marks; /* address of the first action's struct dmi_copy_mark */
     dmi_u64 desc;
     dmi_u32 n_tickets;
-    dmi_u32 reserved;
+    dmi_u32 n_slots; /* of the descriptor ring */
 };
 
 #ifndef __CUDACC__
 static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
 static_assert(sizeof(struct dmi_graph_copy) == 152, "shared with device code");
+static_assert(sizeof(struct dmi_close_desc) == 64, "stands in a slot");
+static_assert(sizeof(struct dmi_copy_mark) == 16, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
 static_assert(sizeof(struct dmi_gather) == 96, "shared with device code");
 static_assert(sizeof(struct dmi_copy) == 192, "shared with device code");

@@ -10,8 +10,11 @@ const char *const *action_kernels(uint32_t *n)
 {
     static const char *names[CONTEXT_KERNELS];
     *n = spec_n_actions * ACTION_FORMS;
-    for (uint32_t i = 0; i < *n; i++)
-        names[i] = action_table[i / ACTION_FORMS]->kernels[i % ACTION_FORMS];
+    for (uint32_t i = 0; i < *n; i++) {
+        const char *const *forms = action_table[i / ACTION_FORMS]->kernels;
+        const char *own = forms[i % ACTION_FORMS];
+        names[i] = own ? own : forms[ACTION_NODE];
+    }
     return names;
 }
 
@@ -51,6 +54,6 @@ void action_node(const struct action_place *place, const struct operand *operand
                  struct action_kernel *out)
 {
     enum spec_action action = session_site(operand->site)->action;
-    action_table[action]->node(place, operand, out);
-    out->function = function_of(place->context, action, ACTION_NODE);
+    enum action_form form = action_table[action]->node(place, operand, out);
+    out->function = function_of(place->context, action, form);
 }

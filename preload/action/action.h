@@ -38,19 +38,20 @@ struct action_place {
     const struct context *context;
     CUdeviceptr state; /* of the exec: struct dmi_ticket */
     uint32_t number;   /* of its entry in the ticket */
+    CUdeviceptr mark;  /* its own: struct dmi_copy_mark */
 };
 
-/* How an action is launched: each form has a kernel of its own. */
-enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_FORMS };
+/* How an action is launched: each form has a kernel of its own. Nodes may have several, by what they read. */
+enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_NODE_ROWS, ACTION_NODE_STRIDED, ACTION_FORMS };
 
 struct action {
-    const char *kernels[ACTION_FORMS]; /* as kernels/ exports them */
+    const char *kernels[ACTION_FORMS]; /* as kernels/ exports them; NULL: it has no such form */
     void (*host)(const void *param);   /* what the eager kernel does, in host memory */
     /* these fill all but the functions, of which the kernel's is that in the launch's context; as an eager launch, */
     void (*eager)(const struct action_launch *launch, struct action_kernel *out);
-    /* as a node; also of an operand without bytes, whose place a later update may fill */
-    void (*node)(const struct action_place *place, const struct operand *operand,
-                 struct action_kernel *out);
+    /* as a node, in the form that is returned; also of an operand without bytes, whose place a later update may fill */
+    enum action_form (*node)(const struct action_place *place, const struct operand *operand,
+                             struct action_kernel *out);
 };
 
 /* What an eager launch gathers, from its first row on; *@rows: its list of rows or 0. */

@@ -10,14 +10,11 @@
 static_assert(sizeof(struct dmi_copy) <= ACTION_PARAM_BYTES, "it is a parameter");
 static_assert(sizeof(struct dmi_graph_copy) <= ACTION_PARAM_BYTES, "it is a parameter");
 
-#define COPY_THREADS    256u
-#define COPY_MAX_BLOCKS 1024u
-
 /* Blocks of the copy kernel for @n_bytes moved @access bytes at a time. */
 static uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
 {
-    uint64_t blocks = (n_bytes / access + COPY_THREADS - 1) / COPY_THREADS;
-    return blocks > COPY_MAX_BLOCKS ? COPY_MAX_BLOCKS : blocks ? (uint32_t)blocks : 1;
+    uint64_t blocks = (n_bytes / access + DMI_COPY_THREADS - 1) / DMI_COPY_THREADS;
+    return blocks > DMI_COPY_MAX_BLOCKS ? DMI_COPY_MAX_BLOCKS : blocks ? (uint32_t)blocks : 1;
 }
 
 static void copy_eager(const struct action_launch *l, struct action_kernel *out)
@@ -26,7 +23,7 @@ static void copy_eager(const struct action_launch *l, struct action_kernel *out)
     const struct tensor_view *g = &l->operand->view;
     struct dmi_copy *copy = (struct dmi_copy *)out->param;
     uint64_t at = l->slot & (c->ring.n_slots - 1);
-    out->threads = COPY_THREADS;
+    out->threads = DMI_COPY_THREADS;
     uint64_t n_bytes = (uint64_t)l->n_rows * g->row_bytes;
     out->blocks = copy_blocks(n_bytes, g->gather.access);
     *copy = (struct dmi_copy){
@@ -47,8 +44,18 @@ static void copy_eager(const struct action_launch *l, struct action_kernel *out)
     copy->gather = action_gather(l, &copy->rows);
 }
 
-static void copy_node(const struct action_place *place, const struct operand *operand,
-                      struct action_kernel *out)
+/* Which kernel gathers it: the smallest that can. */
+static enum action_form form_of(const struct dmi_gather *g)
+{
+    uint32_t units = g->run_bytes / 16;
+    if (g->count[1] != 1 || g->count[2] != 1 || g->count[3] != 1 || g->rows_inner || g->slot_bytes)
+        return ACTION_NODE_STRIDED;
+    return g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D ? ACTION_NODE
+                                                                      : ACTION_NODE_ROWS;
+}
+
+static enum action_form copy_node(const struct action_place *place, const struct operand *operand,
+                                  struct action_kernel *out)
 {
     const struct context *c = place->context;
     struct dmi_graph_copy *copy = (struct dmi_graph_copy *)out->param;
@@ -56,16 +63,19 @@ static void copy_node(const struct action_place *place, const struct operand *op
         .gather = action_node_gather(operand),
         .state = place->state,
         .payload = c->payload,
-        .desc = c->desc_device,
-        .retired = c->retired,
+        .mark = place->mark,
         .lists = c->lists_device,
         .number = place->number,
         .site = operand->site,
         .n_rows = operand->view.dims[0],
         .row_bytes = operand->view.row_bytes,
     };
-    out->threads = COPY_THREADS;
+    enum action_form form = form_of(&copy->gather);
+    if (form == ACTION_NODE)
+        copy->inverse = DMI_INVERSE(copy->gather.run_bytes / 16);
+    out->threads = DMI_COPY_THREADS;
     out->blocks = copy_blocks(operand->view.n_bytes, copy->gather.access);
+    return form;
 }
 
 static void copy_here(const void *param)
@@ -75,7 +85,10 @@ static void copy_here(const void *param)
 
 const struct action action_copy = {
     .host = copy_here,
-    .kernels = { [ACTION_EAGER] = "dmi_copy_eager", [ACTION_NODE] = "dmi_copy_graph" },
+    .kernels = { [ACTION_EAGER] = "dmi_copy_eager",
+                 [ACTION_NODE] = "dmi_copy_graph_packed",
+                 [ACTION_NODE_ROWS] = "dmi_copy_graph_rows",
+                 [ACTION_NODE_STRIDED] = "dmi_copy_graph_strided" },
     .eager = copy_eager,
     .node = copy_node,
 };

@@ -49,8 +49,8 @@ static void edit_eager(const struct action_launch *l, struct action_kernel *out)
     size_grid(l->n_rows, out);
 }
 
-static void edit_node(const struct action_place *place, const struct operand *operand,
-                      struct action_kernel *out)
+static enum action_form edit_node(const struct action_place *place, const struct operand *operand,
+                                  struct action_kernel *out)
 {
     struct dmi_edit *edit = (struct dmi_edit *)out->param;
     *edit = edit_of(place->context, operand);
@@ -59,6 +59,7 @@ static void edit_node(const struct action_place *place, const struct operand *op
     edit->lists = place->context->lists_device;
     edit->number = place->number;
     size_grid(operand->view.dims[0], out);
+    return ACTION_NODE;
 }
 
 static void edit_here(const void *param)

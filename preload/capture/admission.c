@@ -324,8 +324,8 @@ void admission_cancel_records(struct admission_launch *l)
     for (uint32_t i = 0; i < l->n; i++)
         if (l->items[i].state == ADMISSION_RESERVED && l->items[i].has_record)
             admission_cancel_item(l->context, &l->items[i]);
-    if (l->close_slot != RING_NO_CLOSE)
-        ring_cancel(&l->context->ring, l->close_slot);
+    for (uint32_t i = 0; l->close_slot != RING_NO_CLOSE && i < ring_close_slots(l->n_records); i++)
+        ring_cancel(&l->context->ring, l->close_slot + i);
     l->close_slot = RING_NO_CLOSE;
 }
 

@@ -62,7 +62,8 @@ struct admission {
     uint64_t
         rows_list; /* pick.rows and pick.kept as the context's row lists, where there are any */
     uint64_t kept_list;
-    uint32_t choice; /* of a graph: index in the launch's choices, DMI_ROWS_ALL: all rows */
+    /* of a graph: number among the launch's records; index in the launch's choices, DMI_ROWS_ALL: all rows */
+    uint32_t place, choice;
 };
 
 /* One launch: its sites, in the order in which their occurrences are counted. */
@@ -81,8 +82,9 @@ struct admission_launch {
         unslotted; /* its number among launches whose lists no slot keeps, UNSLOTTED_NONE: it is none */
     uint64_t time_ns;                    /* when that was */
     struct admission_together *together; /* NULL: each record is reserved by itself */
-    /* with @together: the slot that ends the launch, RING_NO_CLOSE: it holds none; and the choices of rows of its actions */
+    /* with @together: the first slot that ends the launch, RING_NO_CLOSE: it holds none; its records; and the choices of rows of its actions */
     uint64_t close_slot;
+    uint32_t n_records;
     struct dmi_rows choices[DMI_TICKET_ROWS];
     uint32_t n_choices, n_unslotted_choices; /* the latter first */
 };

@@ -104,27 +104,33 @@ static void reserve_each(struct admission_launch *l)
 
 #define UNDECIDED (-2) /* beside drop reasons and DROP_NONE, while sites are chosen */
 
-/* What a graph launch needs of the ring: its records and the closing slot. */
+/* What a launch needs of the ring. */
 struct need {
     uint64_t bytes;
-    uint32_t slots;
+    uint32_t records;
+    bool closes; /* a graph's: there are slots that end it */
 };
+
+static uint32_t slots_of(const struct need *need)
+{
+    return need->records + (need->closes ? ring_close_slots(need->records) : 0);
+}
 
 /* Does it fit, into the ring as it is or into an @empty one? Return: DROP_NONE, or why not. */
 static int fit(struct context *c, const struct need *need, bool empty)
 {
-    if (need->bytes > c->ring.n_bytes || need->slots > c->ring.n_slots)
+    if (need->bytes > c->ring.n_bytes || slots_of(need) > c->ring.n_slots)
         return DMI_DROP_TOO_LARGE;
-    return empty ? DROP_NONE : drop_of(ring_room(&c->ring, need->slots, need->bytes));
+    return empty ? DROP_NONE : drop_of(ring_room(&c->ring, slots_of(need), need->bytes));
 }
 
 static struct need need_of_all(const struct admission_launch *l)
 {
-    struct need all = { .slots = l->together != NULL };
+    struct need all = { .closes = l->together != NULL };
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i])) {
             all.bytes += ring_padded(l->items[i].n_bytes);
-            all.slots++;
+            all.records++;
         }
     return all;
 }
@@ -135,7 +141,7 @@ static struct need with_site(struct need need, const struct admission_launch *l,
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i]) && l->items[i].site == site) {
             need.bytes += ring_padded(l->items[i].n_bytes);
-            need.slots++;
+            need.records++;
         }
     return need;
 }
@@ -153,7 +159,7 @@ static void decide(struct admission_launch *l, uint32_t site, int reason)
  */
 static void choose_sites(struct admission_launch *l, bool empty)
 {
-    struct need taken = { .slots = 1 };
+    struct need taken = { .closes = true };
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i]))
             l->items[i].reason = UNDECIDED;
@@ -204,8 +210,10 @@ static void reserve_together(struct admission_launch *l)
         return;
     int reason = drop_of(
         ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
-    if (reason == DROP_NONE)
+    if (reason == DROP_NONE) {
         l->close_slot = first + n;
+        l->n_records = n;
+    }
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
         if (!is_chosen(item))
@@ -214,6 +222,7 @@ static void reserve_together(struct admission_launch *l)
         if (reason != DROP_NONE)
             continue;
         item->payload = p->payloads[at];
+        item->place = at;
         item->slot = first + at++;
         take_slot(l, item);
         item->state = ADMISSION_RESERVED;

@@ -89,7 +89,7 @@ static int build(struct err *err, struct exec *x, CUgraph graph)
         return r;
     r = graph_plan_room(err, plan);
     if (!r)
-        r = exec_state_init(err, plan->context, plan->n_tickets, &x->state);
+        r = exec_state_init(err, plan->context, plan->n_tickets, plan->n_nodes, &x->state);
     plan->state = x->state.memory;
     if (!r)
         r = instrument_actions(err, plan);

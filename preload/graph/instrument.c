@@ -55,6 +55,11 @@ static CUdeviceptr ticket_at(const struct graph_plan *plan, uint32_t n)
     return plan->state + n * sizeof(struct dmi_ticket);
 }
 
+static CUdeviceptr mark_at(const struct graph_plan *plan, uint32_t number)
+{
+    return ticket_at(plan, plan->n_tickets) + number * sizeof(struct dmi_copy_mark);
+}
+
 /* ------------------------------------------------------------------------- actions */
 
 void instrument_kernel(const struct graph_plan *plan, const struct graph_action *action,
@@ -62,7 +67,8 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
 {
     struct action_place place = { .context = plan->context,
                                   .state = ticket_at(plan, action->number / DMI_TICKET_ACTIONS),
-                                  .number = action->number % DMI_TICKET_ACTIONS };
+                                  .number = action->number % DMI_TICKET_ACTIONS,
+                                  .mark = mark_at(plan, action->number) };
     action_node(&place, &action->operand, out);
 }
 
@@ -350,10 +356,12 @@ static int add_close(struct err *err, struct graph_plan *plan)
             nodes[n_leaves++] = nodes[i];
     }
     struct dmi_close param = { .state = plan->state,
+                               .marks = mark_at(plan, 0),
                                .desc = plan->context->desc_device,
-                               .n_tickets = plan->n_tickets };
+                               .n_tickets = plan->n_tickets,
+                               .n_slots = plan->context->ring.n_slots };
     CUresult r = add_kernel(plan->clone, &plan->close.node, nodes, n_leaves,
-                            plan->context->kernels.close, 1, 1, &param);
+                            plan->context->kernels.close, 1, DMI_CLOSE_THREADS, &param);
     if (r == CUDA_SUCCESS)
         kernel_node_set_priority(plan->close.node, plan->urgency);
     return refused(err, r);

@@ -166,7 +166,7 @@ static bool admit(struct exec *x, struct admission_launch *l)
     }
     bool slots = l->close_slot != RING_NO_CLOSE;
     if (slots)
-        x->state.last_slot = l->close_slot + 1;
+        x->state.last_slot = l->close_slot + ring_close_slots(l->n_records);
     if (ticket_deliver(x, l))
         return slots;
     drop_reserved(l);

@@ -67,7 +67,7 @@ struct graph_kernel {
 
 struct graph_plan {
     struct context *context; /* NULL: there are no sites */
-    CUdeviceptr state;       /* of the exec: its tickets */
+    CUdeviceptr state;       /* of the exec: its tickets, then marks of the actions */
     int refused;             /* drop reason of everything: it has no clone; DROP_NONE */
     CUgraph clone;
     enum edges_mixed mixed;

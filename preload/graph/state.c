@@ -26,14 +26,14 @@ static void add(struct spare *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* One of @c's for as many tickets whose slots are settled, NULL: there is none. It is the caller's. */
-static struct spare *take(const struct context *c, uint32_t n_tickets, uint64_t settled)
+/* One of @c's of the size of @like whose slots are settled, NULL: there is none. It is the caller's. */
+static struct spare *take(const struct context *c, const struct exec_state *like, uint64_t settled)
 {
     struct spare *found = NULL;
     pthread_mutex_lock(&lock);
     for (struct spare **at = &spares; *at && !found; at = &(*at)->next)
-        if ((*at)->context == c && (*at)->state.n_tickets == n_tickets &&
-            (*at)->state.last_slot <= settled) {
+        if ((*at)->context == c && (*at)->state.n_tickets == like->n_tickets &&
+            (*at)->state.n_marks == like->n_marks && (*at)->state.last_slot <= settled) {
             found = *at;
             *at = found->next;
             break;
@@ -48,7 +48,7 @@ static void reuse(const struct context *c, struct exec_state *state)
 {
     uint64_t settled = atomic_load_acquire(&c->settled); /* of encoder.c append() */
     struct spare *waiting = NULL, *s;
-    while ((s = take(c, state->n_tickets, settled))) {
+    while ((s = take(c, state, settled))) {
         if (!s->state.event || driver_table.cuEventQuery(s->state.event) == CUDA_SUCCESS)
             break;
         s->next = waiting;
@@ -62,16 +62,17 @@ static void reuse(const struct context *c, struct exec_state *state)
     if (s)
         *state = (struct exec_state){ .memory = s->state.memory,
                                       .n_tickets = state->n_tickets,
+                                      .n_marks = state->n_marks,
                                       .event = s->state.event };
     free(s);
 }
 
-int exec_state_init(struct err *err, const struct context *c, uint32_t n_tickets,
+int exec_state_init(struct err *err, const struct context *c, uint32_t n_tickets, uint32_t n_marks,
                     struct exec_state *state)
 {
     CUresult r = CUDA_SUCCESS;
-    size_t n_bytes = n_tickets * sizeof(struct dmi_ticket);
-    *state = (struct exec_state){ .n_tickets = n_tickets };
+    size_t n_bytes = n_tickets * sizeof(struct dmi_ticket) + n_marks * sizeof(struct dmi_copy_mark);
+    *state = (struct exec_state){ .n_tickets = n_tickets, .n_marks = n_marks };
     reuse(c, state);
     if (!state->memory)
         r = driver_table.cuMemAlloc_v2(&state->memory, n_bytes);

@@ -13,17 +13,18 @@
 #include <stdint.h>
 
 struct exec_state {
-    CUdeviceptr memory; /* struct dmi_ticket, one or more; 0: none */
-    uint32_t n_tickets;
+    CUdeviceptr
+        memory; /* struct dmi_ticket, one or more, and a struct dmi_copy_mark an action; 0: none */
+    uint32_t n_tickets, n_marks;
     uint64_t
         last_slot; /* after those of the last launch that held slots: the ring tells when it is over */
     CUevent event; /* after the last launch that held none; NULL: there was none */
     bool unknown;  /* nobody can say when one of its launches is over */
 };
 
-/* Memory for @n_tickets, zeroed. Return: 0 or -EIO. */
+/* Memory for @n_tickets and @n_marks, zeroed. Return: 0 or -EIO. */
 int exec_state_init(struct err *err, const struct context *context, uint32_t n_tickets,
-                    struct exec_state *state);
+                    uint32_t n_marks, struct exec_state *state);
 
 /* The exec is gone: another may use the memory once the last launch is over. */
 void exec_state_give_back(const struct context *context, const struct exec_state *state);

@@ -28,11 +28,10 @@ static bool switch_opens(struct exec *x, bool off)
 }
 
 /* What the ticket says of an action that is to run. */
-static void fill_place(const struct admission *item, uint32_t mask, struct dmi_ticket *t,
-                       uint32_t at)
+static void fill_place(const struct admission *item, struct dmi_ticket *t, uint32_t at)
 {
     t->offset16[at] = item->has_record ? (uint32_t)(item->payload / RING_ALIGN) : DMI_NO_PAYLOAD;
-    t->slot[at] = (unsigned short)(item->has_record ? item->slot & mask : item->at);
+    t->slot[at] = (unsigned short)(item->has_record ? item->place : item->at);
     t->rows_of[at] = (unsigned char)item->choice;
 }
 
@@ -45,6 +44,7 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
     t->seq = l->number;
     t->n_actions = rest < DMI_TICKET_ACTIONS ? rest : DMI_TICKET_ACTIONS;
     t->close_slot = l->close_slot == RING_NO_CLOSE ? DMI_NO_CLOSE : (uint32_t)l->close_slot & mask;
+    t->n_records = l->n_records;
     memcpy(t->rows, l->choices, sizeof t->rows);
     for (uint32_t i = 0; i < t->n_actions; i++) {
         t->offset16[i] = DMI_NOT_WANTED;
@@ -55,7 +55,7 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
         uint32_t at = x->plan.actions[k].number - first;
         if (x->plan.actions[k].number != PLAN_NONE && at < t->n_actions &&
             item->state == ADMISSION_RESERVED)
-            fill_place(item, mask, t, at);
+            fill_place(item, t, at);
     }
 }
 

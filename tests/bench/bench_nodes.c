@@ -82,7 +82,7 @@ static struct {
     CUstream stream;
     CUevent start, end;
     CUfunction step, pdl_step, nothing, copy_word, gather, pdl_copy, copy_graph, open, close;
-    CUdeviceptr inputs, tensors, payload, words, table, state, retired, desc;
+    CUdeviceptr inputs, tensors, payload, words, table, state, marks, desc;
     struct dmi_desc *descs; /* what desc is for the host */
     unsigned blocks;        /* of a kernel of the application's */
     uint64_t cycles;
@@ -176,11 +176,11 @@ static struct dmi_graph_copy todays_copy(int i)
                                                 .access = 16 },
                                     .state = at.state,
                                     .payload = at.payload,
-                                    .desc = at.desc,
-                                    .retired = at.retired,
+                                    .mark = at.marks + (size_t)i * sizeof(struct dmi_copy_mark),
                                     .number = (uint32_t)i,
                                     .n_rows = 1,
-                                    .row_bytes = BYTES };
+                                    .row_bytes = BYTES,
+                                    .inverse = DMI_INVERSE(BYTES / 16) };
 }
 
 static CUresult add_memcpy(CUgraph graph, CUgraphNode *node, int i)
@@ -283,9 +283,11 @@ static CUresult add_open(CUgraph graph, struct graph *g, struct tail *t)
 
 static CUresult add_close(CUgraph graph, struct tail *t)
 {
-    struct dmi_close close = { .state = at.state, .desc = at.desc, .n_tickets = 1 };
+    struct dmi_close close = {
+        .state = at.state, .marks = at.marks, .desc = at.desc, .n_tickets = 1, .n_slots = STEPS
+    };
     CUgraphNode node;
-    PASS(add_kernel(graph, &node, at.close, 1, 1, &close));
+    PASS(add_kernel(graph, &node, at.close, 1, DMI_CLOSE_THREADS, &close));
     return add_edge(graph, t->last, node, false);
 }
 
@@ -481,7 +483,7 @@ static void set_up(char **files, bool programmatic)
     CALL(cuDeviceGetName, name, sizeof name, 0);
     bool standin = strstr(name, "stand-in") != NULL;
     CUmodule dmi = bench_module(files[0]), nodes = bench_module(files[1]);
-    at.copy_graph = function(dmi, "dmi_copy_graph");
+    at.copy_graph = function(dmi, "dmi_copy_graph_packed");
     at.open = function(dmi, "dmi_open");
     at.close = function(dmi, "dmi_close");
     at.step = function(nodes, "step");
@@ -508,7 +510,7 @@ static void set_up(char **files, bool programmatic)
     CALL(cuMemsetD8_v2, at.tensors, MARK, (size_t)TENSORS * BYTES);
     at.payload = memory((size_t)TENSORS * BYTES);
     at.words = memory((size_t)TENSORS * 4);
-    at.retired = memory((size_t)STEPS * 4);
+    at.marks = memory((size_t)STEPS * sizeof(struct dmi_copy_mark));
     fill();
 }
 

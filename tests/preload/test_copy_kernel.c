@@ -22,6 +22,7 @@
 #define THREADS       128u
 #define N_SLOTS       4 /* of the descriptor ring */
 #define SLOT          2 /* the one that is used */
+#define MARK          5 /* the one that is used, among those of a state */
 #define LIST_AT       5 /* where the list of rows lies among the lists */
 #define CHOICE        7 /* its number in the ticket */
 #define MAX_LIST      64
@@ -61,9 +62,9 @@ static const struct {
     { "cuLaunchKernel", &cu.LaunchKernel },
 };
 
-static CUfunction copy_eager, copy_graph;
+static CUfunction copy_eager, copy_packed, copy_rows, copy_strided, close_graph;
 static unsigned char source[SOURCE_BYTES];
-static CUdeviceptr source_device, payload_device, retired, state, lists, slots_device;
+static CUdeviceptr source_device, payload_device, retired, state, marks, lists, slots_device;
 static int64_t slots[MAX_LIST]; /* of rows, where they lie in slots */
 /* pinned: what the host reads while the kernel runs */
 static struct dmi_desc *desc;
@@ -155,42 +156,51 @@ static void launch_eager(const struct dmi_gather *gather, const struct choice *c
     launch(copy_eager, &copy, blocks);
 }
 
-/* As copy number 3 of a graph, whose ticket dmi_open would have left where we write it. */
-static void launch_graph(const struct dmi_gather *gather, const struct choice *choice,
-                         const struct dmi_desc *record, unsigned blocks)
+/* How a graph's copies leave their marks. */
+static struct dmi_copy_mark mark_left(void)
 {
+    struct dmi_copy_mark mark;
+    ok(cu.MemcpyDtoH(&mark, marks + MARK * sizeof mark, sizeof mark));
+    return mark;
+}
+
+/* As copy number 3 of a graph, whose ticket dmi_open would have left where we write it. */
+static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
+                         const struct choice *choice, const struct dmi_desc *record,
+                         unsigned blocks)
+{
+    static const struct dmi_copy_mark none[MARK + 1];
     struct dmi_ticket ticket = { .seq = record->ready, .n_actions = 4 };
     bool all = !choice->list && choice->n == gather->count[0];
     ticket.rows_of[3] = all ? DMI_ROWS_ALL : CHOICE;
     ticket.rows[CHOICE] =
         (struct dmi_rows){ choice->list ? LIST_AT : DMI_ROWS_FIRST, all ? 0 : choice->n };
     ticket.offset16[3] = (uint32_t)(record->payload / 16);
-    ticket.slot[3] = SLOT;
     ok(cu.MemcpyHtoD(state, &ticket, sizeof ticket));
+    ok(cu.MemcpyHtoD(marks, none, sizeof none));
     struct dmi_graph_copy copy = {
         .gather = *gather,
         .state = state,
         .payload = payload_device,
-        .desc = desc_device,
-        .retired = retired,
+        .mark = marks + MARK * sizeof none[0],
         .lists = lists,
         .number = 3,
         .site = record->site,
         .n_rows = gather->count[0],
         .row_bytes = (uint32_t)(size_of(gather) / gather->count[0]),
+        .inverse = gather->run_bytes >= 16 ? DMI_INVERSE(gather->run_bytes / 16) : 0,
     };
-    launch(copy_graph, &copy, blocks);
+    launch(kernel, &copy, blocks);
 }
 
-/* What a copy has left: @expected in the payload ring, the record in its slot, its counter as it was. */
-static void check_result(const struct dmi_desc *record, const unsigned char *expected)
+/* What a copy has left: @expected in the payload ring, the counters as they were. */
+static void check_payload(const unsigned char *expected)
 {
     static unsigned char got[PAYLOAD_BYTES];
     uint32_t counters[N_SLOTS];
     ok(cu.CtxSynchronize());
     ok(cu.MemcpyDtoH(got, payload_device, sizeof got));
     ck_assert_int_eq(memcmp(got, expected, sizeof got), 0);
-    ck_assert_int_eq(memcmp(&desc[SLOT], record, sizeof *record), 0);
     ok(cu.MemcpyDtoH(counters, retired, sizeof counters));
     for (int i = 0; i < N_SLOTS; i++)
         ck_assert_uint_eq(counters[i], 0);
@@ -203,7 +213,23 @@ static void clear(unsigned char *expected)
     memset(desc, 0, N_SLOTS * sizeof *desc);
 }
 
-/* Both copy kernels, against the definition. */
+static bool is_runs(const struct dmi_gather *g)
+{
+    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner &&
+           !g->slot_bytes;
+}
+
+/* Those of a graph that can gather @g; NULL where there are no more. */
+static CUfunction graph_kernel(const struct dmi_gather *g, int i)
+{
+    uint32_t units = g->run_bytes / 16;
+    bool packed = is_runs(g) && g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D;
+    CUfunction kernels[] = { copy_strided, is_runs(g) ? copy_rows : NULL,
+                             packed ? copy_packed : NULL, NULL };
+    return kernels[i];
+}
+
+/* All copy kernels, against the definition. */
 static void check_choice(const struct dmi_gather *shape, const struct choice *choice, uint64_t src,
                          uint64_t seq, unsigned blocks)
 {
@@ -226,17 +252,20 @@ static void check_choice(const struct dmi_gather *shape, const struct choice *ch
     clear(expected);
     gather_by_definition(shape, choice, src, expected + at);
     launch_eager(&gather, choice, &record, blocks);
-    uint32_t wild = is_wild(shape, choice) ? DMI_DESC_WILD_SLOT : 0;
-    record.flags |= wild;
-    check_result(&record, expected);
+    record.flags |= is_wild(shape, choice) ? DMI_DESC_WILD_SLOT : 0;
+    check_payload(expected);
+    ck_assert_int_eq(memcmp(&desc[SLOT], &record, sizeof record), 0);
 
-    record.occurrence = 0; /* the host knows a graph's occurrences */
-    record.flags = wild;
-    record.src = gather.src;
-    clear(expected);
-    gather_by_definition(shape, choice, src, expected + at);
-    launch_graph(&gather, choice, &record, blocks);
-    check_result(&record, expected);
+    for (int i = 0; graph_kernel(&gather, i); i++) {
+        clear(expected);
+        gather_by_definition(shape, choice, src, expected + at);
+        launch_graph(graph_kernel(&gather, i), &gather, choice, &record, blocks);
+        check_payload(expected);
+        struct dmi_copy_mark mark = mark_left();
+        ck_assert_uint_eq(mark.seq, seq);
+        ck_assert_uint_eq(mark.sum, dmi_copy_sum(11, n));
+        ck_assert_uint_eq(mark.wild, is_wild(shape, choice) ? seq : 0);
+    }
 }
 
 /* All rows, the first of them, and some by a list. */
@@ -450,6 +479,79 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- the end of a launch */
+
+#define N_CLOSING 3
+
+/* Action @i of the launches below: none, an edit's, or a copy; whether that ran, met a wild slot, or has an old mark. */
+enum fate { UNWANTED, NO_RECORD, RAN, WILD, NOT_RUN, OLD, FATES };
+
+/* The closing descriptors that the host finds behind slot @close. */
+static void check_closing(uint32_t close, const struct dmi_close_desc *expected, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        ck_assert_int_eq(memcmp(&desc[(close + k) % N_SLOTS], &expected[k], sizeof expected[k]), 0);
+}
+
+START_TEST(what_ran_is_published_when_a_launch_is_over)
+{
+    static struct dmi_ticket tickets[2];
+    static struct dmi_copy_mark all_marks[2 * DMI_TICKET_ACTIONS];
+    uint64_t random = 5;
+    for (uint64_t seq = DMI_SEQ_FIRST; seq < DMI_SEQ_FIRST + 40; seq++) {
+        struct dmi_close_desc expected[N_CLOSING + 1] = { 0 };
+        uint32_t n_records = 0, n_most = (uint32_t)(next(&random) % 500);
+        uint32_t close_slot = (uint32_t)(next(&random) % N_SLOTS),
+                 n_actions = 2 * DMI_TICKET_ACTIONS;
+        for (uint32_t i = 0; i < n_actions; i++) {
+            struct dmi_ticket *t = &tickets[i / DMI_TICKET_ACTIONS];
+            uint32_t at = i % DMI_TICKET_ACTIONS, place = n_records;
+            enum fate fate = next(&random) % FATES;
+            if (fate >= RAN && n_records == n_most)
+                fate = UNWANTED;
+            all_marks[i] =
+                (struct dmi_copy_mark){ .seq = fate == RAN || fate == WILD ? seq : seq - 1,
+                                        .sum = (uint32_t)next(&random),
+                                        .wild = (uint32_t)(fate == WILD ? seq : seq - 1) };
+            t->offset16[at] = fate == UNWANTED    ? DMI_NOT_WANTED
+                              : fate == NO_RECORD ? DMI_NO_PAYLOAD
+                                                  : i;
+            t->slot[at] = (unsigned short)(fate >= RAN ? place : next(&random));
+            n_records += fate >= RAN;
+            if (fate != RAN && fate != WILD)
+                continue;
+            struct dmi_close_desc *d = &expected[place / DMI_CLOSE_RECORDS];
+            uint32_t bit = place % DMI_CLOSE_RECORDS;
+            d->ran[bit / 32] |= 1u << bit % 32;
+            d->wild[bit / 32] |= fate == WILD ? 1u << bit % 32 : 0;
+            d->sum += all_marks[i].sum;
+        }
+        for (int i = 0; i < 2; i++) {
+            tickets[i].seq = seq;
+            tickets[i].n_actions = DMI_TICKET_ACTIONS;
+            tickets[i].close_slot = n_records ? close_slot : DMI_NO_CLOSE;
+            tickets[i].n_records = n_records;
+        }
+        uint32_t n_closing = (n_records + DMI_CLOSE_RECORDS - 1) / DMI_CLOSE_RECORDS;
+        for (uint32_t k = 0; k < n_closing; k++) {
+            expected[k].ready = seq;
+            expected[k].site = DMI_SITE_CLOSE;
+        }
+        struct dmi_close close = {
+            .state = state, .marks = marks, .desc = desc_device, .n_tickets = 2, .n_slots = N_SLOTS
+        };
+        ok(cu.MemcpyHtoD(state, tickets, sizeof tickets));
+        ok(cu.MemcpyHtoD(marks, all_marks, sizeof all_marks));
+        memset(desc, 0, N_SLOTS * sizeof *desc);
+        launch(close_graph, &close, 1);
+        ok(cu.CtxSynchronize());
+        check_closing(close_slot, expected, N_SLOTS < N_CLOSING ? N_SLOTS : N_CLOSING);
+        ok(cu.MemcpyDtoH(tickets, state, sizeof tickets));
+        ck_assert_uint_eq(tickets[0].n_actions + tickets[1].n_actions, 0);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- the device */
 
 static char *read_text(const char *path)
@@ -500,11 +602,15 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.CtxSetCurrent(context);
     r = r ? r : cu.ModuleLoadData(&module, ptx);
     r = r ? r : cu.ModuleGetFunction(&copy_eager, module, "dmi_copy_eager");
-    r = r ? r : cu.ModuleGetFunction(&copy_graph, module, "dmi_copy_graph");
+    r = r ? r : cu.ModuleGetFunction(&copy_packed, module, "dmi_copy_graph_packed");
+    r = r ? r : cu.ModuleGetFunction(&copy_rows, module, "dmi_copy_graph_rows");
+    r = r ? r : cu.ModuleGetFunction(&copy_strided, module, "dmi_copy_graph_strided");
+    r = r ? r : cu.ModuleGetFunction(&close_graph, module, "dmi_close");
     r = r ? r : cu.MemAlloc(&source_device, sizeof source);
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);
     r = r ? r : cu.MemAlloc(&payload_device, PAYLOAD_BYTES);
-    r = r ? r : cu.MemAlloc(&state, sizeof(struct dmi_ticket));
+    r = r ? r : cu.MemAlloc(&state, 2 * sizeof(struct dmi_ticket));
+    r = r ? r : cu.MemAlloc(&marks, 2 * DMI_TICKET_ACTIONS * sizeof(struct dmi_copy_mark));
     r = r ? r : cu.MemAlloc(&lists, (LIST_AT + MAX_LIST) * sizeof(uint32_t));
     r = r ? r : cu.MemAlloc(&slots_device, sizeof slots);
     r = r ? r : cu.MemAlloc(&retired, sizeof zeros);
@@ -537,6 +643,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, random_shapes_are_gathered_as_defined);
     tcase_add_test(tests, rows_lie_in_the_slots_that_a_list_names);
     tcase_add_test(tests, whoever_sees_the_descriptor_sees_the_payload);
+    tcase_add_test(tests, what_ran_is_published_when_a_launch_is_over);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK); /* a forked child has no CUDA */

@@ -45,7 +45,7 @@ def compares(loop):
     return sum(x.startswith("setp.") for x in loop)
 
 
-@pytest.mark.parametrize("name", ("dmi_copy_eager", "dmi_copy_graph"))
+@pytest.mark.parametrize("name", ("dmi_copy_eager", "dmi_copy_graph_rows"))
 def test_loops(check, name):
     found = gathers(dict(ENTRY.findall(PTX.read_text(encoding="ascii")))[name])
     missing = [a for a in ACCESSES if not found[a]]

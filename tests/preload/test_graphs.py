@@ -196,8 +196,8 @@ def test_sites_switched_between_replays(bench, scenario, delays):
     got = [change["what"] for change in dump_json("list", run.folder)["changes"]]
     bench.check(got == noted and 20 < len(noted) < 100, "the run notes what changed something, in order", (len(got), len(noted), got[:3]))
     launches = Counter(launch["kernel"] for launch in Log(log).launches)
-    n = {name: launches[name] for name in ("dmi_open", "dmi_close", "dmi_copy_graph")}
-    bench.check(n == {"dmi_open": 200 - n_off, "dmi_close": 200 - n_off, "dmi_copy_graph": 2 * len(blocks) // 3 + len(others)},
+    n = {name: launches[name] for name in ("dmi_open", "dmi_close", "dmi_copy_graph_rows")}
+    bench.check(n == {"dmi_open": 200 - n_off, "dmi_close": 200 - n_off, "dmi_copy_graph_rows": 2 * len(blocks) // 3 + len(others)},
                 "only copies of sites that are on are launched", n)
 
 

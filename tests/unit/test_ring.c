@@ -15,8 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_SLOTS 64u
-#define MAX_BYTES 4096u
+#define MAX_SLOTS 512u
+#define MAX_BYTES 8192u
 
 static struct dmi_desc desc[MAX_SLOTS];
 static struct ring_slot slots[MAX_SLOTS];
@@ -206,7 +206,33 @@ START_TEST(a_record_as_large_as_the_ring_fits_whenever_it_is_empty)
 }
 END_TEST
 
-START_TEST(what_a_launch_has_not_published_when_it_is_over_was_not_run)
+/* What dmi_close publishes in slot @close of @n records from slot @first on, of which those in @ran did. */
+static struct dmi_close_desc closing(const struct ring *ring, uint64_t first, uint64_t close,
+                                     uint32_t n, bool (*ran)(uint32_t))
+{
+    struct dmi_close_desc record = { .ready = ring_slot(ring, close)->seq, .site = DMI_SITE_CLOSE };
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ring_slot *slot = ring_slot(ring, first + i);
+        if (!ran(i))
+            continue;
+        record.ran[i / 32] |= 1u << i % 32;
+        record.sum += dmi_copy_sum(slot->site, slot->n_bytes);
+    }
+    return record;
+}
+
+static bool is_odd(uint32_t i)
+{
+    return i & 1;
+}
+
+static bool each(uint32_t i)
+{
+    (void)i;
+    return true;
+}
+
+START_TEST(what_left_no_mark_when_its_launch_is_over_was_not_run)
 {
     struct ring ring = make(8, 1024);
     const uint32_t sites[] = { 3, 4, 5 };
@@ -215,17 +241,80 @@ START_TEST(what_a_launch_has_not_published_when_it_is_over_was_not_run)
     ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
     ck_assert_uint_eq(payloads[1], 112);
     ck_assert_uint_eq(payloads[2], 144);
-    publish(&ring, first + 1);
-    ck_assert_int_eq(ring_poll(&ring, first), RING_PENDING);
-    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_READY);
-    ck_assert_int_eq(ring_poll(&ring, first + 3), RING_PENDING);
-    publish(&ring, first + 3); /* the launch is over */
+    for (uint64_t i = first; i < first + 4; i++)
+        ck_assert_int_eq(ring_poll(&ring, i), RING_PENDING);
+    struct dmi_close_desc record = closing(&ring, first, first + 3, 3, is_odd);
+    ring_publish_close(ring_desc(&ring, first + 3), &record);
     ck_assert_int_eq(ring_poll(&ring, first), RING_NOT_RUN);
     ck_assert_int_eq(ring_poll(&ring, first + 1), RING_READY);
     ck_assert_int_eq(ring_poll(&ring, first + 2), RING_NOT_RUN);
     ck_assert_int_eq(ring_poll(&ring, first + 3), RING_VOID);
     ring_release(&ring, first + 4);
     ck_assert_uint_eq(ring_in_flight(&ring), 0);
+}
+END_TEST
+
+/* What the device copied is not what was reserved, or the closing slot holds something else: nothing of the launch is taken. */
+START_TEST(a_launch_whose_sums_differ_is_a_mismatch)
+{
+    const uint32_t sites[] = { 3, 4, 5 };
+    const uint64_t sizes[] = { 100, 20, 64 };
+    for (int fault = 0; fault < 4; fault++) {
+        struct ring ring = make(8, 1024);
+        uint64_t first, payloads[3];
+        ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
+        struct dmi_close_desc record = closing(&ring, first, first + 3, 3, each);
+        record.sum -= fault == 1 ? dmi_copy_sum(4, 20) - dmi_copy_sum(4, 24) : 0;
+        record.sum -= fault == 2 ? dmi_copy_sum(3, 100) - dmi_copy_sum(2, 100) : 0;
+        record.site = fault == 3 ? 0 : record.site;
+        ring_publish_close(ring_desc(&ring, first + 3), &record);
+        for (uint64_t i = first; i < first + 3; i++)
+            ck_assert_int_eq(ring_poll(&ring, i), fault ? RING_MISMATCH : RING_READY);
+    }
+}
+END_TEST
+
+START_TEST(a_wild_slot_is_of_its_record_alone)
+{
+    struct ring ring = make(8, 1024);
+    const uint32_t sites[] = { 3, 4 };
+    const uint64_t sizes[] = { 16, 16 };
+    uint64_t first, payloads[2];
+    ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 2, &first, payloads), 0);
+    struct dmi_close_desc record = closing(&ring, first, first + 2, 2, each);
+    record.wild[0] = 2;
+    ring_publish_close(ring_desc(&ring, first + 2), &record);
+    ck_assert_int_eq(ring_poll(&ring, first), RING_READY);
+    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_WILD);
+}
+END_TEST
+
+/* Each closing slot tells of its own records, also where the slots go round the ring. */
+START_TEST(a_large_launch_has_several_closing_slots)
+{
+    enum { N = 2 * DMI_CLOSE_RECORDS + 5 };
+    struct ring ring = make(MAX_SLOTS, MAX_BYTES);
+    uint32_t sites[N];
+    uint64_t sizes[N], payloads[N], first;
+    for (uint32_t i = 0; i < N; i++) {
+        sites[i] = i % 7;
+        sizes[i] = 1 + i % 16;
+    }
+    ck_assert_uint_eq(ring_close_slots(N), 3);
+    for (uint64_t seq = 2; seq < 6; seq++) {
+        ck_assert_int_eq(ring_reserve_launch(&ring, seq, sites, sizes, N, &first, payloads), 0);
+        for (uint32_t k = 0; k < 3; k++) {
+            uint64_t from = first + k * DMI_CLOSE_RECORDS, close = first + N + k;
+            uint32_t n = k < 2 ? DMI_CLOSE_RECORDS : 5;
+            struct dmi_close_desc record = closing(&ring, from, close, n, is_odd);
+            ck_assert_int_eq(ring_poll(&ring, from + n - 1), RING_PENDING);
+            ring_publish_close(ring_desc(&ring, close), &record);
+            for (uint32_t i = 0; i < n; i++)
+                ck_assert_int_eq(ring_poll(&ring, from + i), i & 1 ? RING_READY : RING_NOT_RUN);
+            ck_assert_int_eq(ring_poll(&ring, close), RING_VOID);
+        }
+        ring_release(&ring, first + N + 3);
+    }
 }
 END_TEST
 
@@ -503,7 +592,10 @@ int main(void)
     tcase_add_test(plain, more_than_the_ring_is_refused_and_nothing_changes);
     tcase_add_test(plain, a_full_ring_refuses_and_nothing_changes);
     tcase_add_test(plain, a_record_as_large_as_the_ring_fits_whenever_it_is_empty);
-    tcase_add_test(plain, what_a_launch_has_not_published_when_it_is_over_was_not_run);
+    tcase_add_test(plain, what_left_no_mark_when_its_launch_is_over_was_not_run);
+    tcase_add_test(plain, a_launch_whose_sums_differ_is_a_mismatch);
+    tcase_add_test(plain, a_wild_slot_is_of_its_record_alone);
+    tcase_add_test(plain, a_large_launch_has_several_closing_slots);
     tcase_add_test(plain, a_launch_is_reserved_whole_or_not_at_all);
     tcase_add_loop_test(plain, records_in_flight_never_overlap, 0, 50);
     suite_add_tcase(suite, plain);

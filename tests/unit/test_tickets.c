@@ -281,6 +281,9 @@ static void make_graph(struct host *h, struct graph *g)
     struct device_exec *d = g->device;
     x->handle = (CUgraphExec)d;
     x->state.memory = (CUdeviceptr)(uintptr_t)&d->state;
+    static_assert(offsetof(struct device_exec, marks) ==
+                      offsetof(struct device_exec, state) + sizeof d->state,
+                  "as preload/graph/instrument.c has it");
     x->plan = (struct graph_plan){ .context = world.context,
                                    .state = x->state.memory,
                                    .refused = DROP_NONE,
@@ -303,11 +306,13 @@ static void make_graph(struct host *h, struct graph *g)
     ck_assert(p->sites && p->sizes && p->payloads);
     d->open =
         (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state.memory };
-    d->close = (struct device_node){
-        .kind = NODE_CLOSE,
-        .enabled = true,
-        .close = { .state = x->state.memory, .desc = world.context->desc_device, .n_tickets = 1 }
-    };
+    d->close = (struct device_node){ .kind = NODE_CLOSE,
+                                     .enabled = true,
+                                     .close = { .state = x->state.memory,
+                                                .marks = (uintptr_t)d->marks,
+                                                .desc = world.context->desc_device,
+                                                .n_tickets = 1,
+                                                .n_slots = world.context->ring.n_slots } };
     uint32_t first = (uint32_t)(kit_next(&h->seed) % N_KERNELS),
              n = 1 + (uint32_t)(kit_next(&h->seed) % N_KERNELS);
     for (uint32_t i = 0; i < n; i++)
@@ -641,13 +646,15 @@ static void check_ring_is_whole(void)
     ck_assert_int_eq(ring_reserve(ring, session.next_launch, 0, ring->n_bytes, &index, &at), 0);
     ring_cancel(ring, index);
     ring_release(ring, index + 1);
-    uint32_t n = ring->n_slots - 1;
+    uint32_t n = ring->n_slots - ring_close_slots(ring->n_slots - 1);
     uint32_t *sites = calloc(n, sizeof *sites);
     uint64_t *sizes = calloc(n, sizeof *sizes), *payloads = calloc(n, sizeof *payloads);
     ck_assert(sites && sizes && payloads);
     ck_assert_int_eq(
         ring_reserve_launch(ring, session.next_launch + 1, sites, sizes, n, &index, payloads), 0);
-    ring_release(ring, index + n + 1); /* they have no notes, which the context's end looks at */
+    ring_release(
+        ring,
+        index + n + ring_close_slots(n)); /* they have no notes, which the context's end looks at */
     free(sites);
     free(sizes);
     free(payloads);

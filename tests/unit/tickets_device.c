@@ -96,29 +96,31 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
     if (state->rows_of[copy->number] != DMI_ROWS_ALL)
         rows = state->rows[state->rows_of[copy->number]];
     const uint32_t *lists = (const uint32_t *)(uintptr_t)copy->lists;
-    struct dmi_desc record = {
-        .ready = state->seq,
-        .payload = (uint64_t)state->offset16[copy->number] * RING_ALIGN,
-        .n_bytes = (uint64_t)rows.n_rows * copy->row_bytes,
-        .site = copy->site,
-        .n_rows = rows.n_rows,
-        .src = copy->gather.src,
-    };
+    uint64_t n_bytes = (uint64_t)rows.n_rows * copy->row_bytes;
     gather(&copy->gather, rows.at == DMI_ROWS_FIRST ? NULL : lists + rows.at, rows.n_rows,
-           (unsigned char *)(uintptr_t)copy->payload + record.payload);
-    note_published(record.ready, record.site);
-    ring_publish((struct dmi_desc *)(uintptr_t)copy->desc + state->slot[copy->number], &record);
+           (unsigned char *)(uintptr_t)copy->payload +
+               (uint64_t)state->offset16[copy->number] * RING_ALIGN);
+    note_published(state->seq, copy->site);
+    *(struct dmi_copy_mark *)(uintptr_t)copy->mark =
+        (struct dmi_copy_mark){ .seq = state->seq, .sum = dmi_copy_sum(copy->site, n_bytes) };
 }
 
 static void kernel_close(const struct dmi_close *close)
 {
     struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)close->state;
+    const struct dmi_copy_mark *marks = (const struct dmi_copy_mark *)(uintptr_t)close->marks;
     if (!state->n_actions)
         return;
-    struct dmi_desc record = { .ready = state->seq, .site = DMI_SITE_CLOSE };
+    struct dmi_close_desc record = { .ready = state->seq, .site = DMI_SITE_CLOSE };
+    for (uint32_t i = 0; i < state->n_actions; i++) {
+        if (state->offset16[i] >= DMI_NO_PAYLOAD || marks[i].seq != state->seq)
+            continue;
+        record.ran[state->slot[i] / 32] |= 1u << state->slot[i] % 32;
+        record.sum += marks[i].sum;
+    }
     state->n_actions = 0;
     if (state->close_slot != DMI_NO_CLOSE)
-        ring_publish((struct dmi_desc *)(uintptr_t)close->desc + state->close_slot, &record);
+        ring_publish_close((struct dmi_desc *)(uintptr_t)close->desc + state->close_slot, &record);
 }
 
 static void run_node(const struct device_node *node, bool skip)

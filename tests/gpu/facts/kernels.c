@@ -26,8 +26,8 @@
 #define TEXT_(x) #x
 
 /* The sizes and offsets that the text below holds. */
-#define OPEN_BYTES 4072
-#define OPEN_LAST  4068
+#define OPEN_BYTES 4080
+#define OPEN_LAST  4076
 #define COPY_BYTES 152
 static_assert(OPEN_BYTES == sizeof(struct dmi_open), "bulk's parameter");
 static_assert(offsetof(struct dmi_open, ticket.close_slot) == 20, "bulk");

@@ -21,8 +21,8 @@ static void probe_eager(const struct action_launch *l, struct action_kernel *out
     out->blocks = 2;
 }
 
-static void probe_node(const struct action_place *place, const struct operand *operand,
-                       struct action_kernel *out)
+static enum action_form probe_node(const struct action_place *place, const struct operand *operand,
+                                   struct action_kernel *out)
 {
     struct probe *p = (struct probe *)out->param;
     *p = (struct probe){ .gather = action_node_gather(operand),
@@ -32,6 +32,7 @@ static void probe_node(const struct action_place *place, const struct operand *o
                          .n_rows = operand->view.dims[0] };
     out->threads = 32;
     out->blocks = 2;
+    return ACTION_NODE;
 }
 
 static const struct action action_probe = {
