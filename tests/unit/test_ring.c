@@ -301,6 +301,7 @@ START_TEST(a_large_launch_has_several_closing_slots)
         sizes[i] = 1 + i % 16;
     }
     ck_assert_uint_eq(ring_close_slots(N), 3);
+    ck_assert_uint_eq(ring_close_slots(252), 2);
     for (uint64_t seq = 2; seq < 6; seq++) {
         ck_assert_int_eq(ring_reserve_launch(&ring, seq, sites, sizes, N, &first, payloads), 0);
         for (uint32_t k = 0; k < 3; k++) {
