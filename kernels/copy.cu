@@ -39,13 +39,13 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
  * order: dmi_close depends on all copies, so it sees what they wrote.
  */
 #define GRAPH_COPY(shape, gathers)                                                                 \
-    extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS) dmi_copy_graph_##shape(         \
-        const __grid_constant__ struct dmi_graph_copy copy)                                        \
+    extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS)                                 \
+        dmi_copy_graph_##shape(const __grid_constant__ struct dmi_graph_copy copy)                 \
     {                                                                                              \
         const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;                    \
         if (!is_wanted(state, copy.number))                                                        \
             return;                                                                                \
-        struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                                      \
+        struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                            \
         struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);             \
         char *dst = (char *)copy.payload + (dmi_u64)state->offset16[copy.number] * 16;             \
         gathers;                                                                                   \

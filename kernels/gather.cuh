@@ -85,13 +85,19 @@ static __device__ __forceinline__ void gather_packed(const unit *src, unit *dst,
 /* A number of units, to divide by. */
 struct divisor {
     dmi_u32 n;
-    __device__ dmi_u32 divides(dmi_u32 i) const { return i / n; }
+    __device__ dmi_u32 divides(dmi_u32 i) const
+    {
+        return i / n;
+    }
 };
 
 /* The same with its DMI_INVERSE(): a division is 30 instructions. */
 struct inverted {
     dmi_u32 n, inverse;
-    __device__ dmi_u32 divides(dmi_u32 i) const { return __umulhi(i, inverse); }
+    __device__ dmi_u32 divides(dmi_u32 i) const
+    {
+        return __umulhi(i, inverse);
+    }
 };
 
 /*
@@ -100,16 +106,14 @@ struct inverted {
  */
 template <typename unit, typename divisor>
 static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
-                                                   const struct choice *c, unit *dst,
-                                                   divisor a_row)
+                                                   const struct choice *c, unit *dst, divisor a_row)
 {
     dmi_u32 units_a_row = a_row.n;
     dmi_u32 n_units = units_a_row * c->n_rows;
     dmi_u32 step = gridDim.x * blockDim.x, i = first_unit();
     if (i >= n_units)
         return;
-    dmi_u32 rows_a_step = a_row.divides(step),
-            units_a_step = step - rows_a_step * units_a_row;
+    dmi_u32 rows_a_step = a_row.divides(step), units_a_step = step - rows_a_step * units_a_row;
     dmi_u32 row = a_row.divides(i), at = i - row * units_a_row;
 
 #pragma unroll 1
@@ -171,11 +175,26 @@ static __device__ __forceinline__ dmi_u32 packed_access(dmi_u64 src, dmi_u32 n_b
 /* @do(unit), for the unit of @access bytes; the branches are the same for all threads of the grid. */
 #define BY_ACCESS(access, do)                                                                      \
     switch (access) {                                                                              \
-    case 16: do(struct bytes16); break;                                                            \
-    case 8: do(dmi_u64); break;                                                                    \
-    case 4: do(dmi_u32); break;                                                                    \
-    case 2: do(unsigned short); break;                                                             \
-    default: do(unsigned char); break;                                                             \
+    case 16:                                                                                       \
+        do                                                                                         \
+            (struct bytes16);                                                                      \
+        break;                                                                                     \
+    case 8:                                                                                        \
+        do                                                                                         \
+            (dmi_u64);                                                                             \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        do                                                                                         \
+            (dmi_u32);                                                                             \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        do                                                                                         \
+            (unsigned short);                                                                      \
+        break;                                                                                     \
+    default:                                                                                       \
+        do                                                                                         \
+            (unsigned char);                                                                       \
+        break;                                                                                     \
     }
 
 /* Of runs alone. */
@@ -185,8 +204,7 @@ static __device__ __forceinline__ void gather_any_rows(const struct dmi_gather *
     dmi_u32 n_bytes = g->run_bytes * c->n_rows;
 
 #define PACKED(unit) gather_packed((const unit *)g->src, (unit *)dst, n_bytes)
-#define ROWS(unit)                                                                                 \
-    gather_rows(g, c, (unit *)dst, divisor{ g->run_bytes / (dmi_u32)sizeof(unit) })
+#define ROWS(unit)   gather_rows(g, c, (unit *)dst, divisor{ g->run_bytes / (dmi_u32)sizeof(unit) })
     if (is_packed(g, c))
         BY_ACCESS(packed_access(g->src, n_bytes), PACKED)
     else

@@ -89,7 +89,10 @@ extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close cl
             add_marks(&all, &tickets[i], marks + i * DMI_TICKET_ACTIONS, first);
         __syncthreads();
         if (first + DMI_CLOSE_RECORDS >= n_records)
-            empty(tickets, close.n_tickets); /* the state may be another exec's once the last one is published */
+            empty(
+                tickets,
+                close
+                    .n_tickets); /* the state may be another exec's once the last one is published */
         __syncthreads();
         if (!threadIdx.x)
             publish_close((struct dmi_close_desc *)close.desc + (slot & (close.n_slots - 1)), &all,

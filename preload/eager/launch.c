@@ -91,7 +91,7 @@ static int check_device(const struct eager_job *job, const struct admission *ite
     return drop;
 }
 
-/* The record could hold what another stream wrote while the copy read: none is made. */
+/* The record could hold what another stream wrote while the copy read. */
 static int check_event(const struct eager_launch *l, const struct eager_job *job, uint32_t site,
                        int drop)
 {

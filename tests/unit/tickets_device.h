@@ -50,7 +50,7 @@ struct device_node {
 struct device_exec {
     struct device_node open, engine[DEVICE_KERNELS], copy[DEVICE_COPIES], close;
     uint32_t n_engine, n_copies;
-    struct dmi_ticket state; /* and behind it, as in an exec's: */
+    struct dmi_ticket state; /* followed, as in an exec's, by: */
     struct dmi_copy_mark marks[DEVICE_COPIES];
     uint64_t n_launched, n_finished; /* launches of one exec run one after another */
 };
