@@ -76,6 +76,14 @@ class Browser:
     def texts(self, selector):
         return self.run("return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector)
 
+    def digits(self, selector):
+        """Of rows of a table what their cells say: all digits, which are the title of a number in four."""
+        return self.run("return [...document.querySelectorAll(arguments[0])].map((r) => [...r.children].map((c) => c.querySelector('[title]')?.title || c.textContent))", selector)
+
+    def resize(self, width, height=900):
+        """As a device of that width: a window is no narrower than 500."""
+        self.call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}})
+
     def click(self, selector):
         found = self.call("POST", "/element", {"using": "css selector", "value": selector})
         self.call("POST", f"/element/{found[ELEMENT]}/click", {})

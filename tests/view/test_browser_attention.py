@@ -166,10 +166,11 @@ def test_attribution(check, page, tmp_path):
         parts = {"embedding": entry["embedding"][token], "constant": entry["constant"][token]}
         for layer in range(2):
             parts |= {f"head {layer}.{h}": entry["heads"][(token * 2 + layer) * 3 + h] for h in range(3)} | {f"mlp {layer}": entry["mlps"][token * 2 + layer]}
+        parts |= {f"edit {name}": entry["of_edits"][token * 2 + i] for i, name in enumerate(("calm", "loud"))}
         wanted = sorted(parts, key=lambda name: -abs(parts[name]))
         rows = page.run("return [...document.querySelectorAll('table[aria-label=Parts] tbody tr')].map((r) => [r.children[0].textContent, r.children[1].firstChild.title])")
         check([row[0] for row in rows] == wanted and all(same(row[1], parts[row[0]]) for row in rows), f"parts at {token}", (rows, parts))
-        said = page.text("#dla-readout")
+        said = page.run("return document.getElementById('dla-readout').title")
         check(f"is {entry['difference'][token]!r}; the parts sum up to {entry['sum'][token]!r}" in said and said.startswith(f"position {token}"), "the difference, and the sum", said)
         grid = page.run("return [...document.querySelectorAll('#dla-grid td')].map((c) => c.title.split(': '))")
         check(len(grid) == 8 and all(same(number, parts[name]) for name, number in grid), "the grid", grid)

@@ -25,7 +25,7 @@ def same(text, x):
 
 
 def rows_of(page, label):
-    return page.run("return [...document.querySelectorAll(`table[aria-label=\"${arguments[0]}\"] tbody tr`)].map((r) => [...r.children].map((c) => c.textContent))", label)
+    return page.digits(f'table[aria-label="{label}"] tbody tr')
 
 
 def place_in(page, name, layer, cell, cells, layers):
@@ -58,7 +58,7 @@ def test_diff(check, page, tmp_path):
         return m["norm"][row * m["cells"] + cell] if row >= 0 and cell < m["cells"] else "none"
 
     def at(k, cell):
-        i, text = k * cells + cell, page.text("#diff-readout")
+        i, text = k * cells + cell, page.run("return document.getElementById('diff-readout').title")
         place, numbers = text.split(": ", 1)
         check(place == f"layer {layers[k]}, position {cell}" and page.fragment() == f"#diff/0/q/error/log/all/{k}/{cell}", "the cursor's place, and the address", (text, page.fragment()))
         if entry["state"][i] == ABSENT:
@@ -97,7 +97,7 @@ def test_diff(check, page, tmp_path):
     page.keys("End")
     page.click("button:not([aria-label])")
     check(page.fragment() == "#diff/0/q/error/log/all/1/2" and "first differ at a/q.1, position 2, element 0" in page.text("#main"), "so does a click", page.fragment())
-    column = page.run("return [...document.querySelectorAll('#diff-column tbody tr')].map((r) => [...r.children].map((c) => c.textContent))")
+    column = page.digits("#diff-column tbody tr")
     check([row[0] for row in column] == [str(layer) for layer in layers] and same(column[1][1], entry["error"][cells + 2]) and column[2][5] == "only in this run", "all layers of the position", column)
     for row, wanted in zip(rows_of(page, "Differences by site"), diff["sites"], strict=True):
         check(row[:6] == [str(wanted[key]) for key in ("site", "layers", "tensors", "differing", "rows", "same_rows")] and
@@ -116,7 +116,7 @@ def test_diff(check, page, tmp_path):
     check(all(names) and len(names) == 9, "what can be used has a name", names)
     quiet(check, page, "diff")
     page.open(out, "#map/0/q/error/log/all/1/2")
-    check(page.text("#readout").endswith(f"error {entry['error'][cells + 2]!r}") and page.text("#legend").find("only in the other run") > 0, "Map has the error, too", page.text("#readout"))
+    check(page.run("return document.getElementById('readout').title").endswith(f"error {entry['error'][cells + 2]!r}") and page.text("#legend").find("only in the other run") > 0, "Map has the error, too", page.text("#readout"))
     quiet(check, page, "map of errors")
 
 

@@ -61,13 +61,16 @@ function exact(x) {
     return typeof x === "bigint" || Number.isFinite(x) ? String(x) : Number.isNaN(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";
 }
 
+// In four digits, but for whole numbers.
 function short(x) {
-    if (!Number.isFinite(x))
+    if (typeof x === "bigint" || !Number.isFinite(x))
         return exact(x);
-    return x === 0 ? "0" : Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
+    if (Number.isInteger(x) && Math.abs(x) < 1e6)
+        return String(x);
+    return Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
 }
 
-// The same, in four digits; all of them are its title.
+// The same; all digits are its title.
 function brief(x) {
     return make("span", {text: short(x), title: exact(x)});
 }
@@ -149,7 +152,7 @@ function help() {
 
 function begin() {
     const names = Object.keys(PAGES);
-    document.getElementById("title").textContent = `DMI report: ${DATA.run.path}`;
+    document.getElementById("title").append(make("span", {text: `DMI report: ${DATA.run.model || DATA.run.path.split("/").at(-1)}`, title: DATA.run.path}));
     document.getElementById("pages").append(...names.map((name) => make("a", {href: `#${name}`, "data-page": name, text: PAGES[name].title})));
     addEventListener("hashchange", show);
     addEventListener("keydown", (event) => {

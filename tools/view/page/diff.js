@@ -2,7 +2,7 @@
 
 const DIFF_MEASURES = {error: "error: norm of the difference / norm in this run", greatest: "greatest difference of an element"};
 const DIFF_HEIGHT = 220;
-const diff = {at: 0, measure: "error", scale: "log", first: true, layer: 0, cell: 0, from: 0, to: 0, cache: new Map()};
+const diff = {at: 0, measure: "error", scale: "log", first: true, layer: 0, cell: 0, from: 0, to: 0, seen: false, cache: new Map()};
 
 // What a map of either run has in the cells of another map of the same site: {state, value}, null where it is not in the report.
 function aligned(entry, other, arrays, name) {
@@ -67,21 +67,22 @@ function diffDraw() {
     normsOf(entry).forEach((norms, k) => norms && drawHeat(canvas(k ? "other" : "run"), entry, norms.state, norms.value, normScale(entry)[k], diff, DIFF_HEIGHT));
 }
 
-function diffSaid(entry, layer, cell) {
+// What is there, in numbers by @write.
+function diffSaid(entry, layer, cell, write = short) {
     const arrays = diffArrays(entry), i = layer * entry.cells + cell, norms = normsOf(entry), at = cellName(entry, layer, cell);
-    const norm = (one) => one && one.state[i] === THERE ? exact(one.value[i]) : "none";
+    const norm = (one) => one && one.state[i] === THERE ? write(one.value[i]) : "none";
     if (arrays.state[i] === ABSENT)
         return `${at}: no row in either run`;
     const wrong = WRONG.find(([state]) => state === arrays.state[i]);
-    const numbers = wrong ? wrong[1] : `error ${exact(arrays.error[i])}, greatest difference ${exact(arrays.greatest[i])}`;
+    const numbers = wrong ? wrong[1] : `error ${write(arrays.error[i])}, greatest difference ${write(arrays.greatest[i])}`;
     return `${at}: ${numbers}, norm ${norm(norms[0])}, in the other run ${norm(norms[1])}`;
 }
 
 function diffColumn(entry) {
-    const arrays = diffArrays(entry), norms = normsOf(entry), norm = (one, i) => one && one.state[i] === THERE ? exact(one.value[i]) : "";
+    const arrays = diffArrays(entry), norms = normsOf(entry), norm = (one, i) => one && one.state[i] === THERE ? brief(one.value[i]) : "";
     const rows = entry.layers.map((layer, k) => {
         const i = k * entry.cells + diff.cell, there = arrays.state[i] === THERE, wrong = WRONG.find(([state]) => state === arrays.state[i]);
-        return [layer === null ? "" : String(layer), there ? exact(arrays.error[i]) : "", there ? exact(arrays.greatest[i]) : "", norm(norms[0], i), norm(norms[1], i), wrong ? wrong[1] : ""];
+        return [layer === null ? "" : String(layer), there ? brief(arrays.error[i]) : "", there ? brief(arrays.greatest[i]) : "", norm(norms[0], i), norm(norms[1], i), wrong ? wrong[1] : ""];
     });
     return table([["layer", true], ["error", true], ["greatest", true], ["norm", true], ["norm in the other", true], [""]], rows, `All layers at ${placeName(entry, diff.cell)}`);
 }
@@ -98,7 +99,7 @@ function droppedOf(site) {
 
 // A number of dmi-dump diff; null is what is not finite.
 function maybe(x) {
-    return x === null ? "infinite" : exact(x);
+    return x === null ? "infinite" : brief(x);
 }
 
 function diffTensors(entry) {
@@ -136,7 +137,7 @@ function diffVerdict() {
     const d = DATA.diff, first = d.first, only = (list) => list.map((x) => `${x.site} (${grouped(x.tensors)})`).join(", ");
     const same = d.compared === 0 ? "Nothing could be compared: the runs have no tensor of the same name." : d.equal ? `All ${counted(d.compared, "tensor")} are the same, in ${counted(d.rows, "row")}.`
         : `${grouped(d.differing)} of ${counted(d.compared, "tensor")} differ; ${grouped(d.same_rows)} of ${counted(d.rows, "row")} have the same bits.`;
-    const where = first === null ? "" : `In the order of launches the runs first differ at ${first.tensor}${first.position === null ? "" : `, position ${first.position}`}, element ${first.element}: this run has ${maybe(first.run)}, the other run ${maybe(first.other)}. `;
+    const where = first === null ? "" : `In the order of launches the runs first differ at ${first.tensor}${first.position === null ? "" : `, position ${first.position}`}, element ${first.element}: this run has ${first.run === null ? "infinite" : exact(first.run)}, the other run ${first.other === null ? "infinite" : exact(first.other)}. `;
     const lines = [[d.only_in_run, "Tensors that only this run has, by site"], [d.only_in_other, "Tensors that only the other run has, by site"]].filter(([list]) => list.length).map(([list, what]) => make("p", {text: `${what}: ${only(list)}`}));
     return make("section", {}, make("table", {"aria-label": "The runs"}, ...[["this run", DATA.run.path], ["the other run", d.path]].map(([name, text]) => make("tr", {}, make("th", {scope: "row", text: name}), make("td", {class: "wide", text})))),
         make("p", {class: d.equal ? "good" : null, text: same}), first === null ? null : make("p", {}, where, firstPlace() ? make("button", {text: "go there", onclick: goFirst}) : null), ...lines,
@@ -148,7 +149,7 @@ function diffVerdict() {
 function diffMoved() {
     const entry = DATA.diff.maps[diff.at];
     settle(entry, diff);
-    document.getElementById("diff-readout").textContent = diffSaid(entry, diff.layer, diff.cell);
+    sayAt("diff-readout", diffSaid, entry, diff.layer, diff.cell);
     document.getElementById("diff-column").replaceChildren(diffColumn(entry));
     document.getElementById("diff-legend").replaceChildren(legendOf(errorScale(entry), diff.scale, false, WRONG));
     document.getElementById("diff-norms").replaceChildren(legendOf(normScale(entry)[0], diff.scale, false, [[DAMAGED, "damaged"]]));
@@ -215,6 +216,10 @@ if (DATA.diff) {
         title: "Diff",
         keys: [...HEAT_KEYS, ["f", "where the runs first differ"]],
         show(main, place) {
+            const first = diff.seen || place.length ? null : firstPlace();
+            diff.seen = true;
+            if (first !== null)
+                [diff.at, diff.layer, diff.cell] = [first.map, first.layer, first.cell];
             if (DATA.diff.maps.length)
                 takeDiff(place);
             diffShow();

@@ -55,8 +55,8 @@ function dlaDraw() {
     const entry = DATA.dla[dla.at], read = partsOf(entry), [a, b] = dlaWords(entry);
     dla.token = Math.max(0, Math.min(dla.token, entry.positions.length - 1));
     const token = read.token_ids && read.token_ids[dla.token] >= 0 ? ` \u2018${word(entry, read.token_ids[dla.token])}\u2019` : "", difference = read.difference[dla.token];
-    document.getElementById("dla-readout").textContent = `position ${entry.positions[dla.token]}${token}: the logit of ${a} less that of ${b} is ${Number.isNaN(difference) ? "not known" : exact(difference)}; `
-        + `the parts sum up to ${exact(read.sum[dla.token])}`;
+    const said = (write) => `position ${entry.positions[dla.token]}${token}: the logit of ${a} less that of ${b} is ${Number.isNaN(difference) ? "not known" : write(difference)}; the parts sum up to ${write(read.sum[dla.token])}`;
+    sayAt("dla-readout", (write = short) => said(write));
     document.getElementById("dla-grid").replaceChildren(make("h2", {text: "Heads, and the MLP, by layer"}), dlaGrid(entry));
     document.getElementById("dla-parts").replaceChildren(make("h2", {text: "Parts, the largest first"}), dlaTable(entry, () => {}));
     go("dla", entry.request, entry.positions[dla.token]);

@@ -39,7 +39,20 @@ function proofText(entry) {
 function attentionTop(at, chosen) {
     const entry = DATA.attention[at];
     return [choice("Request", DATA.attention.map((e, i) => [i, requestName(e)]), at, (value) => chosen(Number(value))),
-        make("p", {class: entry.refused === undefined ? "faint" : "bad", id: "proof", text: entry.refused === undefined ? proofText(entry) : `Refused: ${entry.refused}.`})];
+        entry.refused === undefined ? make("p", {class: "faint", id: "proof", text: proofText(entry)}) : refusal(entry.refused)];
+}
+
+// A word as a shell takes it.
+function quoted(word) {
+    return /^[\w./@%+=:,][\w./@%+=:,-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+// What lacks is told with the command that gives it; what the proof refuses is no lack.
+function refusal(why) {
+    const config = why.includes("--config"), lacks = config || why.includes("no row of");
+    const line = config ? `dmi-view ${quoted(DATA.run.path)} --config config.json -o report.html --force` : "dmi-run --preset attention --out RUN -- COMMAND";
+    return make("div", {}, make("p", {class: lacks ? null : "bad", id: "proof", text: `${lacks ? "No attention of this request" : "Refused"}: ${why}.`}),
+        ...(lacks ? [make("p", {text: config ? "With the model's config.json, or its GGUF:" : "To capture what it takes:"}), make("code", {class: "paste", text: line})] : []));
 }
 
 // The number of the entry that an address names, by the request's number or its id; -1: none.

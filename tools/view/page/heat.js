@@ -4,7 +4,7 @@ const SCALES = {log: "logarithm", linear: "linear", rank: "rank within the layer
 // What a cell shows; a wrong row is shown before a large one. LACKING, EXTRA and SHAPE compare two runs: the other run lacks the row, it alone has it, its rows have another shape.
 const [ABSENT, THERE, DAMAGED, LACKING, EXTRA, SHAPE] = [0, 1, 2, 3, 4, 5];
 const WRONG = [[LACKING, "only in this run"], [EXTRA, "only in the other run"], [SHAPE, "rows of another shape"], [DAMAGED, "damaged"]];
-const MARGIN = 44, FOOT = 18;
+const MARGIN = 44, FOOT = 18, FOOT_TEXTS = 34;
 // Colours from nothing, which is the page's own background, to much. Values below 0 are orange. Both sides are told apart in any colour blindness.
 const LIGHT = {back: [255, 255, 255], more: [[158, 202, 225], [33, 113, 181], [8, 36, 84]], less: [[253, 208, 162], [230, 110, 10], [110, 40, 0]], absent: [226, 226, 226], nan: [214, 0, 147],
     states: {[DAMAGED]: [90, 90, 90], [LACKING]: [0, 158, 115], [EXTRA]: [222, 196, 0], [SHAPE]: [178, 74, 0]}};
@@ -42,6 +42,14 @@ function scaleFor(entry, state, value, kind, first, floor = 0.04) {
         return {low: 0, high: 1, of: (x, i) => Math.sign(x || 1) * rows[i]};
     }
     return {low: 0, high: at(1), of: signed((x) => x / (at(1) || 1))};
+}
+
+// [scale, with the first token] by which a map is first shown. Where the first token is far above all others it is left out; where a few cells still take most of
+// the colours, which the logarithm gives to all magnitudes alike, the scale has the others.
+function fittingScale(entry, state, value) {
+    const magnitudes = (first) => Float32Array.from([...value.keys()].filter((i) => counts(entry, state, value, i, first) && value[i] !== 0), (i) => Math.abs(value[i])).sort();
+    const all = magnitudes(true), later = magnitudes(false), first = !later.length || all.at(-1) < 4 * later.at(-1), kept = first ? all : later, at = (share) => kept[Math.floor(share * (kept.length - 1))];
+    return [kept.length && Math.log(at(0.99) / at(0.01)) < Math.log(at(1) / at(0)) / 3 ? "cut" : "log", first];
 }
 
 // The share of the layer's cells that are smaller, for each cell.
@@ -115,9 +123,10 @@ function drawHeat(canvas, entry, state, value, scale, sight, most = 560) {
     const colours = theme(), {width, height} = heatSize(canvas, entry, most), ratio = devicePixelRatio || 1;
     const plain = heatImage(canvas, entry, state, value, scale, sight, Math.min(sight.to - sight.from, width), colours);
     canvas.width = (width + MARGIN) * ratio;
-    canvas.height = (height + FOOT) * ratio;
+    const foot = hasTexts(entry) ? FOOT_TEXTS : FOOT;
+    canvas.height = (height + foot) * ratio;
     canvas.style.width = `${width + MARGIN}px`;
-    canvas.style.height = `${height + FOOT}px`;
+    canvas.style.height = `${height + foot}px`;
     const to = canvas.getContext("2d");
     to.scale(ratio, ratio);
     to.imageSmoothingEnabled = false;
@@ -136,9 +145,17 @@ function frame(to, entry, state, sight, width, height, colours) {
     for (let layer = 0; layer < layers; layer += each)
         to.fillText(entry.layers[layer] === null ? "" : String(entry.layers[layer]), MARGIN - 6, (layer + 0.5) * row + 4);
     to.textAlign = "center";
-    const apart = Math.max(1, Math.ceil(60 / column));
-    for (let cell = sight.from; cell < sight.to; cell += apart)
-        to.fillText(String(positionOf(entry, cell)), MARGIN + (cell - sight.from + 0.5) * column, height + 13);
+    const apart = Math.max(1, Math.ceil(60 / column)), room = Math.max(apart * column, 40) - 6;
+    const write = (text, cell, y) => {  // whole, within the canvas
+        const half = to.measureText(text).width / 2, x = MARGIN + (cell - sight.from + 0.5) * column;
+        to.fillText(text, Math.max(half, Math.min(x, MARGIN + width - half)), height + y);
+    };
+    for (let cell = sight.from; cell < sight.to; cell += apart) {
+        const token = hasTexts(entry) ? tokenAt(entry.request, positionOf(entry, cell)) : null;
+        write(String(positionOf(entry, cell)), cell, 13);
+        if (token !== null)
+            write(cutText(to, wordOf(token), room), cell, 28);
+    }
     if (column >= 3)
         for (let layer = 0; layer < layers; layer++)
             for (let cell = sight.from; cell < sight.to; cell++)
@@ -149,6 +166,21 @@ function frame(to, entry, state, sight, width, height, colours) {
         to.strokeStyle = colour;
         to.strokeRect(MARGIN + (sight.cell - sight.from) * column - 1, sight.layer * row - 1, Math.max(column, 2) + 2, row + 2);
     }
+}
+
+// Do texts of tokens stand under its positions?
+function hasTexts(entry) {
+    return entry.per === 1 && !entry.by_row && Object.keys(DATA.texts).length > 0 && tokensOf(entry.request) !== null;
+}
+
+// A text, or what of it has room, by whole characters as they are seen.
+function cutText(to, text, room) {
+    if (to.measureText(text).width <= room)
+        return text;
+    const parts = [...new Intl.Segmenter().segment(text)].map((part) => part.segment);
+    while (parts.length > 1 && to.measureText(`${parts.join("")}\u2026`).width > room)
+        parts.pop();
+    return `${parts.join("")}\u2026`;
 }
 
 function hatch(to, x, y, width, height, colours) {
@@ -228,6 +260,13 @@ function legendOf(scale, kind, signed, states) {
     return make("div", {class: "legend"}, least > 0.1 ? make("span", {}, swatch(colourOf(0, colours)), "0") : null, make("span", {}, swatch(colourOf(least, colours)), ends[0], ...more),
         ...(signed ? [make("span", {}, swatch(colourOf(-0.6, colours)), "below 0")] : []),
         make("span", {}, swatch(colours.nan), "not finite"), ...states.map(([state, text]) => make("span", {}, swatch(colours.states[state]), text)), make("span", {}, swatch(colours.absent), "no row"));
+}
+
+// What @say says of a cell, in short; all digits are the title.
+function sayAt(id, say, ...of) {
+    const line = document.getElementById(id);
+    line.textContent = say(...of);
+    line.title = say(...of, exact);
 }
 
 // A whole number of an address.

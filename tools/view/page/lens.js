@@ -58,7 +58,7 @@ function lensGrid(entry, moveTo) {
 }
 
 function lensWords(entry) {
-    const rows = Array.from({length: entry.top}, (_, k) => likeliest(entry, lens.token, lens.layer, k)).map(([id, logit, share]) => [word(entry, id), String(id), exact(logit), share.toFixed(4)]);
+    const rows = Array.from({length: entry.top}, (_, k) => likeliest(entry, lens.token, lens.layer, k)).map(([id, logit, share]) => [word(entry, id), String(id), brief(logit), share.toFixed(4)]);
     return table([["word"], ["id", true], ["logit", true], ["share", true]], rows, "Likeliest words");
 }
 

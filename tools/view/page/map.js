@@ -3,7 +3,7 @@
 const MEASURES = {norm: "norm", mean: "mean", max: "largest magnitude", bad: "share not finite", ...(DATA.diff ? {error: "error against the other run"} : {})};
 
 // The first map that is shown has layers, if any has.
-const map = {at: Math.max(0, DATA.maps.findIndex((entry) => entry.layers.length > 1)), measure: "norm", scale: "log", first: true, layer: 0, cell: 0, from: 0, to: 0, cache: new Map()};
+const map = {at: Math.max(0, DATA.maps.findIndex((entry) => entry.layers.length > 1)), measure: "norm", scale: "log", first: true, layer: 0, cell: 0, from: 0, to: 0, chosen: false, cache: new Map()};
 
 // Arrays of a map, once they are looked at.
 function arraysOf(entry) {
@@ -21,9 +21,18 @@ function measured(entry, name) {
     return entry.errors;
 }
 
-function numberAt(entry, name, i) {
+// A number of a cell, by @write; what stands in its place.
+function numberAt(entry, name, i, write = brief) {
     const {state, value} = measured(entry, name), wrong = WRONG.find(([s]) => s === state[i]);
-    return state[i] === THERE ? exact(value[i]) : wrong ? wrong[1] : "";
+    return state[i] === THERE ? write(value[i]) : wrong ? wrong[1] : "";
+}
+
+// A scale in which few cells take not all colours, unless one was chosen.
+function fitScale(entry) {
+    if (map.chosen)
+        return;
+    const {state, value} = measured(entry, "norm");
+    [map.scale, map.first] = fittingScale(entry, state, value);
 }
 
 function scaleOf(entry) {
@@ -49,11 +58,12 @@ function cellName(entry, layer, cell) {
     return `${entry.layers[layer] === null ? "" : `layer ${entry.layers[layer]}, `}${placeName(entry, cell)}${token === null ? "" : `, ${tokenName(token)}`}`;
 }
 
-function said(entry, layer, cell) {
+// What is there, in numbers by @write.
+function said(entry, layer, cell, write = short) {
     const arrays = arraysOf(entry), i = layer * entry.cells + cell, at = cellName(entry, layer, cell);
     if (arrays.state[i] !== THERE)
         return `${at}: ${arrays.state[i] === DAMAGED ? "damaged: it cannot be decoded" : "no row: it was not captured, or belongs to a cached prefix"}`;
-    return `${at}: norm ${exact(arrays.norm[i])}, mean ${exact(arrays.mean[i])}, largest magnitude ${exact(arrays.max[i])}, not finite ${exact(100 * arrays.bad[i])} %${DATA.diff ? `, error ${numberAt(entry, "error", i) || "none"}` : ""}`;
+    return `${at}: norm ${write(arrays.norm[i])}, mean ${write(arrays.mean[i])}, largest magnitude ${write(arrays.max[i])}, not finite ${write(100 * arrays.bad[i])} %${DATA.diff ? `, error ${numberAt(entry, "error", i, write) || "none"}` : ""}`;
 }
 
 function column() {
@@ -75,7 +85,7 @@ function legend(entry) {
 function moved() {
     const entry = DATA.maps[map.at];
     settle(entry, map);
-    document.getElementById("readout").textContent = said(entry, map.layer, map.cell);
+    sayAt("readout", said, entry, map.layer, map.cell);
     document.getElementById("column").replaceChildren(column());
     document.getElementById("legend").replaceWith(legend(entry));
     draw();
@@ -88,6 +98,7 @@ function take(place) {
     const found = DATA.maps.findIndex((entry) => String(entry.request) === request && (site === undefined || entry.site === site));
     map.at = found >= 0 ? found : Math.min(map.at, DATA.maps.length - 1);
     map.measure = Object.hasOwn(MEASURES, measure) ? measure : map.measure;
+    map.chosen ||= Object.hasOwn(SCALES, scale);
     map.scale = Object.hasOwn(SCALES, scale) ? scale : map.scale;
     map.first = first === undefined ? map.first : first !== "later";
     [map.layer, map.cell] = [whole(layer, map.layer), whole(cell, map.cell)];
@@ -105,12 +116,13 @@ PAGES.map = {
             return;
         }
         take(place);
+        fitScale(DATA.maps[map.at]);
         const entry = DATA.maps[map.at], other = (request, site) => DATA.maps.findIndex((m) => m.request === request && m.site === site);
         const to = (at) => { map.at = at; [map.from, map.to] = [0, DATA.maps[at].cells]; main.replaceChildren(); PAGES.map.show(main, []); };
         const requests = DATA.maps.map((m, i) => [m, i]).filter(([m], i) => i === DATA.maps.findIndex((o) => o.request === m.request));
         const sites = DATA.maps.filter((m) => m.request === entry.request).map((m) => [m.site, m.site]);
-        const set = (name) => (value) => { map[name] = value; moved(); };
-        const box = make("input", {type: "checkbox", checked: !map.first, onchange: () => { map.first = !box.checked; moved(); }});
+        const set = (name) => (value) => { map[name] = value; map.chosen ||= name === "scale"; moved(); };
+        const box = make("input", {type: "checkbox", checked: !map.first, onchange: () => { map.first = !box.checked; map.chosen = true; moved(); }});
         main.append(make("div", {class: "controls"},
             choice("Request", requests.map(([m]) => [m.request, requestName(m)]), entry.request, (value) => {
                 const request = Number(value), same = other(request, entry.site);

@@ -1,13 +1,29 @@
-// Overview: what ran, what became of its records, its requests, what a reader should know.
+// Overview, for who looks for a minute: is all well, what was asked, what is wrong; then the accounts and what ran.
 
 function facts(run) {
     const ended = {closed: "closed: all that it captured is there", running: "a process still writes it", killed: "its process ended without closing it"};
-    const rows = [["state", ended[run.state] || run.state], ["model", run.model], ["host", run.host], ["process", run.pid], ["uuid", run.uuid],
+    const rows = [["model", run.model], ["state", ended[run.state] || run.state], ["folder", run.path], ["host", run.host], ["process", run.pid], ["uuid", run.uuid],
         ["began", new Date(run.start_ns / 1e6).toISOString()], ["library", run.library], ["ranks", run.runs > 1 ? `${run.runs} runs, joined` : null],
         ["files", `${counted(run.segments, "segment")}, ${size(run.file_bytes)}`],
         ["records", `${grouped(run.records)} of ${counted(run.forwards, "forward")}; the engine named ${counted(run.steps, "step")}`]];
     return make("table", {"aria-label": "The run"}, ...rows.filter(([, what]) => what !== null && what !== undefined).map(([name, what]) =>
         make("tr", {}, make("th", {scope: "row", text: name}), make("td", {class: "wide", text: String(what)}))));
+}
+
+// [all is well, the first sentence of the report]
+function verdict() {
+    const {run, total} = DATA, damaged = DATA.findings.filter((f) => f.damage).length, some = (n, what, verb) => n ? `${counted(n, what)} ${n === 1 ? "was" : "were"} ${verb}` : null;
+    const reasons = Object.entries(total.reasons).map(([reason, n]) => `${reason} ${grouped(n)}`).join(", "), of = DATA.requests.length ? ` of ${counted(DATA.requests.length, "request")}` : "";
+    const wrong = [damaged ? `${counted(damaged, "place")} in its files ${damaged === 1 ? "is" : "are"} damaged` : null, some(total.dropped, "record", `dropped${reasons ? ` (${reasons})` : ""}`), some(total.lost, "record", "lost"),
+        total.balances === false && !total.lost ? "the account does not balance" : null, run.state === "killed" ? "its process ended without closing it" : null,
+        DATA.problems.length ? `the run reports ${counted(DATA.problems.length, "problem")} of itself` : null].filter((text) => text !== null);
+    const there = `${grouped(total.captured)} of ${counted(total.expected, "record")}${of}`;
+    if (wrong.length)
+        return [false, `Not all is well: ${wrong.length > 1 ? `${wrong.slice(0, -1).join(", ")}, and ${wrong.at(-1)}` : wrong[0]}. ${there} ${total.captured === 1 ? "is" : "are"} there.`];
+    if (total.balances === null)
+        return [true, `${counted(total.captured, "record")}${of} ${total.captured === 1 ? "is" : "are"} there; whether that is all of them is not known, as the counters of the run cannot be read.`];
+    return [true, total.captured === 0 ? "Nothing is wrong, and nothing was captured."
+        : `${run.state === "running" ? "All is well so far: a process still writes the run, and " : "All is well: "}${total.captured === 1 ? "the 1 record" : `all ${counted(total.captured, "record")}`}${of} ${total.captured === 1 ? "is" : "are"} there.`];
 }
 
 function balance(account) {
@@ -25,7 +41,7 @@ function requests(all) {
     const many = new Set(DATA.maps.map((map) => map.request));
     const shown = (key, kind) => (i) => key === "id" && many.has(i) ? make("a", {href: `#map/${i}`, text: all[i].id})
         : key === "bytes" ? size(all[i].bytes) : all[i][key] === null ? "" : kind === true ? grouped(all[i][key]) : all[i][key];
-    const columns = REQUEST_COLUMNS.map(([key, kind]) => [key, kind, (i) => all[i][key], shown(key, kind)]);
+    const columns = REQUEST_COLUMNS.filter(([key], k) => k < 5 || all.some((request) => request[key])).map(([key, kind]) => [key, kind, (i) => all[i][key], shown(key, kind)]);
     const rows = sortable(columns, all.length, "Requests", {by: -1, up: true}, (i) => !filter || REQUEST_COLUMNS.some(([key]) => String(all[i][key]).toLowerCase().includes(filter)));
     const input = make("input", {type: "search", "aria-label": "Filter requests", placeholder: "filter", oninput: () => { filter = input.value.toLowerCase(); rows.draw(); }});
     return make("section", {}, make("div", {class: "controls"}, input), rows.place);
@@ -47,21 +63,32 @@ function section(title, rows, made) {
     return rows.length ? [make("h2", {text: title}), made(rows)] : [];
 }
 
+// A table's columns and rows without the columns that are empty in all rows.
+function filled(columns, rows) {
+    const kept = columns.map((_, i) => rows.some((row) => row[i] !== "" && row[i] !== undefined));
+    return [columns, ...rows].map((row) => row.filter((_, i) => kept[i]));
+}
+
+function accounts() {
+    const rows = DATA.sites.map((s) => [s.name, s.dtype, grouped(s.account.rows), size(s.account.bytes), ...balance(s.account), s.note === null ? "" : s.note]);
+    const [columns, ...shown] = filled([["site", "wide"], ["type"], ["rows", true], ["bytes", true], ...ACCOUNT, ["note", "wide"]], [...rows,
+        [make("strong", {text: "all"}), "", grouped(DATA.total.rows), size(DATA.total.bytes), ...balance(DATA.total), ""]]);
+    return table(columns, shown, "Sites");
+}
+
 PAGES.overview = {
     title: "Overview",
     show(main) {
-        const list = (rows) => make("ul", {}, ...rows.map((text) => make("li", {text})));
-        main.append(make("h2", {text: "The run"}), facts(DATA.run),
-            ...section("Left out of this report", DATA.left_out, list),
+        const list = (rows) => make("ul", {}, ...rows.map((text) => make("li", {text}))), [good, sentence] = verdict();
+        main.append(make("p", {id: "verdict", class: good ? "good" : "bad", text: sentence}),
+            ...(DATA.requests.length ? [make("h2", {text: "Requests"}), requests(DATA.requests)] : []),
             ...section("Findings", DATA.findings, findingList),
-            ...section("Edits that wrote in requests: what is computed after them, in later layers and tokens, was computed with them", editCounts(), list),
             ...section("Problems that the run reports of itself", DATA.problems, (rows) => list(rows.map((p) =>
-                `${p.site === null ? "" : `${p.site}, `}${p.reason}: ${p.sentence} (${grouped(p.times)} times)`))),
+                `${p.site === null ? "" : `${p.site}, `}${p.reason}: ${p.sentence} (${p.times === 1 ? "once" : `${grouped(p.times)} times`})`))),
+            ...section("Left out of this report", DATA.left_out, list),
+            ...section("Edits that wrote in requests: what is computed after them, in later layers and tokens, was computed with them", editCounts(), list),
             ...section("Changes while the run was written", DATA.changes, (rows) => list(rows.map((c) => `before launch ${c.launch}: ${c.what}`))),
-            make("h2", {text: "Records: captured + dropped + lost = expected"}),
-            table([["site", "wide"], ["type"], ["rows", true], ["bytes", true], ...ACCOUNT, ["note", "wide"]], [...DATA.sites.map((s) =>
-                [s.name, s.dtype, grouped(s.account.rows), size(s.account.bytes), ...balance(s.account), s.note === null ? "" : s.note]),
-            [make("strong", {text: "all"}), "", grouped(DATA.total.rows), size(DATA.total.bytes), ...balance(DATA.total), ""]], "Sites"),
-            ...(DATA.requests.length ? [make("h2", {text: "Requests"}), requests(DATA.requests)] : []));
+            make("h2", {text: "Records: captured + dropped + lost = expected"}), accounts(),
+            make("h2", {text: "The run"}), facts(DATA.run));
     },
 };

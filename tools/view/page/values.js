@@ -25,7 +25,8 @@ const READERS = {
     bool: (v, at) => v.getUint8(at) ? 1 : 0, f8e4m3: (v, at) => e4m3(v.getUint8(at)), f8e5m2: (v, at) => half(v.getUint8(at) << 8),
 };
 
-const values = {at: 0, row: 0, from: 0};
+// The first tensor that is shown has floats, if any has.
+const values = {at: Math.max(0, DATA.values.findIndex((tensor) => /^b?f[0-9]/.test(tensor.rows[0]?.dtype ?? ""))), row: 0, from: 0};
 
 // [[index, bytes, stored, true]] of the elements that a row has in the report.
 function elementsOf(row, from, n) {
@@ -49,7 +50,7 @@ function valuesTable(tensor, row, redraw) {
         return make("p", {class: "bad", text: "This row is damaged: it cannot be decoded."});
     const n = (row.bytes ||= bytesOf(row.data)).length / SIZES[row.dtype], to = Math.min(values.from + ELEMENTS_A_PAGE, n), shape = tensor.shape.slice(1);
     const place = (i) => shape.length < 2 ? String(i) : `${i} [${shape.map((_, k) => Math.floor(i / shape.slice(k + 1).reduce((a, b) => a * b, 1)) % shape[k]).join(", ")}]`;
-    const rows = elementsOf(row, values.from, ELEMENTS_A_PAGE).map(([i, hex, stored, scaled]) => [place(i), make("span", {class: "mono", text: hex}), exact(stored), exact(scaled)]);
+    const rows = elementsOf(row, values.from, ELEMENTS_A_PAGE).map(([i, hex, stored, scaled]) => [place(i), make("span", {class: "mono", text: hex}), brief(stored), brief(scaled)]);
     const turn = (by) => { values.from = Math.max(0, values.from + by * ELEMENTS_A_PAGE); redraw(); };
     return make("section", {}, make("p", {text: `${row.dtype}, ${counted(row.width, "element")} a row${n < row.width ? `, of which the report has the first ${n}` : ""}; `
         + `stored value = true value * ${exact(row.scale)}; captured at launch ${row.launch}${row.step === null ? "" : `, step ${row.step}`}${row.edited ? "; an edit wrote this row" : ""}.${editsSentence(tensor.request)}`}),
