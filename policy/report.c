@@ -38,6 +38,12 @@ static void defuse(char *text)
     }
 }
 
+/* Is it the name of an option or a variable? Then no user has written the lines of the text. */
+static bool has_lines(const char *path)
+{
+    return strncmp(path, "--", 2) && strcmp(path, "DMI_TAP");
+}
+
 void report_add(struct text_report *report, uint32_t line, uint32_t column, const char *fmt, ...)
 {
     if (report->n_lines >= REPORT_MAX) {
@@ -51,8 +57,9 @@ void report_add(struct text_report *report, uint32_t line, uint32_t column, cons
     va_end(ap);
     char *text = NULL;
     defuse(what); /* names and texts of the file are in it */
-    int n = line ? asprintf(&text, "%s:%u:%u: %s", report->path, line, column, what)
-                 : asprintf(&text, "%s: %s", report->path, what);
+    int n = line && has_lines(report->path)
+                ? asprintf(&text, "%s:%u:%u: %s", report->path, line, column, what)
+                : asprintf(&text, "%s: %s", report->path, what);
     if (n < 0 || !add_line(report, line, column, text)) {
         if (n >= 0)
             free(text);

@@ -123,6 +123,12 @@ static bool check_version(struct loader *l, const struct tree_node *root)
     char was[128];
     if (root->kind != TREE_MAP)
         return true; /* keys_read() reports it */
+    if (keys_value(root, "editspec") && !keys_value(root, "hookspec")) {
+        loader_complain(l, root,
+                        "found a file of edits; expected a HookSpec: dmi-run --edits takes it, "
+                        "beside --spec or --write");
+        return false;
+    }
     for (size_t i = 0; i < root->n_items; i += 2) {
         const struct tree_node *key = root->items[i], *value = root->items[i + 1];
         int64_t version;

@@ -181,6 +181,19 @@ static yaml_mark_t mark_of_byte(const char *text, size_t n_text, size_t offset)
     return mark;
 }
 
+/* Do blanks and a tab stand before the words of line @n, counted from 0? */
+static bool begins_with_tab(const char *text, size_t n_text, size_t n)
+{
+    const char *end = text + n_text, *p = text;
+    while (n && p && (p = memchr(p, '\n', (size_t)(end - p)))) {
+        p++;
+        n--;
+    }
+    while (p && p < end && *p == ' ')
+        p++;
+    return p && p < end && *p == '\t';
+}
+
 static int syntax_error(struct tree_reader *r, const yaml_parser_t *parser, const char *text,
                         size_t n_text)
 {
@@ -191,6 +204,10 @@ static int syntax_error(struct tree_reader *r, const yaml_parser_t *parser, cons
         yaml_mark_t mark = mark_of_byte(text, n_text, parser->problem_offset);
         return fail(r, &mark, "not YAML: %s; expected UTF-8 text", problem);
     }
+    if (parser->error == YAML_SCANNER_ERROR &&
+        begins_with_tab(text, n_text, parser->problem_mark.line))
+        return fail(r, &parser->problem_mark,
+                    "not YAML: found a tab; expected spaces before the words of a line");
     if (parser->context && parser->context_mark.line != parser->problem_mark.line)
         return fail(r, &parser->problem_mark, "not YAML: %s (%s that began at %zu:%zu)", problem,
                     parser->context, parser->context_mark.line + 1,

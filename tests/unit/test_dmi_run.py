@@ -142,6 +142,14 @@ def test_checking(says, case):
     says("--check shows all errors of a bad one, status 2", (done.returncode == 2 and not done.stdout, done),
          ("bad.yaml:5:15: " in done.stderr and "bad.yaml:5:52: " in done.stderr, done.stderr),
          ("2 errors" in done.stderr, done.stderr))
+    (case.folder / "tab.yaml").write_text("hookspec: 1\nsites:\n\t- {tap: q}\n")
+    done = case.run("--spec", "tab.yaml", "--check")
+    says("a tab is called one", (done.returncode == 2 and "tab.yaml:3:1: not YAML: found a tab; expected spaces" in done.stderr, done))
+    (case.folder / "edits.yaml").write_text("editspec: 1\nedits: []\n")
+    done = case.run("--spec", "edits.yaml", "--check")
+    says("a file of edits is one error, with the way out", (done.returncode == 2 and "found a file of edits; expected a HookSpec: dmi-run --edits takes it" in done.stderr and "1 error" in done.stderr, done))
+    done = case.run("--tap", "resd_pre*", "--check")
+    says("no place is named that no user wrote", (done.returncode == 2 and done.stderr.startswith('--tap: found "resd_pre*"'), done))
     done = case.run("--spec", "good.yaml", "-D", "b=1", "--check")
     says("-D of an undeclared variable is an error", (done.returncode == 2 and '"b=1"' in done.stderr, done))
     done = case.run("--spec", "good.yaml", "--check", DMI_VARS="a=x")

@@ -270,6 +270,20 @@ def test_of_several_runs_the_latest_is_read(case):
     case.check("latest of a folder that is not there", done.returncode == 2 and "cannot open" in done.stderr, done)
 
 
+def test_a_reader_that_leaves(case):
+    """As head does: no word, and the status is that of what was looked at. A full disk is another matter."""
+    run = case.one_run("left")
+    for words in (("list", "--records"), ("stats",), ("show", "q", "--all")):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([DMI_DUMP, *words, run], cwd=case.folder, stdout=write, stderr=subprocess.PIPE, timeout=120)
+        os.close(write)
+        case.check(f"{' '.join(words)}: nothing is said", done.returncode == 0 and not done.stderr, done)
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([DMI_DUMP, *words, run], cwd=case.folder, stdout=full, stderr=subprocess.PIPE, timeout=120)
+        case.check(f"{' '.join(words)}: but a full disk is", done.returncode == 2 and b"cannot write the output: No space left" in done.stderr, done)
+
+
 def test_odd_names(case):
     run, path = case.odd_run("names"), case.folder / "odd.safetensors"
     for words in (("list",), ("list", "--tensors"), ("list", "--requests"), ("list", "--records"), ("stats",), ("verify",),

@@ -11,7 +11,6 @@
 #include "tools/common/say.h"
 #include "tools/common/ticker.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,9 +37,5 @@ int main(int argc, char **argv)
         status = o.command->run(&o);
         ticker_stop();
     }
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return ANALYZE_USAGE;
-    }
-    return status;
+    return say_flush(status, ANALYZE_USAGE);
 }

@@ -7,7 +7,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 static void (*before)(void);
 
@@ -51,6 +54,20 @@ void complain(const char *fmt, ...)
     va_start(ap, fmt);
     complain_of(fmt, ap);
     va_end(ap);
+}
+
+static bool reader_left(void)
+{
+    struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP));
+}
+
+int say_flush(int status, int failed)
+{
+    if ((!fflush(stdout) && !ferror(stdout)) || reader_left())
+        return status;
+    complain("cannot write the output: %s", strerror(errno));
+    return failed;
 }
 
 const char *grouped(uint64_t n, char out[32])

@@ -21,6 +21,9 @@ void say_line(FILE *to, const char *prefix, const char *s, size_t n);
 void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 
+/* Writes out what stdout holds. Return: @status, also where its reader has left, as `head` does; @failed: said, it cannot be written. */
+int say_flush(int status, int failed);
+
 /* Is called before each line, in the thread that prints it; NULL: nothing is. */
 void say_before(void (*fn)(void));
 

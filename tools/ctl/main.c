@@ -432,9 +432,5 @@ int main(int argc, char **argv)
     if (wrong)
         return usage_wrong("%s", wrong);
     status = ask_all(argv[optind], &q, json);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return CTL_USAGE;
-    }
-    return status;
+    return say_flush(status, CTL_USAGE);
 }

@@ -75,9 +75,5 @@ int main(int argc, char **argv)
     if (status < 0)
         status = o.from ? run_fetched(&o) : run_command(&o);
     options_deinit(&o);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return DUMP_USAGE;
-    }
-    return status;
+    return say_flush(status, DUMP_USAGE);
 }

@@ -214,9 +214,5 @@ int rehearse_report(const struct replay_options *o)
         print_json(&p);
     json_decref(p.runs);
     spec_free(spec);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return REPLAY_USAGE;
-    }
-    return status;
+    return say_flush(status, REPLAY_USAGE);
 }

@@ -9,7 +9,6 @@
 #include "tools/common/select.h"
 #include "tools/replay/describe.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -136,9 +135,5 @@ int summary(const struct replay *r, const struct err *err, int result)
         print_json(r, &all, status);
     else
         say(r, &all);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return REPLAY_USAGE;
-    }
-    return status;
+    return say_flush(status, REPLAY_USAGE);
 }

@@ -9,7 +9,6 @@
 #include "tools/trace/kernels.h"
 #include "tools/trace/steps.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -174,9 +173,5 @@ int main(int argc, char **argv)
     int status = options_read(&table, argc, argv, &o, &given);
     if (status < 0)
         status = run(&o, given, argv + optind);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return REPORT_IMPOSSIBLE;
-    }
-    return status;
+    return say_flush(status, REPORT_IMPOSSIBLE);
 }

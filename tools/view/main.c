@@ -420,9 +420,5 @@ int main(int argc, char **argv)
     if (status < 0)
         status = view(&o);
     options_deinit(&o);
-    if (fflush(stdout) || ferror(stdout)) {
-        complain("cannot write the output: %s", strerror(errno));
-        return VIEW_USAGE;
-    }
-    return status;
+    return say_flush(status, VIEW_USAGE);
 }
