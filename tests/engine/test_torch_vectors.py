@@ -233,6 +233,7 @@ def limited(folder, **limits):
     package = folder / "package"
     if not package.exists():
         shutil.copytree(ROOT / "python" / "dmi", package / "dmi", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "include", package / "include")  # where the package finds its structs
     path = package / "dmi" / "vectors" / "torch_load.py"
     text = LOAD.read_text()
     for name, value in limits.items():
