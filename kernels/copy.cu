@@ -27,7 +27,7 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
     struct choice choice = { (const dmi_u32 *)copy.rows, copy.record.n_rows };
     dmi_u32 *retired = (dmi_u32 *)copy.retired;
     char *dst = (char *)copy.payload + copy.record.payload;
-    if (is_runs(&copy.gather))
+    if (gather_is_runs(&copy.gather))
         gather_any_rows(&copy.gather, &choice, dst);
     else
         gather_any_strided(&copy.gather, &choice, dst, { retired, WILD_SLOT, true });

@@ -15,8 +15,8 @@ static const char *at(dmi_u64 address)
 static int is_packed(const struct dmi_copy *copy)
 {
     const struct dmi_gather *g = &copy->gather;
-    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !copy->rows &&
-           !g->rows_inner && (copy->record.n_rows == 1 || g->stride[0] == g->run_bytes);
+    return gather_is_runs(g) && !copy->rows &&
+           (copy->record.n_rows == 1 || g->stride[0] == g->run_bytes);
 }
 
 /* Runs of one element, as those of a transposed tensor, are copied without a call for each. */

@@ -82,10 +82,10 @@ static __device__ __forceinline__ void gather_packed(const unit *src, unit *dst,
         dst[i] = src[i];
 }
 
-/* A number of units, to divide by. */
-struct divisor {
+/* A number to divide by. */
+struct divided {
     dmi_u32 n;
-    __device__ dmi_u32 divides(dmi_u32 i) const
+    __device__ dmi_u32 quotient(dmi_u32 i) const
     {
         return i / n;
     }
@@ -94,7 +94,7 @@ struct divisor {
 /* The same with its DMI_INVERSE(): a division is 30 instructions. */
 struct inverted {
     dmi_u32 n, inverse;
-    __device__ dmi_u32 divides(dmi_u32 i) const
+    __device__ dmi_u32 quotient(dmi_u32 i) const
     {
         return __umulhi(i, inverse);
     }
@@ -104,17 +104,17 @@ struct inverted {
  * Each row is one run, as those of a wider buffer. A thread keeps its place within the row and carries over into the
  * next one: divisions by the units a row say where it begins and how far it steps, the loop has none.
  */
-template <typename unit, typename divisor>
+template <typename unit, typename units>
 static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
-                                                   const struct choice *c, unit *dst, divisor a_row)
+                                                   const struct choice *c, unit *dst, units a_row)
 {
     dmi_u32 units_a_row = a_row.n;
     dmi_u32 n_units = units_a_row * c->n_rows;
     dmi_u32 step = gridDim.x * blockDim.x, i = first_unit();
     if (i >= n_units)
         return;
-    dmi_u32 rows_a_step = a_row.divides(step), units_a_step = step - rows_a_step * units_a_row;
-    dmi_u32 row = a_row.divides(i), at = i - row * units_a_row;
+    dmi_u32 rows_a_step = a_row.quotient(step), units_a_step = step - rows_a_step * units_a_row;
+    dmi_u32 row = a_row.quotient(i), at = i - row * units_a_row;
 
 #pragma unroll 1
     for (; i < n_units; i += step) {
@@ -152,17 +152,10 @@ static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g
     }
 }
 
-/* Is a row one run, found by the row's number alone? */
-static __device__ __forceinline__ bool is_runs(const struct dmi_gather *g)
-{
-    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner &&
-           !g->slot_bytes;
-}
-
 /* Do the chosen rows lie one after the other, without gaps? */
 static __device__ __forceinline__ bool is_packed(const struct dmi_gather *g, const struct choice *c)
 {
-    return is_runs(g) && !c->list && (c->n_rows == 1 || g->stride[0] == g->run_bytes);
+    return gather_is_runs(g) && !c->list && (c->n_rows == 1 || g->stride[0] == g->run_bytes);
 }
 
 /* The widest access that divides address and size; the destination lies at a multiple of 16. */
@@ -204,7 +197,7 @@ static __device__ __forceinline__ void gather_any_rows(const struct dmi_gather *
     dmi_u32 n_bytes = g->run_bytes * c->n_rows;
 
 #define PACKED(unit) gather_packed((const unit *)g->src, (unit *)dst, n_bytes)
-#define ROWS(unit)   gather_rows(g, c, (unit *)dst, divisor{ g->run_bytes / (dmi_u32)sizeof(unit) })
+#define ROWS(unit)   gather_rows(g, c, (unit *)dst, divided{ g->run_bytes / (dmi_u32)sizeof(unit) })
     if (is_packed(g, c))
         BY_ACCESS(packed_access(g->src, n_bytes), PACKED)
     else

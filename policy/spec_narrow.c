@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a command leaves of a HookSpec: some of the sites that it captures, in some layers. */
 #include "core/cleanup.h"
+#include "core/comma.h"
 #include "core/err.h"
 #include "policy/nearest.h"
 #include "policy/spec_load.h"
@@ -15,19 +16,6 @@
 #define LAYERS_TRIED 4096 /* occurrences whose layers are computed beforehand */
 
 /* ------------------------------------------------------------------------- names */
-
-/* The next word of a list that commas separate, without spaces around it. Return: false: there is none. */
-static bool next_word(const char **at, const char **word, size_t *n)
-{
-    if (!*at)
-        return false;
-    const char *end = *at + strcspn(*at, ",");
-    *word = *at + strspn(*at, " ");
-    for (*n = *word < end ? (size_t)(end - *word) : 0; *n && (*word)[*n - 1] == ' ';)
-        --*n;
-    *at = *end ? end + 1 : NULL;
-    return true;
-}
 
 static bool fits(const char *word, const struct spec_site *site)
 {
@@ -67,7 +55,7 @@ static int take_names(struct err *err, const struct spec *spec, const char *list
     size_t n;
     for (uint32_t i = 0; !list && i < spec->n_sites; i++)
         keep[i] = spec_publishes(&spec->sites[i]);
-    for (const char *at = list; next_word(&at, &word, &n);) {
+    for (const char *at = list; comma_next(&at, &word, &n);) {
         _cleanup_(freep) char *own = strndup(word, n);
         if (!own)
             return err_set(err, -ENOMEM, "no memory");
@@ -83,7 +71,7 @@ static int read_layers(struct err *err, const char *list, struct spec_layers *ou
     const char *word;
     size_t n;
     *out = (struct spec_layers){ 0 };
-    for (const char *at = list; next_word(&at, &word, &n);) {
+    for (const char *at = list; comma_next(&at, &word, &n);) {
         char hint[96];
         if (layers_add_word(out, word, n))
             continue;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sites that are taps: their names, and of which layers they are captured. Source: docs/hookspec.md, "Taps". */
+#include "core/comma.h"
 #include "policy/nearest.h"
 #include "policy/spec_load.h"
 
@@ -122,25 +123,21 @@ bool value_layers(struct loader *l, const struct tree_node *node, void *into, co
     (void)arg;
     if (!value_nonempty(l, node, "layers, as '3,7-12,last'"))
         return false;
-    for (const char *p = node->text;;) {
-        const char *end = p + strcspn(p, ",");
-        const char *first = p + strspn(p, " "), *last = end;
-        while (last > first && last[-1] == ' ')
-            last--;
-        if (!layers_add_word(layers, first, (size_t)(last - first))) {
-            char hint[96], what[256];
-            layer_word_hint(first, (size_t)(last - first), hint, sizeof hint);
-            snprintf(what, sizeof what,
-                     "found no layer; expected numbers, intervals as 3-9 or 3-last (at most 16), "
-                     "last, last-N or middle, separated by commas%s",
-                     hint);
-            loader_complain_inside(l, node, (size_t)(first - node->text), what);
-            return false;
-        }
-        if (!*end)
-            return true;
-        p = end + 1;
+    const char *word;
+    size_t n;
+    for (const char *at = node->text; comma_next(&at, &word, &n);) {
+        char hint[96], what[256];
+        if (layers_add_word(layers, word, n))
+            continue;
+        layer_word_hint(word, n, hint, sizeof hint);
+        snprintf(what, sizeof what,
+                 "found no layer; expected numbers, intervals as 3-9 or 3-last (at most 16), "
+                 "last, last-N or middle, separated by commas%s",
+                 hint);
+        loader_complain_inside(l, node, (size_t)(word - node->text), what);
+        return false;
     }
+    return true;
 }
 
 bool site_layers(struct loader *l, const struct tree_node *node, void *into, const void *arg)

@@ -76,24 +76,22 @@ static int read_spec(const char *path, const char *const *vars, size_t n_vars,
     return text ? spec_parse("DMI_TAP", text, strlen(text), vars, n_vars, errors, spec) : -ENOMEM;
 }
 
-static bool is_said(const char *variable)
+/* What the environment says. Return: NULL: nothing, or an empty text. */
+static const char *said(const char *variable)
 {
     const char *value = getenv(variable);
-    return value && *value;
+    return value && *value ? value : NULL;
 }
 
 /* Leaves what the command wants of it. Return: whether that could be done; else the spec is gone, and the log says why. */
 static bool narrow(struct spec *spec)
 {
     struct err err = { 0 };
-    const char *sites = getenv("DMI_ONLY"), *layers = getenv("DMI_ONLY_LAYERS");
-    if (!is_said("DMI_ONLY") && !is_said("DMI_ONLY_LAYERS"))
+    const char *sites = said("DMI_ONLY"), *layers = said("DMI_ONLY_LAYERS");
+    if ((!sites && !layers) || !spec_narrow(&err, spec, sites, layers))
         return true;
-    if (!spec_narrow(&err, spec, is_said("DMI_ONLY") ? sites : NULL,
-                     is_said("DMI_ONLY_LAYERS") ? layers : NULL))
-        return true;
-    log_line("%s: %s; this process runs without capture",
-             is_said("DMI_ONLY") ? "DMI_ONLY" : "DMI_ONLY_LAYERS", err.msg);
+    log_line("%s: %s; this process runs without capture", sites ? "DMI_ONLY" : "DMI_ONLY_LAYERS",
+             err.msg);
     spec_free(spec);
     return false;
 }
@@ -270,7 +268,7 @@ static void open_first_run(void)
 /* Does the environment name a spec, or taps? */
 static bool has_spec(void)
 {
-    return is_said("DMI_SPEC") || is_said("DMI_TAP") || is_said("DMI_TAP_WRITE");
+    return said("DMI_SPEC") || said("DMI_TAP") || said("DMI_TAP_WRITE");
 }
 
 /* Once. Under the session's lock. */
@@ -325,7 +323,7 @@ static void meet_driver(void)
 /* What a run does that begins for @what before CUDA; 0: none begins. Under the session's lock. */
 static uint32_t early_work(enum session_work what)
 {
-    if (is_said("DMI_RECORD"))
+    if (said("DMI_RECORD"))
         return 0;
     const struct spec *spec = find_spec();
     uint32_t traces = trace_wanted() ? SESSION_TRACE : 0;

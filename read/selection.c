@@ -3,6 +3,7 @@
 
 #include "core/any.h"
 #include "core/cleanup.h"
+#include "core/comma.h"
 #include "core/grow.h"
 #include "read/utf8.h"
 #include "storage/text.h"
@@ -67,25 +68,20 @@ struct word_list {
 
 static int take_list(struct word_list *l, const char *text)
 {
-    for (const char *end;; text = end + 1) {
-        end = text + strcspn(text, ",");
-        const char *first = text + strspn(text, " "), *last = end;
-        while (last > first && last[-1] == ' ')
-            last--;
-        size_t n = last > first ? (size_t)(last - first) : 0;
+    const char *word;
+    size_t n;
+    for (const char *at = text; comma_next(&at, &word, &n); ++*l->n) {
         char hint[HINT_BYTES] = "";
         if (*l->n == SELECTION_MOST_RANGES)
             return err_set(l->err, -EINVAL, "%s: more than %d words", l->what,
                            SELECTION_MOST_RANGES);
-        if (!l->take(l, first, n)) {
-            l->hint(first, n, hint, sizeof hint);
-            return err_set(l->err, -EINVAL, "%s: '%.*s' is none of %s%s", l->what, (int)n, first,
-                           l->expected, hint);
-        }
-        ++*l->n;
-        if (!*end)
-            return 0;
+        if (l->take(l, word, n))
+            continue;
+        l->hint(word, n, hint, sizeof hint);
+        return err_set(l->err, -EINVAL, "%s: '%.*s' is none of %s%s", l->what, (int)n, word,
+                       l->expected, hint);
     }
+    return 0;
 }
 
 static bool take_layer(struct word_list *l, const char *word, size_t n)

@@ -2,6 +2,7 @@
 #include "preload/action/copy.h"
 
 #include "kernels/copy_host.h"
+#include "kernels/gather.h"
 
 #include <dmi/ring.h>
 
@@ -48,7 +49,7 @@ static void copy_eager(const struct action_launch *l, struct action_kernel *out)
 static enum action_form form_of(const struct dmi_gather *g)
 {
     uint32_t units = g->run_bytes / 16;
-    if (g->count[1] != 1 || g->count[2] != 1 || g->count[3] != 1 || g->rows_inner || g->slot_bytes)
+    if (!gather_is_runs(g))
         return ACTION_NODE_STRIDED;
     return g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D ? ACTION_NODE
                                                                       : ACTION_NODE_ROWS;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator
@@ -66,7 +67,7 @@ def _runs() -> tuple[list[pathlib.Path], list[pathlib.Path]]:
 
 
 def _source(path: pathlib.Path, *of: pathlib.Path) -> "Source":
-    """With what was written since. @of: the runs in the folder @path, which are read as one."""
+    """With what was written since. @of: runs in the folder @path. They are read as one, without what other commands left there."""
     key = os.getpid(), path, *of
     if key in _open:
         try:
@@ -75,7 +76,7 @@ def _source(path: pathlib.Path, *of: pathlib.Path) -> "Source":
             return _open[key]
         except ReadError:
             del _open[key]
-    _open[key] = Source(path)
+    _open[key] = Source(path, of)
     return _open[key]
 
 
@@ -121,8 +122,12 @@ def _theirs(paths: list[pathlib.Path]) -> tuple[list["Source"], bool]:
 class Source:
     """A run that is open, or those of a command's ranks. layers: {site: those that any request has}, None among them: it has none."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.run, self.path = Run(path), path
+    def __init__(self, path: pathlib.Path, of: Iterable[pathlib.Path] = ()) -> None:
+        self.path = path
+        self._links = tempfile.TemporaryDirectory(prefix="dmi-ranks-") if of else None  # pylint: disable=consider-using-with
+        for run in of:
+            (pathlib.Path(self._links.name) / run.name).symlink_to(run)
+        self.run = Run(self._links.name if self._links else path)
         self.layers: dict[str, set] = {}
         self.note(self.run.values())
 

@@ -304,14 +304,15 @@ def test_where_the_edit_cannot_be_the_command_is_not_run(hindered, options, part
 
 def test_a_server_may_run_without(hindered, check):
     """--lenient: a line says so, and the status is the command's."""
-    for options, said in ((["--steer", "none.npy"], 'running "sh" without edits'), (["--edits", "bad.yaml", "-D", "x=1"], 'running "sh" without capture and without edits'),
+    for options, said in ((["--steer", "none.npy"], 'running "sh" without edits'), (["--edits", "bad.yaml", "--spec", "bad.yaml"], 'running "sh" without capture and without edits'),
                           (["--steer", "v.npy"], "no row was edited")):
         for status in (0, 5):
             done = hindered.run("sh", "-c", f"echo ran; exit {status}", options=["--lenient", *options])
             check(done.returncode == status and done.stdout == "ran\n" and said in done.stderr, "it runs", (options, done))
-    for options, said in ((["--lenient"], "--lenient without"), (["--lenient", "--strict", "--steer", "v.npy"], "expected one")):
+    for options, said in ((["--lenient"], "--lenient without"), (["--lenient", "--strict", "--steer", "v.npy"], "expected one"),
+                          (["--lenient", "--steer", "v.npy", "-D", "x=1"], "an option cannot be honoured")):
         done = hindered.run("echo", "ran", options=options)
-        check(done.returncode == 2 and said in done.stderr and not done.stdout, "options that contradict", done)
+        check(done.returncode == 2 and said in done.stderr and not done.stdout, "options that contradict, or cannot be honoured", done)
 
 
 @pytest.mark.parametrize("status", [0, 7])

@@ -58,13 +58,19 @@ def test_a_run_that_was_fetched_is_removed(server, tmp_path, check):
 
 
 def test_a_run_that_was_fetched_is_removed_where_no_reader_is_left(server, tmp_path, check):
-    server.answers = answers()
+    """As head does: no word. A full disk is said."""
+    def listed(into):
+        server.answers = answers()
+        return subprocess.run([DMI_DUMP, "list", "--from", f"clickhouse://127.0.0.1:{server.server_port}/"], stdout=into, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+                              env={**os.environ, "TMPDIR": str(tmp_path)})
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([DMI_DUMP, "list", "--from", f"clickhouse://127.0.0.1:{server.server_port}/"], stdout=write, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
-                          env={**os.environ, "TMPDIR": str(tmp_path)})
+    done = listed(write)
     os.close(write)
-    check(done.returncode == 2 and "cannot write the output" in done.stderr and not list(tmp_path.iterdir()), "and it is said", (done.returncode, done.stderr))
+    check(done.returncode == 0 and not done.stderr and not list(tmp_path.iterdir()), "a reader that left", (done.returncode, done.stderr, list(tmp_path.iterdir())))
+    with open("/dev/full", "wb") as full:
+        done = listed(full)
+    check(done.returncode == 2 and "cannot write the output" in done.stderr and not list(tmp_path.iterdir()), "a full disk", (done.returncode, done.stderr))
 
 
 def test_what_python_writes_is_removed(tmp_path, check):
