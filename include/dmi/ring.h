@@ -97,7 +97,7 @@ struct dmi_copy_mark {
     dmi_u32 wild; /* low half of seq: it met a slot that there is not */
 };
 
-/* Of a record: where device and host differ over what was copied, their sums differ. */
+/* Of one record. The drain compares what dmi_close summed with its own sum: they differ where device and host differ over what was copied. */
 DMI_SHARED dmi_u32 dmi_copy_sum(dmi_u32 site, dmi_u64 n_bytes)
 {
     return (site + 1) * 2654435761u + (dmi_u32)(n_bytes ^ n_bytes >> 32);
@@ -144,8 +144,8 @@ struct dmi_open {
 };
 
 /*
- * n * DMI_INVERSE(d) / 2^32 is n / d where 2 <= d <= DMI_INVERSE_MAX_D and n <= DMI_COPY_MAX_BLOCKS * DMI_COPY_THREADS: the error, n * d at most
- * in units of 2^-32 / d, stays below one.
+ * (n * DMI_INVERSE(d)) >> 32 is n / d for 2 <= d <= DMI_INVERSE_MAX_D and n <= DMI_COPY_MAX_BLOCKS * DMI_COPY_THREADS. DMI_INVERSE(d) is less than 1 above
+ * 2^32 / d, so the product is less than n above n * 2^32 / d, and n is at most 2^32 / d.
  */
 #define DMI_INVERSE(d)    (0xffffffffu / (d) + 1)
 #define DMI_INVERSE_MAX_D 16384
