@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi_tap() and dmi_tap_at() of include/dmi/dmi.h, through ctypes: for adapters. Knows nothing of PyTorch; any thread."""
+import contextlib
 import ctypes
 import errno
 import struct
@@ -10,6 +11,7 @@ from . import dtypes
 DTYPES = dtypes.NUMBERS
 OK, OFF = 0, 1  # enum dmi_status
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
+ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
 WRITABLE, HOST, REQUESTS = 1 << 0, 1 << 1, 1 << 2  # enum dmi_tap_flags
 
 # struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
@@ -43,30 +45,34 @@ def loaded():
     return _function is not None
 
 
-def tap(array, name, layer=None, rows=(0,), n_layers=None):
-    """Point out @array, whose values the CPU has computed: it is copied before this returns.
+def tap(array, name, layer=None, rows=None, n_layers=None, stream=None):
+    """Point out @array, as it is now. What the CPU has computed is copied before this returns.
 
-    array     numpy's, or anything that numpy sees as one without a copy (a buffer, __array_interface__); a tensor of PyTorch's goes to dmi.torch.tap()
+    array     a tensor of PyTorch's, for dmi.torch.tap(); numpy's; a buffer; or what has __cuda_array_interface__, __dlpack__ or __array_interface__
     name      letters, digits, and _ - .
     layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
-    rows      dimensions that count tokens, one or two
-    Returns what dmi_tap() returns: OK, OFF without the library, -errno. Never raises.
+    rows      dimensions that count tokens, one or two; by default (0,) of [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
+    stream    on which a device computes it: an address, or what has __cuda_stream__; PyTorch's is its current one. None: the one that
+              __cuda_array_interface__ names. Where nothing names one, the call waits until the device has made the copy
+    Returns what dmi_tap() returns: OK, OFF without the library, -errno: -EINVAL, where no tap can say such an array. Raises TypeError where @array is none.
     """
-    if not loaded():
-        return OFF
     if hasattr(array, "data_ptr"):
+        if stream is not None:
+            raise TypeError("dmi.tap(): stream= is for other arrays; a tensor of PyTorch's is tapped on its current stream")
         from .torch import tap as of_torch
         of_torch(array, name, layer, rows, n_layers)
-        return OK
+        return OK if loaded() else OFF
+    from . import arrays
+    arrays.expect(array)
+    if not loaded():
+        return OFF
     try:
-        import numpy
-        seen = numpy.asarray(array)
-        data, dtype, size = seen.__array_interface__["data"][0], DTYPES[seen.dtype.name], seen.dtype.itemsize
-        strides = [stride // size for stride in seen.strides]
-        if seen is not array and not numpy.shares_memory(seen, array) or not seen.dtype.isnative or any(stride % size for stride in seen.strides):
-            return -errno.EINVAL
-        return send(name, data, 0, dtype, seen.shape, strides, size, sum(1 << row for row in rows), NO_LAYER if layer is None else layer, n_layers or 0, HOST)
-    except (ImportError, TypeError, ValueError, KeyError, struct.error, AttributeError):  # what is no array, or none that a tap can say
+        seen = arrays.see(array, stream)
+        mask = sum(1 << row for row in rows or ROWS[len(seen.shape)])
+        with contextlib.nullcontext() if seen.is_host or seen.stream is not None else arrays.default_stream(seen.data):
+            return send(name, seen.data, seen.stream or 0, seen.dtype, seen.shape, seen.strides, seen.n_bytes, mask, NO_LAYER if layer is None else layer, n_layers or 0,
+                        HOST if seen.is_host else 0)
+    except (BufferError, TypeError, ValueError, KeyError, struct.error, AttributeError):
         return -errno.EINVAL
 
 

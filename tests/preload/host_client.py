@@ -32,6 +32,19 @@ class Tapper:
         return said
 
 
+class Packed:
+    """An array that has DLPack alone, on a device of that kind."""
+
+    def __init__(self, array, kind=1):
+        self.array, self.kind = array, kind
+
+    def __dlpack_device__(self):
+        return self.kind, 0
+
+    def __dlpack__(self, **how):
+        return self.array.__dlpack__(**how)
+
+
 def in_child(work, leave=os._exit):
     child = os.fork()
     if not child:
@@ -112,9 +125,21 @@ def arrays(_):
     answers = [dmi.tap(whole, "resid_pre", 0), dmi.tap(whole.T, "resid_pre", 1, rows=(1,)), dmi.tap(buffer, "resid_pre", 2)]
     whole[:] = 0
     buffer[:] = array.array("I", bytes(256))
-    answers += [dmi.tap([1, 2], "resid_pre"), dmi.tap("x", "resid_pre"), dmi.tap(x.astype(">u4"), "resid_pre"), dmi.tap(x.astype(complex), "resid_pre"), dmi.tap(None, "resid_pre")]
+    packed, fixed = x + (4 << 16), x + (5 << 16)
+    fixed.flags.writeable = False
+    answers += [dmi.tap(Packed(packed.T), "resid_pre", 3, rows=(1,)), dmi.tap(Packed(fixed), "resid_pre", layer=0), dmi.tap(Packed(x[:4, ::2] + (6 << 16)), "resid_pre")]
+    packed[:] = 0
+    for wrong in (x.astype(">u4"), x.astype(complex), Packed(x.astype(complex)), np.array(1), np.zeros((1,) * 5), Packed(x, 4)):
+        answers.append(dmi.tap(wrong, "resid_pre"))
     answers += switched
-    print(answers == ([0] * 3 + [-22] * 5 + [0] * 3 if taps.loaded() else [dmi.OFF] * 11))
+    print(answers == ([0] * 6 + [-22] * 6 + [0] * 3 if taps.loaded() else [dmi.OFF] * 15))
+    for wrong in ([1, 2], "x", None, object()):
+        try:
+            dmi.tap(wrong, "resid_pre")
+            print("taken:", wrong)
+        except TypeError as error:
+            if "__dlpack__ was expected, not " + type(wrong).__name__ not in str(error):
+                print(error)
 
 
 def nothing(t):

@@ -6,6 +6,7 @@ Every kernel writes out[i] = seed * 65536 + i for i < n, so a record tells what 
 """
 import argparse
 import ctypes
+import struct
 import sys
 
 from cuda.bindings import driver as cu
@@ -413,6 +414,64 @@ def host(c):
     for layer, data in enumerate((own, 0x7000, int(c.buffers[0]))):
         c.tap("v", 0, s, layer, data=data, flags=HOST if layer == 2 else 0)
     words(own, 99)
+
+
+class Interface:
+    """An array that has CUDA's interface."""
+
+    def __init__(self, data, typestr="<u4", shape=(8, 8), strides=None, stream=None):
+        self.__cuda_array_interface__ = {"version": 3, "data": (int(data), False), "typestr": typestr, "shape": shape, "strides": strides, "stream": stream}
+
+
+class Packed:
+    """An array that has DLPack, of version 0 or 1, as dlpack.h lays it out; asked: streams that it was asked for."""
+
+    def __init__(self, data, code, bits, shape, version):
+        self.version, self.asked, self.shape = version, [], (ctypes.c_int64 * len(shape))(*shape)
+        tensor = struct.pack("@PiiiBBHPPQ", int(data) - 64, 2, 0, len(shape), code, bits, 1, ctypes.addressof(self.shape), 0, 64)
+        self.struct = ctypes.create_string_buffer(struct.pack("@IIPPQ", 1, 0, 0, 0, 0) + tensor if version else tensor + struct.pack("@PP", 0, 0))
+        self.name = b"dltensor_versioned" if version else b"dltensor"
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None, **versions):
+        if versions and not self.version:
+            raise TypeError("max_version")
+        self.asked.append(stream)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.struct), self.name, None)
+
+
+class Named:
+    """A stream of cuda.core's."""
+
+    def __init__(self, stream):
+        self.stream = int(stream)
+
+    def __cuda_stream__(self):
+        return 0, self.stream
+
+
+def arrays(c):
+    """dmi.tap() of memory of the device; what was tapped is overwritten at once, in the order of the stream, or once the call has returned."""
+    s, data = c.streams[0], c.buffers[0]
+
+    def given(array, layer, *after, wait=False, **more):
+        c.launch("block", s, 0, 64, layer + 1)
+        if wait:
+            ok(cu.cuStreamSynchronize(s))
+        said = dmi.tap(array, "q", layer, **more)
+        c.launch("other", s, 0, 64, 99)
+        return said in (dmi.OK, dmi.OFF)
+    whole, other = [Packed(data, 1, 32, (8, 8), version) for version in (0, 1)]
+    half = Packed(data, 4, 16, (8, 16), 1)
+    print([given(Interface(data, stream=int(s)), 0), given(Interface(data, strides=(4, 32), stream=1), 1, rows=(1,), stream=Named(s)), given(Interface(data), 2, wait=True),
+           given(whole, 3, wait=True), given(other, 4, stream=int(s)), given(half, 5, wait=True)])
+    wrong = [Interface(data, typestr="<c8"), Interface(data, strides=(33, 4)), Packed(data, 5, 64, (8, 4), 1), Packed(data, 4, 16, (1,) * 5, 0)]
+    asked = [whole.asked, other.asked, half.asked]
+    print(c.tap_fn is None or ([dmi.tap(array, "q") for array in wrong] == [-22] * 4 and asked == [[1], [int(s)], [1]]))
 
 
 def before_cuda():

@@ -60,10 +60,10 @@ def test_rows_of_requests(bench, play):
 
 
 def test_arrays(bench, play):
-    """dmi.tap(): numpy's arrays and buffers, also transposed ones."""
+    """dmi.tap(): numpy's arrays, buffers and what has DLPack, also transposed ones."""
     result = play("arrays")
-    run = bench.captured("arrays", result, [filled(1, 64), filled(1, 64), filled(3, 64)])
-    bench.check(result.stdout == "True\ndone\n" and [r.dims for r in run.of(0)] == [(8, 8), (8, 8), (64,)], "what cannot be is refused", (result.stdout, [r.dims for r in run.of(0)]))
+    run = bench.captured("arrays", result, [*(filled(n, 64) for n in (1, 1, 3, 4, 5)), tuple(6 << 16 | 8 * i + 2 * k for i in range(4) for k in range(4))])
+    bench.check(result.stdout == "True\ndone\n" and [r.dims for r in run.of(0)] == [(8, 8), (8, 8), (64,), (8, 8), (8, 8), (4, 4)], "what cannot be is refused", (result.stdout, [r.dims for r in run.of(0)]))
 
 
 def test_forks(bench, play):

@@ -63,6 +63,15 @@ def test_the_null_stream(bench, play):
 
 
 @SEEDS
+def test_arrays(bench, play, seed):
+    """What dmi.tap() takes of a device: CUDA's interface and DLPack, on a stream that is named or on none."""
+    result = play("arrays", taps("q"), **delays(seed))
+    run = bench.captured("arrays", result, [filled(layer + 1, 64) for layer in range(6)])
+    bench.check([(r.dims, r.dtype) for r in run.of(0)] == [((8, 8), 11)] * 5 + [((8, 16), 3)], "each as it is", [(r.dims, r.dtype) for r in run.of(0)])
+    bench.check(result.stdout.startswith(f"{[True] * 6}\nTrue\n"), "what no tap can say is refused", result.stdout)
+
+
+@SEEDS
 def test_joined_streams(bench, play, seed):
     run = play("joined", taps("q", "k", "z"), **delays(seed)).run()
     for i, s in ((0, 1), (1, 2), (2, 60)):

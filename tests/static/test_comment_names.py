@@ -33,7 +33,7 @@ DOCUMENTS = (".", "docs", "docs/man")
 FOREIGN_FILES = {
     "F.cu": "a user's, in a usage", "best-effort.yaml": "a user's", "engine.yaml": "a user's", "my.yaml": "a user's", "my_engine.c": "a user's", "my_model.py": "a user's", "one.yaml": "a user's", "without.yaml": "a user's",
     "look.py": "a user's", "read.py": "a user's", "small_engine.py": "a user's", "inside.py": "a user's", "your_script.py": "a user's", "first.py": "a user's", "make_vector.py": "a user's",
-    "spec.yaml": "a run's",
+    "spec.yaml": "a run's", "dlpack.h": "of DLPack",
     "impl.h": "generated (tests/standin/gen_entries.py)",
     "runtime_calls.h": "generated (tests/standin/runtime/gen_runtime.py)", "runtime_own.h": "generated (tests/standin/runtime/gen_runtime.py)",
     "runtime_exports.c": "generated (tests/standin/runtime/gen_runtime.py)",

@@ -30,7 +30,7 @@ from dmi.saying import say
 
 PLACE, OWNER = "_dmi_place", "_dmi_owner"  # a buffer, and an attribute, of attached modules
 REQUESTS = library.MAX_DIMS  # among rows: they are requests', each that of the last token that its request has in the step
-ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
+ROWS = library.ROWS
 _DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items() if hasattr(torch, name)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _forms = {}  # what send() says of tensors on the CPU, but their address; the key: what that follows from
