@@ -51,7 +51,7 @@ def patched(model, corrupt, apart, answers, before):
             for position in range(len(corrupt)):
                 file = pathlib.Path(folder, "difference.npy")
                 numpy.save(file, rows[position].numpy())
-                with dmi.edit(file, layers=layer, site="resid_post", tokens=f"{position}:{position + 1}"):
+                with dmi.edit(file, layers=layer, sites="resid_post", tokens=f"{position}:{position + 1}"):
                     logits = forward(model, f"patched-{layer}-{position}", corrupt)
                 found[layer, position] = float(logits[right] - logits[wrong]) - before
     return found

@@ -25,9 +25,9 @@ def show(options):
     weights = dmi.weights.Weights(options.model)
     vocabulary = weights.vocabulary()
     with dmi.open(options.run) as run:
-        run.select(tokens="-1:")
-        lens = dmi.analysis.lens(run, weights, words=[options.right, options.wrong])
-        parts = dmi.analysis.dla(run, weights, options.right, options.wrong)
+        last = run.select(tokens="-1:")
+        lens = dmi.analysis.lens(last, weights, words=[options.right, options.wrong])
+        parts = dmi.analysis.dla(last, weights, options.right, options.wrong)
     for k, layer in enumerate(lens["layers"]):
         first, ranks = vocabulary.shown(int(lens["top_ids"][0, k, 0])), lens["followed_ranks"][:, k].tolist()
         print(f"enters layer {layer:2}: {first:12} rank of {options.right!r} {ranks[0]:5}, of {options.wrong!r} {ranks[1]:5}")

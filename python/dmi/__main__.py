@@ -79,7 +79,7 @@ def main(words: list | None = None) -> int:
             return answers.main(run, options)
         fill_cached = getattr(options, "fill_cached", False)
         if options.request is not None or fill_cached:
-            run.select(request=options.request, fill_cached=fill_cached)
+            run = run.select(options.request, fill_cached=fill_cached)
         wrong = write(run, options) + [finding.text for finding in run.findings if finding.damage]
         for line in wrong:
             print(line, file=sys.stderr)

@@ -16,6 +16,7 @@ import sys
 import types
 
 from dmi import calls
+from dmi.calls import text_of_tags  # noqa: F401
 from dmi.saying import say
 
 
@@ -207,13 +208,6 @@ class _Finder(importlib.abc.MetaPathFinder):
                     then(module)
             spec.loader.exec_module = exec_module
         return spec
-
-
-def text_of_tags(tags):
-    """Tags as the library takes them: text as it is, a dict as JSON; None where there is nothing in it."""
-    if not tags:
-        return None
-    return tags if isinstance(tags, str) else json.dumps(tags, default=str)
 
 
 ATTENTION, CACHE = "dmi.attention", "dmi.cache"  # tags that readers know: rows of cached tokens, docs/format.md 8

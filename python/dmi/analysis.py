@@ -2,9 +2,9 @@
 """Answers that need a model's weights beside what was captured: which word it has in mind at each layer, and who writes it.
 
     with dmi.open("RUN") as run:
-        found = dmi.analysis.lens(run, "model.gguf", request="ioi", words=[" Mary", " John"])
+        found = dmi.analysis.lens(run, "model.gguf", requests="ioi", words=[" Mary", " John"])
         found["followed_ranks"][-1]              # of the last token: [words, layers]
-        parts = dmi.analysis.dla(run, "model.gguf", " Mary", " John", request="ioi")
+        parts = dmi.analysis.dla(run, "model.gguf", " Mary", " John", requests="ioi")
         parts["heads"][-1]                       # [layers, heads], in logits
 
 What is selected (Run.select()) is what is answered, for one request. docs/analysis.md has the formulas, what each array of an answer holds, and limits.
@@ -23,6 +23,7 @@ from .run.export import FINAL, HIDDEN, IDS, _of_requests, choose_layers
 from .run.reading import Run, Tensor, _float32, _near, _true
 from .results import Result, Writer, about
 from .run.structs import DAMAGED, _Row
+from .spelling import chooses
 from .torch.names import NAMES
 from .weights import HELD, Model, Weights
 
@@ -126,7 +127,7 @@ def _pairs(x: Tensor, y: Tensor) -> list[tuple[int, int]]:
 
 def _compared(x: Tensor, y: Tensor, compute: Any, n: int | None) -> tuple[float, int]:
     """(largest error of a row of compute(x) against the first @n elements of y, relative to their norm; rows compared)."""
-    import numpy
+    from .numeric import numpy
     pairs, worst = _pairs(x, y), 0.0
     step = max(AT_A_TIME // max(_width(y) * 12, 1), 1)
     for first in range(0, len(pairs), step):
@@ -220,7 +221,7 @@ class _Stream:
 
     def blocks(self, model: Model) -> Iterator[tuple[int, Any]]:
         """(first row, [rows, layers, width]), after the last norm."""
-        import numpy
+        from .numeric import numpy
         step = max(AT_A_TIME // (4 * model.width * len(self.tensors)), 1)
         for first in range(0, len(self.positions), step):
             n = min(step, len(self.positions) - first)
@@ -241,7 +242,7 @@ def _stream(model: Model, sites: dict, site: str, layers: Any) -> _Stream:
 
 def _largest(logits: Any, k: int) -> Any:
     """[layers, k]: ids of the largest of each row, the largest first."""
-    import numpy
+    from .numeric import numpy
     part = numpy.argpartition(logits, -k, axis=1)[:, -k:]
     values = numpy.take_along_axis(logits, part, 1)
     return numpy.take_along_axis(part, numpy.lexsort((part, -values), axis=1), 1).astype("<i4")
@@ -254,7 +255,7 @@ def _first_anywhere(firsts: Any) -> list:
 
 def _token_row(writer: Writer, logits: Any, followed: list | None, top: int) -> set[int]:
     """What the answer has of one token. @logits: [layers, vocabulary]. Return: the ids that it names."""
-    import numpy
+    from .numeric import numpy
     ids = _largest(logits, top)
     most = logits.max(1, keepdims=True)
     total = most[:, 0] + numpy.log(numpy.exp(logits - most).sum(1, dtype="f8"))
@@ -271,7 +272,8 @@ def _token_row(writer: Writer, logits: Any, followed: list | None, top: int) -> 
     return {*ids.ravel().tolist(), *words}
 
 
-def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = None, top: int = 10, site: str = HIDDEN, request: str | None = None,
+@chooses
+def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = None, top: int = 10, sites: str = HIDDEN, requests: str | None = None,
          tokenizer: Any = None, unchecked: bool = False, out: Any = None) -> Result:
     """The words that the model has in mind at each layer: W_U norm(resid_pre.l), at the end W_U norm(resid_final).
 
@@ -279,25 +281,26 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
     words      to follow, texts of one token or ids; None: those that are first at any layer, of each token its own
     layers     "0,3-7,last", a list; None: all that there are. last: what leaves the last layer
     top        how many words of each layer and token
-    site       a residual stream by layer: resid_pre, resid_mid, resid_post
+    sites      a residual stream by layer: resid_pre, resid_mid, resid_post
+    requests   the id of one; None: the only one
     unchecked  take the weights though nothing shows that they are the run's
     out        the file to write; None: none
     Refused, AnalysisError, KeyError, ValueError, ImportError (quantised weights without the package gguf).
     """
-    import numpy
+    from .numeric import numpy
     weights, vocabulary = _opened(weights, tokenizer)
-    request, sites = _one(run, request)
+    request, there = _one(run, requests)
     model, written = Model(weights), Written(run, request)
-    stream = _stream(model, sites, site, layers)
+    stream = _stream(model, there, sites, layers)
     followed = None if words is None else [_token(word, vocabulary, model.vocabulary_size) for word in words]
     if not 0 < top <= model.vocabulary_size:
         raise ValueError(f"top={top}: the vocabulary has {model.vocabulary_size} tokens")
-    model, checks = _checked(model, sites, request, written, unchecked)
+    model, checks = _checked(model, there, request, written, unchecked)
     step = max(AT_A_TIME // (4 * model.vocabulary_size * len(stream.layers)), 1)
     with Writer(out, run) as writer:
         writer.add("layers", numpy.array(stream.layers, "<i4"))
         writer.add("positions", numpy.array(stream.positions, "<i8"))
-        seen = _add_ids(writer, sites, stream.positions)
+        seen = _add_ids(writer, there, stream.positions)
         for _, block in stream.blocks(model):
             for first in range(0, len(block), step):
                 part = block[first:first + step]
@@ -306,13 +309,13 @@ def lens(run: Run, weights: Any, words: Sequence | None = None, layers: Any = No
                     seen |= _token_row(writer, of_token, followed, top)
             del block, part, logits, of_token  # before the next ones are read
         _add_texts(writer, vocabulary, seen)
-        parameters = {"weights": str(weights.path), "held": model.weights.held, "site": site, "top": top, "words": followed, "n_layers": model.n_layers, **_unused(model)}
+        parameters = {"weights": str(weights.path), "held": model.weights.held, "site": sites, "top": top, "words": followed, "n_layers": model.n_layers, **_unused(model)}
         return writer.finish(about("lens", LENS_FORMULA, run, request, parameters, checks, written.edits))
 
 
 def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
     """Adds the ids of the tokens of these rows, -1 where an id was not captured. Return: the ids."""
-    import numpy
+    from .numeric import numpy
     tensor = _once(sites, IDS)
     if tensor is None or tensor.mixed or tensor.dtype[0] not in "iu":
         return set()
@@ -324,7 +327,7 @@ def _add_ids(writer: Writer, sites: dict, positions: list) -> set[int]:
 
 def _add_texts(writer: Writer, vocabulary: "Vocabulary | None", seen: set[int]) -> None:
     """Adds the texts of all tokens that the answer names, so that readers need no vocabulary."""
-    import numpy
+    from .numeric import numpy
     known = {} if vocabulary is None else {token: data for token in sorted(seen) if (data := vocabulary.bytes(token)) is not None}
     if known:
         writer.add("text_ids", numpy.array(list(known), "<i4"))
@@ -394,7 +397,7 @@ class _Heads:
 
         @added: [(number, rows)] of edits that are in z; the last of what it returns has what each of these adds, which is in no head.
         """
-        import numpy
+        from .numeric import numpy
         scale = numpy.ones((len(rows), 1))
         if self._after is not None:
             whole = rows @ self._matrix.T if self._bias is None else rows @ self._matrix.T + self._bias
@@ -410,7 +413,7 @@ class _Shares:
     """What edits add to the stream at some rows, each along the direction: a part of its own, which is taken out of the part whose tensor has it, too."""
 
     def __init__(self, model: Model, written: Written, direction: _Direction, positions: list) -> None:
-        import numpy
+        from .numeric import numpy
         self._model, self._written, self._direction, self._positions = model, written, direction, positions
         self.found = numpy.zeros((len(positions), len(written.edits)))  # before the scale of the last norm
 
@@ -471,7 +474,7 @@ def _judge_edits(model: Model, parts: _Parts, written: Written, positions: list,
 
 def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: list, written: Written) -> Iterator[tuple[dict, Any]]:
     """({array: [rows, ...]}, [rows] what rounding of the captured types adds to the sum: its standard deviation), some rows at a time."""
-    import numpy
+    from .numeric import numpy
     heads = [_Heads(model, layer, z, direction) for layer, z in enumerate(parts.heads)]
     edited = {id(tensor) for tensor in (parts.end, parts.first, *parts.heads, *(x for mlp in parts.mlps for x in mlp)) if written.edits and tensor.edits}
     step = max(AT_A_TIME // (8 * 4 * model.width), 1)
@@ -514,7 +517,7 @@ def _attributed(model: Model, parts: _Parts, direction: _Direction, positions: l
 
 def _differences(model: Model, sites: dict, positions: list, direction: _Direction, a: int, b: int) -> Any:
     """[positions]: the difference of the two logits, as captured, or of final_ln; NaN where neither is there."""
-    import numpy
+    from .numeric import numpy
     found = dict.fromkeys(positions, numpy.nan)
     logits, normed = None if model.capped else _once(sites, LOGITS), _once(sites, NORMED)
     for tensor, compute in ((normed, lambda x: x.astype("f8") @ direction.plain + direction.of_head), (logits, lambda x: x[:, a].astype("f8") - x[:, b])):
@@ -553,16 +556,17 @@ class _Proof:
         return [check] if self._rows else []
 
 
-def dla(run: Run, weights: Any, a: str | int, b: str | int, request: str | None = None, tokenizer: Any = None, unchecked: bool = False,
+@chooses
+def dla(run: Run, weights: Any, a: str | int, b: str | int, requests: str | None = None, tokenizer: Any = None, unchecked: bool = False,
         out: Any = None) -> Result:
     """Who writes the difference of two logits: what embedding, heads, MLPs and edits add to logit(a) - logit(b), through the last norm with its scale frozen.
 
     a, b   texts of one token, or ids. Other arguments, and errors, are those of lens().
     Refused: the parts do not sum up to the difference that was captured; or an edit wrote these rows, and what it wrote is not known.
     """
-    import numpy
+    from .numeric import numpy
     weights, vocabulary = _opened(weights, tokenizer)
-    request, sites = _one(run, request)
+    request, sites = _one(run, requests)
     model, written = Model(weights), Written(run, request)
     ids = [_token(word, vocabulary, model.vocabulary_size) for word in (a, b)]
     parts = _parts(model, sites)

@@ -174,7 +174,7 @@ def _print_checks(result: Result) -> None:
 
 def _lens(run: Run, options: argparse.Namespace, weights: Weights, texts: _Texts) -> None:
     if options.tokens or options.request is not None:
-        run.select(request=options.request, tokens=options.tokens and ",".join(options.tokens) or "all")
+        run = run.select(options.request, ",".join(options.tokens or ["all"]))
     found = analysis.lens(run, weights, options.words, options.layers and ",".join(options.layers), options.top, options.site, options.request, options.tokenizer,
                           options.unchecked, options.output)
     if options.json:
@@ -185,8 +185,7 @@ def _lens(run: Run, options: argparse.Namespace, weights: Weights, texts: _Texts
 
 
 def _dla(run: Run, options: argparse.Namespace, weights: Weights, texts: _Texts) -> None:
-    run.select(request=options.request, tokens=options.at)
-    found = analysis.dla(run, weights, *options.words, options.request, options.tokenizer, options.unchecked, options.output)
+    found = analysis.dla(run.select(options.request, options.at), weights, *options.words, options.request, options.tokenizer, options.unchecked, options.output)
     if options.json:
         return _print_json(found, (_dla_token(found, i) for i in range(len(found["positions"]))))
     for line in _dla_table(found, texts, options.top):

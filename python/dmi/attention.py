@@ -22,6 +22,7 @@ from .run import edited
 from .run.library import ReadError, failed, load, opened
 from .run.reading import Run
 from .run.structs import I32, I64, U32, U64
+from .spelling import chooses
 
 DOUBLE = ctypes.c_double
 PROOFS = ("not checked", "holds", "fails")  # enum dmi_analyze_state
@@ -172,12 +173,13 @@ def _options(request: str | bytes | None = None, layers: str | int | None = None
 # ------------------------------------------------------------------------- answers
 
 
-def attention(run: Run, request: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
+@chooses
+def attention(run: Run, requests: str | bytes | None = None, layers: str | int | None = None, heads: Iterable | None = None,
               queries: Iterable[int] | None = None, config: str | os.PathLike | Model | None = None, unchecked: bool = False,
               **more: Any) -> Attention:
     """The weights that a request's tokens gave to one another, layer by layer and head by head.
 
-    request     its id; None: the only one of the run
+    requests    its id; None: the only one of the run
     layers      words as of the tools: "0,3-7,last", or a number; None: all
     heads       numbers, of each layer, or pairs (layer, head); None: all
     queries     positions, ascending; None: all that have a row
@@ -190,9 +192,9 @@ def attention(run: Run, request: str | bytes | None = None, layers: str | int | 
                 threads, memory: that computing may take; the answer does not depend on them
     Raises ReadError: what lacks, by name. AnswerRefused: the proof fails.
     """
-    import numpy
+    from .numeric import numpy
     model = config if config is None or isinstance(config, Model) else Model(config)
-    with _Answer(run, request=request, layers=layers, heads=heads, queries=queries, model=model, **more) as answer:
+    with _Answer(run, request=requests, layers=layers, heads=heads, queries=queries, model=model, **more) as answer:
         shape = answer.shape()
         rows: dict[tuple[int, int], Any] = {}
 
@@ -219,7 +221,8 @@ def _opened(run: Run, config: Any, more: dict) -> _Answer:
     return _Answer(run, model=config if config is None or isinstance(config, Model) else Model(config), **more)
 
 
-def heads(run: Run, request: str | bytes | None = None, ids: Iterable[int] | None = None, exclude_bos: bool = False, exclude_current: bool = False,
+@chooses
+def heads(run: Run, requests: str | bytes | None = None, ids: Iterable[int] | None = None, exclude_bos: bool = False, exclude_current: bool = False,
           config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> dict[str, Any]:
     """What heads do: {score: float64 [layers, heads]}, by the names of SCORES, and "layers" and "heads", which say what the dimensions are.
 
@@ -228,13 +231,13 @@ def heads(run: Run, request: str | bytes | None = None, ids: Iterable[int] | Non
     more    as of attention(), layers and queries too
     A score is NaN where no query has what it needs.
     """
-    import numpy
+    from .numeric import numpy
     o = _HeadsOptions()
     o.flags = bool(exclude_bos) | bool(exclude_current) << 1
     if ids is not None:
         given = list(ids)
         o.ids, o.n_ids = (I32 * max(len(given), 1))(*given), len(given)
-    with _opened(run, config, {"request": request, **more}) as answer:
+    with _opened(run, config, {"request": requests, **more}) as answer:
         shape = answer.shape()
         found = (_Score * (shape.n_layers * shape.n_heads))()
         n = _count(answer, "dmi_analyze_heads", ctypes.byref(o), found, U64(ctypes.sizeof(_Score)), U64(len(found)))
@@ -252,7 +255,8 @@ def _count(answer: _Answer, name: str, *args: Any) -> int:
     return answer.call(name, *args)
 
 
-def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], request: str | bytes | None = None, heads: Iterable | None = None,
+@chooses
+def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], requests: str | bytes | None = None, heads: Iterable | None = None,
           measure: str = "sum_normalize", config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> tuple[float, list[float]]:
     """(mean, [number of each head]) of the share of attention that the instruction has beside data: Attention Tracker's focus.
 
@@ -260,7 +264,7 @@ def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], request
     queries             as of attention(); its focus is of the prompt's last token: queries=[n_prompt - 1]
     measure             one of MEASURES
     """
-    with _opened(run, config, {"request": request, "heads": heads, **more}) as answer:
+    with _opened(run, config, {"request": requests, "heads": heads, **more}) as answer:
         shape, mean = answer.shape(), DOUBLE()
         by_head = (DOUBLE * (shape.n_layers * shape.n_heads))()
         n = _count(answer, "dmi_analyze_focus", (_Span * 2)(_Span(*instruction), _Span(*data)), U32(MEASURES.index(measure)), by_head,
@@ -269,10 +273,11 @@ def focus(run: Run, instruction: tuple[int, int], data: tuple[int, int], request
         return mean.value, by_head[:n]
 
 
-def tokens(run: Run, request: str | bytes | None = None, config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> Any:
+@chooses
+def tokens(run: Run, requests: str | bytes | None = None, config: str | os.PathLike | Model | None = None, unchecked: bool = False, **more: Any) -> Any:
     """float64 [keys]: the sum over heads of the mean over queries of the weight that each key gets. more: as of attention()."""
-    import numpy
-    with _opened(run, config, {"request": request, **more}) as answer:
+    from .numeric import numpy
+    with _opened(run, config, {"request": requests, **more}) as answer:
         shape = answer.shape()
         out = numpy.zeros(shape.n_keys)
         answer.call("dmi_analyze_tokens", out.ctypes.data_as(ctypes.POINTER(DOUBLE)), U64(len(out)))
@@ -282,7 +287,7 @@ def tokens(run: Run, request: str | bytes | None = None, config: str | os.PathLi
 
 def rerank(query: Any, null: Any, documents: Iterable[tuple[int, int]]) -> list[float]:
     """CoRe's score of each document, from tokens() of a query and of one without content. documents: positions [first, end)."""
-    import numpy
+    from .numeric import numpy
     both, spans = [numpy.ascontiguousarray(x, numpy.float64) for x in (query, null)], list(documents)
     scores = (DOUBLE * max(len(spans), 1))()
     pointers = [x.ctypes.data_as(ctypes.POINTER(DOUBLE)) for x in both]
@@ -297,7 +302,7 @@ def probe_tokens(n: int, vocabulary: int, first: int | None = None, seed: int = 
     vocabulary, lowest   ids are drawn from lowest to before vocabulary: the first ids of a vocabulary are often special
     Sequences without meaning leave a head nothing but the repetition to go by (Olsson et al., arXiv 2209.11895).
     """
-    import numpy
+    from .numeric import numpy
     drawn = numpy.random.default_rng(seed).integers(lowest, vocabulary, n).tolist()
     return ([] if first is None else [first]) + drawn + drawn
 

@@ -69,7 +69,7 @@ class batch:
     mask  [batch, token] of 0 and 1: a tensor, an array, or lists; 0 is padding, wherever it stands. A batch without padding has a mask
           of ones.
     ids   one for each row of the batch
-    tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    tags  of all of them, or a list with those of each: a mapping, which becomes JSON
     past  columns of the mask that come from a cache: the forward computes those after them, and positions go on
     ends  do the requests end with it? False: more forwards of theirs follow
 

@@ -4,8 +4,9 @@ import array
 import ctypes
 import enum
 import errno
+import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 OK, OFF, BAD_VERSION, TIMEOUT = 0, 1, 2, 3  # enum dmi_status; below 0: -errno
@@ -35,7 +36,7 @@ class Span:
     n_cached        tokens before first_position that were taken from a prefix cache instead of computed;
                     said once a request, with the first span after them
     phase, flags    Phase; PADDING, LAST; PART: a part of a prompt behind which no token is chosen. Such spans come last
-    tags            text of the user's own, by convention a JSON object
+    tags            of the user's own: a mapping, or its JSON as text, which an adapter makes once a request
     n_prompt        tokens of the request's prompt, 0: not said
     cached_ids      ids of these n_cached tokens: a list or an array; None: not said
     """
@@ -46,7 +47,7 @@ class Span:
     n_cached: int = 0
     phase: Phase = Phase.UNKNOWN
     flags: int = 0
-    tags: str | None = None
+    tags: Mapping | str | None = None
     n_prompt: int = 0
     cached_ids: Sequence[int] | None = None
 
@@ -98,6 +99,13 @@ def loaded():
     return _begin is not None
 
 
+def text_of_tags(tags):
+    """Tags as the library takes them: a mapping as JSON, text as it is; None where there is nothing in it."""
+    if not tags:
+        return None
+    return tags if isinstance(tags, str) else json.dumps(dict(tags), default=str)
+
+
 _texts = {}  # text: (memory, its address), of ids and tags, which come again in many steps
 
 
@@ -129,6 +137,7 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=
     step   the engine's own step number
     spans  list of Span; they need not cover all rows
     n_rows rows of the batch, padding included; if not given, up to the last row of the spans
+    tags   of the step: a mapping
     ranks  (rank, size) of tensor, pipeline, data and expert parallelism
     caches do requests share cached rows of equal prefixes, unless their tag `cache_salt` tells them apart? None: not said (docs/edits.md)
     of_thread  it holds for what the calling thread launches alone, as other threads say steps of their own
@@ -139,7 +148,7 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=
     if _begin is None:
         return OFF
     entries = ctypes.create_string_buffer(_SPAN.size * len(spans) or 1)
-    held = [(_held(span.request), _held(span.tags)) for span in spans]
+    held = [(_held(span.request), _held(text_of_tags(span.tags))) for span in spans]
     try:
         ids = [_ids(span) for span in spans]
         for i, (span, (name, text), cached) in enumerate(zip(spans, held, ids)):
@@ -150,7 +159,7 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
     given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, _CACHES[caches] | (_OF_THREAD if of_thread else 0) | (_PAUSES if pauses else 0),
-                  ctypes.addressof(entries), None if tags is None else tags.encode(), *[n for pair in ranks for n in pair], part)
+                  ctypes.addressof(entries), (text_of_tags(tags) or "").encode() or None, *[n for pair in ranks for n in pair], part)
     return _begin(ctypes.byref(given))
 
 

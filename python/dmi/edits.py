@@ -22,11 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import adapters, calls, sources
 from .saying import say
+from .spelling import chooses
 
 WAIT_S = 10.0  # for an answer, and for rows that are written yet
 TEXTS = (".yaml", ".yml", ".json")
@@ -75,7 +77,7 @@ class edit:
     file      .safetensors, .npy, .gguf or .pt: a vector, which is added; .yaml or .json: edits, which say all of the rest themselves
     times     a number, {generated token: number}, or "tag:NAME"; None: 1
     layers    "0,3-7" or a number; None: those that the file has
-    site      a place; None: the only one
+    sites     a place; None: the only one
     requests  a pattern of ids, or "tag:KEY=PATTERN"; None: all
     tokens    "all", "prompt", "generated", "last_prompt", "A:B", "prompt[A:B]"; None: all
     pass_     of layers that run several times in a forward: which time, from 0; None: each
@@ -85,13 +87,14 @@ class edit:
     RuntimeError where one cannot be taken out. An exception of the block's own goes on instead.
     """
 
-    def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, site: str | None = None, requests: str | None = None,
+    @chooses
+    def __init__(self, file: str | os.PathLike, times: Any = None, layers: str | int | None = None, sites: str | None = None, requests: str | None = None,
                  tokens: str | None = None, layer_is: str | None = None, pass_: int | None = None) -> None:
-        self.file, self.site, self.layer_is = pathlib.Path(file).absolute(), site, layer_is
+        self.file, self.site, self.layer_is = pathlib.Path(file).absolute(), sites, layer_is
         self._more = {"layers": None if layers is None else str(layers), "requests": requests, "tokens": tokens, "pass": pass_}
         self._times, self._runs, self.rows = times, {}, {}
-        if self._is_text and [times, site, layer_is, *self._more.values()] != [None] * 7:
-            raise ValueError(f"{file}: a file of edits says times, layers, site, requests, tokens, pass and layer_is itself")
+        if self._is_text and [times, sites, layer_is, *self._more.values()] != [None] * 7:
+            raise ValueError(f"{file}: a file of edits says times, layers, sites, requests, tokens, pass and layer_is itself")
 
     @property
     def _is_text(self) -> bool:
@@ -146,7 +149,7 @@ class edit:
     def _text(self, taken: set[str], places: list[str]) -> dict:
         """The edit that the arguments stand for, at one place: at several the vector would be there several times."""
         if self.site is None and len(places) > 1:
-            raise ValueError(f"{self.file}: the vector is added at one place: expected site= with one of {', '.join(places)}")
+            raise ValueError(f"{self.file}: the vector is added at one place: expected sites= with one of {', '.join(places)}")
         stem = re.sub(r"[^\w.-]", "-", self.file.stem, flags=re.ASCII) or "edit"
         name = next(name for name in itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2))) if name not in taken)
         operation = {"add": "vector"} | ({} if self._times is None else {"times": self._times})
@@ -188,7 +191,7 @@ class edit:
         return left
 
 
-def salt(request: str, tags: dict | str | None = None) -> str | None:
+def salt(request: str, tags: Mapping | str | None = None) -> str | None:
     """What vLLM's `cache_salt`, or SGLang's `extra_key`, of a request is to hold: text that differs where edits in force do other things in it. None: they do
     nothing there.
 

@@ -90,7 +90,7 @@ def requests(*ids, tags=None):
     """Names and tags for the requests of each generate() in this block and thread.
 
     ids   one for each row of its batch; none: they are called hf-CALL-ROW
-    tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    tags  of all of them, or a list with those of each: a mapping, which becomes JSON
     A block in which no attached model generates names nothing, which is said on stderr: see batch().
     """
     wish = _Wish(ids, tags)

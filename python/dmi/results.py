@@ -28,7 +28,7 @@ class Result:
     """{name: array} of an answer, and its metadata. Arrays are read from the file when they are looked at."""
 
     def __init__(self, file: Any, path: pathlib.Path | None, metadata: dict, places: dict) -> None:
-        import numpy
+        from .numeric import numpy
         self.path, self.metadata = path, metadata
         self._arrays = {name: numpy.memmap(file, dtype, "r", first, shape) if shape[0] else numpy.empty(shape, dtype)
                         for name, (dtype, shape, first) in places.items()}

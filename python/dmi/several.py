@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections.abc
 import os
 import re
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 from .run import growing
 from .run.reading import Names, Request, Run, Tensor, _names, _near
+from .spelling import chooses
 
 NUMBERED = re.compile(r"(.+)~([1-9]\d{0,8})", re.S)
 
@@ -102,50 +103,63 @@ class Runs(collections.abc.Mapping):
         self._fill()
         return len(self._tensors)
 
-    def _owners(self, request: Names) -> list[tuple[Run, list[str] | None]]:
+    def _owners(self, requests: Names) -> list[tuple[Run, list[str] | None]]:
         """Runs, and what requests of these names are called there."""
-        if request is None:
+        if requests is None:
             return [(run, None) for run in self.runs]
-        _names("request", request)  # ValueError: it is no name, or none is in it
+        _names("requests", requests)  # ValueError: it is no name, or none is in it
         owners: dict[int, list[str]] = {}
         where = {self._name(i, one.id): (i, one.id) for i, run in enumerate(self.runs) for one in run.requests}
-        for name in [request] if isinstance(request, str) else request:
+        for name in [requests] if isinstance(requests, str) else requests:
             if name not in where:
                 raise KeyError(f"the runs have no request {name!r}{_near(name, where)}")
             i, own = where[name]
             owners.setdefault(i, []).append(own)
         return [(self.runs[i], owners[i]) for i in sorted(owners)]
 
-    def tensors(self, site: Names = None, layer: Any = None, request: Names = None) -> list[Tensor]:
-        """As Run.tensors(), of all runs; @request: by its name here. KeyError where no run has what is asked for."""
-        found, wrong, owners = [], [], self._owners(request)
+    def _each(self, requests: Names, call: Callable) -> list:
+        """Of runs that have the requests @call(run, their own ids). KeyError: none has what is asked for."""
+        found, wrong, owners = [], [], self._owners(requests)
         for run, own in owners:
             try:
-                found.append(run.tensors(site, layer, own))
+                found.append(call(run, own))
             except KeyError as error:
                 wrong.append(error)
         if len(wrong) == len(owners):
             raise wrong[0]
-        return [tensor for some in found for tensor in some]
+        return found
 
-    def load(self, site: Names = None, layer: Any = None, request: Names = None, float32: bool = False) -> dict[str, Any]:
+    @chooses
+    def tensors(self, sites: Names = None, layers: Any = None, requests: Names = None) -> list[Tensor]:
+        """As Run.tensors(), of all runs; @requests: by their names here. KeyError where no run has what is asked for."""
+        return [tensor for some in self._each(requests, lambda run, own: run.tensors(sites, layers, own)) for tensor in some]
+
+    @chooses
+    def load(self, sites: Names = None, layers: Any = None, requests: Names = None, float32: bool = False) -> dict[str, Any]:
         """As Run.load(), by the keys of this mapping."""
         keys, found = {id(tensor): key for key, tensor in self.items()}, {}
-        wanted = self.tensors(site, layer, request)
+        wanted = self.tensors(sites, layers, requests)
         for run in self.runs:
             for tensor, data in run._several([tensor for tensor in wanted if tensor.run is run]):
                 found[keys[id(tensor)]] = run._array(tensor, data, float32)
         return found
 
-    def select(self, tokens: Any = "all", rejected: bool = False, superseded: bool = False, fill_cached: bool = False) -> "Runs":
-        """As Run.select(), of all requests of all runs; rows of cached tokens come from requests of the same run."""
-        for run in self.runs:
-            run.select(tokens=tokens, rejected=rejected, superseded=superseded, fill_cached=fill_cached)
-        return self
+    @chooses
+    def select(self, requests: Names = None, **chosen: Any) -> "Runs":
+        """As Run.select(), a view of those that have what is chosen; @requests: by their names here. Names stay. Rows of cached tokens come from requests of the
+        same run. KeyError where no run has what is asked for."""
+        self._fill()
+        places = {id(run): i for i, run in enumerate(self.runs)}
+        found = self._each(requests, lambda run, own: (places[id(run)], run.select(own, **chosen)))
+        view = Runs([run for _, run in found])
+        view._names = {(i, own): name for i, (at, _) in enumerate(found) for (run, own), name in self._names.items() if run == at}
+        view._taken = set(self._taken)
+        return view
 
-    def edits(self, request: str | None = None) -> list:
-        """As Run.edits(); @request: by its name here. None: in rows of no request, of all runs."""
-        return [edit for run, own in self._owners(request) for edit in run.edits(own[0] if own else None)]
+    @chooses
+    def edits(self, requests: str | None = None) -> list:
+        """As Run.edits(); @requests: by its name here. None: in rows of no request, of all runs."""
+        return [edit for run, own in self._owners(requests) for edit in run.edits(own[0] if own else None)]
 
     # ---- runs that grow
 

@@ -164,7 +164,7 @@ class Stats:
 
     def channels(self, site: str, layer: int | None = None) -> Any:
         """A numpy array of structs, by channel: mean, sd, peak (the largest magnitude), score, n_bad (values that are not finite)."""
-        import numpy
+        from .numeric import numpy
         index = self._index(site, layer)
         out = numpy.empty(self.layers[index].n_channels, _Channel)
         if library().dmi_stats_channels(self._handle, U64(index), ctypes.c_void_p(out.ctypes.data), U64(len(out))) < 0:
@@ -180,7 +180,7 @@ class Stats:
 
 def _rows_of(run: Run) -> tuple[dict[str, Any], Callable]:
     """Arrays by tensor, and what fills them."""
-    import numpy
+    from .numeric import numpy
     kind = numpy.dtype(_Row)
     nothing = numpy.array((numpy.nan, numpy.nan, numpy.nan, 0), kind)
     arrays = [(t.key, numpy.full(len(t), nothing, kind)) for t in run._tensors.values()]
@@ -215,7 +215,7 @@ def routing(run: Run, top_k: int = 0, experts: int = 0, ids: str | None = None, 
     ids, weights, logits   names of sites in the place of topk_ids, topk_weights, router_logits
     Raises ReadError: what lacks, by name.
     """
-    import numpy
+    from .numeric import numpy
     options = _RoutingOptions()
     options.n_experts, options.top_k = experts, top_k
     for name, site in (("ids", ids), ("weights", weights), ("logits", logits)):

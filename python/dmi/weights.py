@@ -225,7 +225,7 @@ class Weights:
         return _rounded(self._rows(name, first, end), self.held)
 
     def _rows(self, name: str, first: int = 0, end: int | None = None) -> Any:
-        import numpy
+        from .numeric import numpy
         entry = self._entries[name]
         scales = next((name + more for more in SCALES if name + more in self.shapes), None)
         if scales:
@@ -419,7 +419,7 @@ class Model:
 
     def logits(self, x: Any, n: int | None = None) -> Any:
         """[rows, vocabulary] of what the last norm returned. @n: of the first tokens alone, whose rows of the head are read for it."""
-        import numpy
+        from .numeric import numpy
         found = x.astype("<f4") @ (self.head if n is None else self._first(n)).T
         if self._bias is not None:
             found += self._bias[:n]

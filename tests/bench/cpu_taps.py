@@ -66,7 +66,7 @@ def tapped():
 
 @contextlib.contextmanager
 def edited():
-    with dmi.torch.attach(model, write="resid_mid"), dmi.edit(vector, site="resid_mid"):
+    with dmi.torch.attach(model, write="resid_mid"), dmi.edit(vector, sites="resid_mid"):
         yield
 
 ways = {"plain": contextlib.nullcontext, "taps": tapped, "copies": lambda: hooks(copy), "clones": lambda: hooks(clone), "edits": edited, "additions": lambda: hooks(add, places[1::2])}

@@ -73,7 +73,7 @@ def module(backend, device, folder):
     with taps.redirect(device):
         for what, run, tolerance in (("eager", tapped, 1e-6), (backend, torch.compile(tapped, backend=backend, fullgraph=True), TOLERANCE[backend])):
             plain = announced(run, x, device)
-            with dmi.edit(path, times=2, site="resid_post", requests="b") as done:
+            with dmi.edit(path, times=2, sites="resid_post", requests="b") as done:
                 found = announced(run, x, device)
             compare(found, wanted(x), plain, f"edit(), {what}", tolerance)
             check(torch.equal(found[:, 0], plain[:, 0]), f"edit(), {what}: the tensor that was given keeps its values")
@@ -98,7 +98,7 @@ def llama(backend, device, folder):
         for site in names.WRITABLE:
             path, v = edits.vector_of(folder, edits.width(model, site))
             once = site in names.ONCE
-            with dmi.edit(path, times=2.5, layers=None if once else "1-2", site=site, requests="b") as done:
+            with dmi.edit(path, times=2.5, layers=None if once else "1-2", sites=site, requests="b") as done:
                 found = announced(fast, ids, device)
             device.on = False
             with edits.Hooks(model, site, (1, 2), lambda x, v=v: x + 2.5 * v):

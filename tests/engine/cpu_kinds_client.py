@@ -89,7 +89,7 @@ def edits(folder):
     np.save(folder / "v.npy", v.numpy())
     for name, make in KINDS.items():
         for mode in (torch.no_grad, torch.inference_mode):
-            with mode(), dmi.edit(folder / "v.npy", times=2, site="resid_post") as done:
+            with mode(), dmi.edit(folder / "v.npy", times=2, sites="resid_post") as done:
                 x = make()
                 wanted = x + 2 * v.to(x.dtype).reshape(x.shape[1:])
                 announced(f"edited-{name}-{mode.__name__}")
@@ -99,7 +99,7 @@ def edits(folder):
             check(torch.equal(x, wanted) and (rows.due, rows.written) == (N, N), f"{name}, {mode.__name__}: written in place", rows)
     x = torch.zeros(1, WIDTH).expand(N, WIDTH)
     try:
-        with dmi.edit(folder / "v.npy", site="resid_post") as done:
+        with dmi.edit(folder / "v.npy", sites="resid_post") as done:
             announced("overlapping")
             dmi.torch.tap(x, "resid_post", 0, writable=True)
             dmi.step_end()

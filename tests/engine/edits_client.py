@@ -137,7 +137,7 @@ def each_site(folder, device, model, plain, kind):
         layers, once = (None, True) if site in names.ONCE else ("1-2", False)
         with Hooks(model, site, (1, 2), lambda x, v=v: x + 2.5 * v.to(x.dtype)):
             wanted = generate(model)
-        with dmi.torch.attach(model, write=site, sink=device), dmi.edit(path, times=2.5, layers=layers, site=site, requests="b") as done:
+        with dmi.torch.attach(model, write=site, sink=device), dmi.edit(path, times=2.5, layers=layers, sites=site, requests="b") as done:
             found = generate(model, device)
         same(found, wanted, plain, f"{kind}, add at {site}")
         rows, = done.rows.values()
@@ -185,7 +185,7 @@ def refused(folder, device, model):
             check(words in str(error), what, error)
     wrong(lambda: dmi.torch.attach(model, write="resid_pre", sink=device), ValueError, "'resid_pre' is no place for edits; there are: embed", "a site that is no place")
     wrong(lambda: dmi.torch.attach(model, write="module:*mlp:out", sink=device), ValueError, "no place", "a module")
-    wrong(dmi.edit(path, site="resid_past").__enter__, ValueError, "resid_past", "no such place")
+    wrong(dmi.edit(path, sites="resid_past").__enter__, ValueError, "resid_past", "no such place")
     wrong(dmi.edit(folder / "none.npy").__enter__, ValueError, "none.npy", "no such file")
     wrong(lambda: dmi.edit("x.yaml", times=2), ValueError, "says times", "a file of edits with times")
     check(not dmi.edits._ask(dmi.edits._runs()[0], "edit list")["edits"], "no edit is left in force")
@@ -196,9 +196,9 @@ def printed(folder, device, model):
     path, _ = vector_of(folder, model.config.hidden_size)
 
     def block():
-        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=0, site="resid_post"):
+        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=0, sites="resid_post"):
             generate(model, device)
-        with contextlib.suppress(dmi.edits.NotDone), dmi.edit(path, site="resid_post", times={0: 2.0, 4: 0}, tokens="generated"):
+        with contextlib.suppress(dmi.edits.NotDone), dmi.edit(path, sites="resid_post", times={0: 2.0, 4: 0}, tokens="generated"):
             pass
     said = said_by(block)
     n = sum(len(prompt) + 3 for prompt in PROMPTS)
@@ -217,7 +217,7 @@ def without_steps(folder, device, model):
     plain = model(ids).logits
     for requests in (None, "b"):
         refused = contextlib.suppress(dmi.edits.NotDone) if requests else contextlib.nullcontext()
-        with refused, dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, site="resid_post", requests=requests) as done:
+        with refused, dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, sites="resid_post", requests=requests) as done:
             device.on = True
             logits = model(ids).logits
             device.on = False
@@ -252,7 +252,7 @@ def looped(folder, device, model):
     wanted = {n: hooked(range(3) if n is None else (n,)) for n in (None, 0, 1, 2)}
     check(len({logits.sum().item() for logits in wanted.values()}) == 4, "hooks of passes differ")
     for n, logits in wanted.items():
-        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, site="resid_post", pass_=n) as done:
+        with dmi.torch.attach(model, write="resid_post", sink=device), dmi.edit(path, layers=1, sites="resid_post", pass_=n) as done:
             device.on = True
             with dmi.huggingface.batch(torch.ones_like(ids), [f"pass-{n}"]):
                 found = model(ids).logits
@@ -266,7 +266,7 @@ def of_ones_own(folder, device):
     path, v = vector_of(folder, 32)
     for grad in (False, True):
         weight = torch.ones(32, requires_grad=True)
-        with torch.set_grad_enabled(grad), taps.redirect(device), dmi.edit(path, site="resid_post"):
+        with torch.set_grad_enabled(grad), taps.redirect(device), dmi.edit(path, sites="resid_post"):
             device.on, x, seen = True, weight * torch.zeros(3, 32), torch.zeros(3, 32)
             dmi.torch.tap(x, "resid_post", 0, writable=True)
             dmi.torch.tap(seen, "resid_post", 1)

@@ -142,8 +142,7 @@ def test_commands(check, arrays, tmp_path):
 def test_words_that_are_first_at_a_layer_are_followed(check, arrays, smollm2):
     import dmi
     with dmi.open(arrays) as run:
-        run.select(tokens="-2:")
-        found = dmi.analysis.lens(run, smollm2, top=1)
+        found = dmi.analysis.lens(run.select(tokens="-2:"), smollm2, top=1)
     ends = found["followed"].cumsum().tolist()
     for i, (first, end) in enumerate(zip([0, *ends], ends)):
         firsts = found["top_ids"][i, :, 0].tolist()
@@ -177,13 +176,13 @@ def test_each_family(check, families):
         for name in FAMILIES:
             wanted = load_file(folder / f"{name}.safetensors")
             wanted = np.stack([wanted[layer] for layer in ("0", "1", "2", "end")], 1)
-            found = dmi.analysis.lens(run, folder / name, request=name, words=WORDS, top=wanted.shape[-1])
+            found = dmi.analysis.lens(run, folder / name, requests=name, words=WORDS, top=wanted.shape[-1])
             logits = np.empty_like(wanted)
             np.put_along_axis(logits, np.array(found["top_ids"]).astype(int), np.array(found["top_logits"]), 2)
             check(np.abs(logits - wanted).max() < 2e-6 * max(1, np.abs(wanted).max()), f"{name}: the model's own norm and head", np.abs(logits - wanted).max())
             ranks = np.stack([(wanted > wanted[..., word:word + 1]).sum(-1) for word in WORDS], -1)
             check((words_of(found, "followed_ranks").transpose(1, 0, 2) == ranks).all(), f"{name}: ranks")
-            found = dmi.analysis.dla(run, folder / name, *WORDS, request=name)
+            found = dmi.analysis.dla(run, folder / name, *WORDS, requests=name)
             check(found.checks[-1]["error"] < 2e-6 and found.checks[-1]["rows"] == len(TOKENS), f"{name}: the parts sum up to the difference", found.checks[-1])
             if not name.startswith("gemma"):  # whose logits are capped after the sum
                 error = np.abs(found["difference"] - (wanted[:, -1, WORDS[0]] - wanted[:, -1, WORDS[1]])).max()
@@ -230,9 +229,8 @@ def test_an_edit_has_a_part_of_its_own(check, edited):
         for name, (site, layer, does) in EDITED.items():
             if name in ("zero", "away", "inside"):
                 continue
-            with dmi.open(edited / "RUN") as other:
-                without = dmi.analysis.dla(other.select(site=[s for s in SITES.split(",") if s != "mlp_out"]), edited / name, *WORDS, request=name)
-            found = dmi.analysis.dla(run, edited / name, *WORDS, request=name)
+            without = dmi.analysis.dla(run.select(sites=[s for s in SITES.split(",") if s != "mlp_out"]), edited / name, *WORDS, requests=name)
+            found = dmi.analysis.dla(run, edited / name, *WORDS, requests=name)
             edit, = found.edits
             check((edit["name"], edit["site"], edit["layers"], edit["first"], edit["end"]) == (f"e-{name}", site, "all" if layer is None else str(layer), 4, 6), f"{name}: the answer names it", edit)
             check((found["edits"][:4] == 0).all(), f"{name}: nothing at tokens that it did not write", found["edits"])
@@ -280,7 +278,7 @@ def test_what_edits_left_and_what_is_not_known(check, edited):
     with dmi.open(run) as opened:
         with pytest.raises(dmi.attention.AnswerRefused, match=f"{said}.*edits wrote in the request: e-zero"):
             dmi.attention.attention(opened, "zero", config=edited / "zero")
-        found = dmi.stats.stats(opened.select(request=["zero", "inside"]))
+        found = dmi.stats.stats(opened.select(requests=["zero", "inside"]))
         check(set(found.edits) == {"zero", "inside"}, "statistics in Python", found.edits)
     copy = edited / "copy"
     shutil.copytree(next(run.iterdir()), copy, ignore=shutil.ignore_patterns("control", "*.pack"))
@@ -388,7 +386,7 @@ def test_smollm2_attached(check, tmp_path, smollm2):
     wanted = REFERENCE["ioi"]
     plan = [{"request": dtype, "tokens": wanted["tokens"], "gguf": str(GGUF), "sites": SITES, "dtype": dtype} for dtype in ("float32", "bfloat16")]
     with dmi.open(attached(tmp_path, plan)) as run:
-        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="float32")
+        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], requests="float32")
         ranks = words_of(found, "followed_ranks")
         check((ranks == np.array(wanted["lens"]["ranks"])).mean() > 0.999, "ranks", ranks[:, -1, 0].tolist())
         check(ranks[[0, 20, 23, 24, 29, 30], -1, 0].tolist() == [1867, 984, 883, 83, 20, 0], "those of ' Mary' at the last token", ranks[:, -1, 0].tolist())
@@ -396,16 +394,16 @@ def test_smollm2_attached(check, tmp_path, smollm2):
         check((np.array(found["top_ids"])[..., :5].transpose(1, 0, 2) == np.array(wanted["lens"]["top"])).mean() > 0.999, "the five first words")
         check(found["token_ids"].tolist() == wanted["tokens"], "the tokens")
         check(all(c["error"] < 1e-5 for c in found.checks), "checks", found.checks)
-        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="float32")
+        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], requests="float32")
         for name in ("heads", "mlps", "embedding"):
             error = np.abs(parts[name][-1] - np.array(wanted["dla"][name])).max()
             check(error < 1e-3, f"{name} of the last token", error)
         check(abs(parts["sum"][-1] - 4.48686) < 1e-4 and parts.checks[-1]["error"] < 1e-4, "sum = difference", parts.checks)
-        half = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="bfloat16")
+        half = dmi.analysis.lens(run, smollm2, words=wanted["texts"], requests="bfloat16")
         moved = np.abs(words_of(half, "followed_ranks")[:, -1, 0] - ranks[:, -1, 0]) / (ranks[:, -1, 0] + 20)
         check(moved.max() < 0.1, "bfloat16: ranks of the last token", moved.max())
         check(all(1e-3 < c["error"] < c["bound"] == 2e-2 for c in half.checks), "bfloat16: checks", half.checks)
-        half = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="bfloat16")
+        half = dmi.analysis.dla(run, smollm2, *wanted["texts"], requests="bfloat16")
         check(abs(half["difference"][-1] - 4.5) < 0.2 and half.checks[-1]["error"] < half.checks[-1]["bound"] < 1, "bfloat16: the parts sum up", half.checks)
 
 
@@ -418,14 +416,14 @@ def test_smollm2_served_by_tinygrad(check, tmp_path, smollm2):
                  "The capital of France is", "The capital of Germany is"], env=env, timeout=1800)
     wanted = REFERENCE["france"]
     with dmi.open(tmp_path / "RUN") as run:
-        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], request="0")
+        found = dmi.analysis.lens(run, smollm2, words=wanted["texts"], requests="0")
         check(json.loads(found.metadata["parameters"])["held"] == "f16" and all(c["error"] < 1e-5 for c in found.checks), "as tinygrad holds the weights", found.metadata)
         check(np.abs(words_of(found, "followed_logits") - np.array(wanted["lens"]["logits"])).max() < 0.1, "logits of words")
         check((found["top_ids"][:, -1, 0] == np.array(wanted["lens"]["top"])[-1, :, 0]).all(), "first words at the end")
-        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], request="0")
+        parts = dmi.analysis.dla(run, smollm2, *wanted["texts"], requests="0")
         check(np.abs(parts["heads"][-1] - np.array(wanted["dla"]["heads"])).max() < 1e-2, "heads of the last token")
         check(parts.checks[-1]["error"] < parts.checks[-1]["bound"], "the parts sum up", parts.checks)
-        cached = dmi.analysis.dla(run, smollm2, " Berlin", " the", request="1")
+        cached = dmi.analysis.dla(run, smollm2, " Berlin", " the", requests="1")
         check(cached["positions"][0] == 3, "a prompt whose first tokens were cached", cached["positions"])
 
 

@@ -101,7 +101,7 @@ def edited_forward(folder, n, on, call, hook):
         forward(n, call)
         handle.remove()
     else:
-        with dmi.edit(folder / "vector.safetensors", times=SCALE, layers=0, site="resid_post", requests="b*") as done:
+        with dmi.edit(folder / "vector.safetensors", times=SCALE, layers=0, sites="resid_post", requests="b*") as done:
             forward(n, call)
         rows, = done.rows.values()
         check((rows.due, rows.written, rows.missed) == (6, 6, {}), "rows are counted", rows)

@@ -52,7 +52,7 @@ def main():
     for step, site in enumerate(names.WRITABLE, 1):
         path, v = edits.vector_of(folder, edits.width(theirs, site))
         once = site in names.ONCE
-        with dmi.edit(path, times=2.5, layers=None if once else "0-1", site=site, tokens=f"{FIRST}:{models.T}") as done:
+        with dmi.edit(path, times=2.5, layers=None if once else "0-1", sites=site, tokens=f"{FIRST}:{models.T}") as done:
             found = announced(run, device, step)
         with torch.no_grad(), Hooks(theirs, site, v):
             wanted = theirs(models.IDS[None]).logits[0]

@@ -71,7 +71,7 @@ def block():
     check(engine.generate("after") == dict.fromkeys(range(LAYERS), NOTHING), "after it no more")
     said = raised(ValueError, dmi.edit(vector("each", layers=2)).__enter__)
     check("does not say whose layers these are" in said, "a row a layer, and of which site is not said", said)
-    with dmi.edit(vector("each", layers=2), times={0: 4, 2: 0}, tokens="generated", layer_is="resid_post"), dmi.edit(vector(), requests="b*", site="resid_post"), dmi.edit(vector()) as third:
+    with dmi.edit(vector("each", layers=2), times={0: 4, 2: 0}, tokens="generated", layer_is="resid_post"), dmi.edit(vector(), requests="b*", sites="resid_post"), dmi.edit(vector()) as third:
         found = engine.generate("b"), engine.generate("c")
     check(list(third.rows) == ["ones-2"], "names that are taken get a number", third.rows)
     check(found[0] == {0: [2, 2, 6, 4, 2], 1: [2, 2, 10, 6, 2], 2: [2] * 5} and found[1][2] == [1] * 5, "blocks in blocks; a row a layer; by generated token", found)
@@ -187,8 +187,8 @@ def other_process():
 def several_places():
     Engine()
     said = raised(ValueError, dmi.edit(vector()).__enter__)
-    check("added at one place: expected site= with one of resid_post, mlp_out" in said, "which place is asked", said)
-    done = dmi.edit(vector(), site="mlp_out")
+    check("added at one place: expected sites= with one of resid_post, mlp_out" in said, "which place is asked", said)
+    done = dmi.edit(vector(), sites="mlp_out")
     raised(dmi.edits.NotDone, lambda: entered(done))
     check([rows.site for rows in done.rows.values()] == ["mlp_out"], "the one that is named", done.rows)
 

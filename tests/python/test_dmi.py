@@ -2,6 +2,7 @@
 """python/dmi: the public API from Python, and the adapter of tinygrad with a model that only counts."""
 import errno
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import dmi
 import dmi.tinygrad
+from dmi import spelling
 from harness import DMI_DUMP, PRELOAD, ROOT, STANDIN, dump_json, environment, only_run, run
 
 pytestmark = pytest.mark.built(PRELOAD, DMI_DUMP, STANDIN / "libcuda.so.1")
@@ -32,6 +34,34 @@ def test_api(check, tmp_path):
     told = {r["request"]: (r["cached"], r["computed"], r["prefill"], r["decode"], r["end_position"])
             for r in dump_json("list", tmp_path / "out", "--requests")["requests"]}
     check(told == {"a": (4, 3, 3, 0, 7), "b": (0, 1, 0, 1, 10)}, "spans arrive with position, phase and cached tokens", told)
+
+
+def test_what_the_package_shows(check):
+    check({"collect", "edit", "open", "tap", "requests"} <= set(dmi.__all__) <= set(dir(dmi)), "the functions that a program begins with", dmi.__all__)
+    check(not {"ctypes", "struct", "importlib", "calls"} & set(dir(dmi)), "and nothing that it imports itself", dir(dmi))
+    said = dict(re.findall(r"^    (\w+)  +(\S.*)", dmi.__doc__, re.M))
+    check(set(said) == {"collect", "edit", "open", "tap", "requests"} and "with dmi.collect(" in said["collect"], "its docstring has a line for each", said)
+    there = {name: getattr(dmi, name) for name in dir(dmi) if name not in ("torch", "vllm", "sglang", "tinygrad")}
+    check(callable(there["requests"]) and there["reading"].Run.__name__ == "Run", "all that it lists is there", there)
+    names = {}
+    exec("from dmi import *", names)  # pylint: disable=exec-used
+    check("range" not in names and names["tap"] is dmi.tap, "Python's range() stays", sorted(names))
+
+
+def test_former_spellings(check):
+    """Taken for one version, with a warning that names what takes their place."""
+    @spelling.chooses
+    def call(sites=None, layers=None, requests=None):
+        return sites, layers, requests
+    with pytest.warns(DeprecationWarning, match=r"call\(\): layer= is called layers= now") as said:
+        check(call("q", layer=3) == ("q", 3, None), "it is the other argument")
+    check(said[0].filename == __file__, "the caller's line is named", said[0].filename)
+    with pytest.raises(TypeError, match="site= is what sites= was called before"):
+        call(site="q", sites="k")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'where'"):
+        call(where=1)  # pylint: disable=unexpected-keyword-arg
+    with pytest.warns(DeprecationWarning, match="sites="):
+        check(dmi.edit("v.npy", site="resid_pre").site == "resid_pre", "in the calls themselves")
 
 
 # What becomes of a program's stderr before an adapter has something to say; `data` is what the program has open in its place.

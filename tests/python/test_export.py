@@ -106,7 +106,7 @@ def test_speculators_scales(write, check, tmp_path):
     """8-bit floats of a site with a scale, and of one without as the last layer."""
     others = [f"put 7 {layer} 5 f8e4m3 {' '.join(['56'] * 200)}" for layer in (0, 1)]  # 1.0, which is 0.25
     with dmi.open(write(others=others)) as run:
-        export.speculators(run, tmp_path / "out", site="resid_mid")
+        export.speculators(run, tmp_path / "out", sites="resid_mid")
     check(scales(tmp_path / "out", 0).tolist() == [[[0.25]]] * 6, "1 / the site's scale", scales)
     hidden, _, dtype, _ = sample(tmp_path / "out", 0)
     check(dtype == "F8_E4M3" and hidden.tolist() == [[[56] * 5] * 2] * 6, "bits as captured", hidden)
@@ -159,7 +159,7 @@ def test_speculators_what_lacks(write, check, tmp_path):
         with dmi.open(write(name, **how)) as run, pytest.raises(export.ExportError, match=words):
             export.speculators(run, tmp_path / "none")
     with dmi.open(write("scaled", others=["put 7 2 2 f32 1 2"])) as run, pytest.raises(export.ExportError, match="with a scale"):
-        export.speculators(run, tmp_path / "none", site="resid_mid")
+        export.speculators(run, tmp_path / "none", sites="resid_mid")
     check(not (tmp_path / "none").exists(), "and nothing is written")
 
 
@@ -221,7 +221,8 @@ def test_speculators_with_rows_of_another_request(check, tmp_path):
     with safetensors.safe_open(tmp_path / "out" / "hidden_states" / "hs_1.safetensors", "numpy") as file:
         check(json.loads(file.metadata()["filled"]) == {"resid_pre.0": [[0, 2, "a"]]}, "the file names the donor", file.metadata())
     with dmi.open(tmp_path / "run") as run:
-        done = export.speculators(run.select(fill_cached=True), tmp_path / "again", layers="0")
+        run = run.select(fill_cached=True)
+        done = export.speculators(run, tmp_path / "again", layers="0")
         check(done.filled == {"b": ["a"]}, "as Python does", done)
         rows = {line["request"]: line["donor"] for line in tables.LINES["rows"](run) if line["first_position"] == 0}
         check(rows == {"a": None, "b": "a"}, "and the table of rows", rows)
@@ -286,7 +287,7 @@ def test_parquet_tags(check, tmp_path):
     text = 'tags {"label": "fine"}\nstep 0 1 a:0:1:0:1:1:0\nput 7 0 1 f32 8\n'
     subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
     with dmi.open(tmp_path / "run") as run:
-        check(run.requests[0].tags == '{"label": "fine"}', "a request's", run.requests)
+        check(run.requests[0].tags == {"label": "fine"}, "a request's", run.requests)
         run.to_parquet(tmp_path / "out")
     check(table(tmp_path / "out", "requests")[0]["tags"] == '{"label": "fine"}', "and in its line")
 
@@ -310,7 +311,7 @@ def test_parquet_sums(write, check, tmp_path, monkeypatch):
 def test_parquet_drafts(check, tmp_path):
     subprocess.run([MAKE_ODD, tmp_path / "run", "drafts"], check=True, timeout=60)
     with dmi.open(tmp_path / "run") as run:
-        run.select(rejected=True, superseded=True)
+        run = run.select(rejected=True, superseded=True)
         wanted_rows = {(key, r.position, r.launch): (r.rejected, r.superseded) for key, t in run.items() for r in t.rows() if r.position is not None}
         run.to_parquet(tmp_path / "out")
     found = {(r["key"], r["first_position"] + i, r["launch"]): (r["rejected"], r["superseded"]) for r in table(tmp_path / "out", "rows")

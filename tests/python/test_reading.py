@@ -147,9 +147,8 @@ def test_rows_of_the_response(check, tmp_path):
         check(again.positions == rows.positions and np.array_equal(again.numpy(), rows.numpy()), "in another process")
         with pytest.raises(KeyError, match="near it: resid_mid.0"):
             request.response["resid_mid.1"]
-        run.select(tokens=(4, 99))
         with pytest.raises(ValueError, match="lacks positions from 3 on"):
-            run.requests[0].response["resid_mid.0"]
+            run.select(tokens=(4, 99)).requests[0].response["resid_mid.0"]
     lines = "step 0 1 r:0:1:0:0:0:0\nput 2 0 1 i32 5\n"
     with dmi.open(make(MAKE_SCHEDULE, tmp_path / "b", "j", "0", "1", "0", "1", text=lines)) as run, pytest.raises(ValueError, match="where its generation begins"):
         run.requests[0].response["h.0"]
@@ -160,13 +159,14 @@ def test_selection(check, tmp_path):
     with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
         everything = len(run)
         for tokens, wanted in (("prompt", [0, 1, 2, 3]), ("generated", [104, 105, 206, 307]), ("last", [307]), ((2, 5), [2, 3, 104])):
-            run.select(request="a", tokens=tokens)
-            check(list(run["a/s0"].numpy().ravel()) == wanted and run["a/s0"].request == "a", f"tokens={tokens}", run["a/s0"].numpy())
-        run.select(rejected=True)
-        check({r.position for r in run["a/s0"].rows() if r.rejected} == {6, 7, 8}, "rejected rows")
-        run.select(superseded=True)
-        check(sum(r.superseded for r in run["b/s0"].rows()) == 4, "superseded rows")
-        check(len(run.select()) == everything, "select() takes it back")
+            view = run.select(requests="a", tokens=tokens)
+            check(list(view["a/s0"].numpy().ravel()) == wanted and set(view) == {"a/s0"}, f"tokens={tokens}", view["a/s0"].numpy())
+        check({r.position for r in run.select(rejected=True)["a/s0"].rows() if r.rejected} == {6, 7, 8}, "rejected rows")
+        check(sum(r.superseded for r in run.select(superseded=True)["b/s0"].rows()) == 4, "superseded rows")
+        check(len(run) == len(run.select()) == everything and list(run["a/s0"].numpy().ravel()) == [0, 1, 2, 3, 104, 105, 206, 307], "the run is as it was", len(run))
+        check(list(view.select(tokens="prompt")["a/s0"].numpy().ravel()) == [0, 1, 2, 3] and set(view.select(rejected=True)) == {"a/s0"}, "a view of a view: what is said anew")
+        again = pickle.loads(pickle.dumps(view.select(tokens="all", rejected=True)))
+        check(set(again) == {"a/s0"} and {r.position for r in again["a/s0"].rows() if r.rejected} == {6, 7, 8}, "and of it in another process", again["a/s0"].positions)
         with pytest.raises(ValueError, match="prompt, response"):
             run.select(tokens="some")
         with pytest.raises(KeyError, match="no rank tp=3"):
@@ -181,18 +181,18 @@ def test_names_of_transformerlens(check, tmp_path):
               "theirs where there is one, else ours", list(cache))
         with pytest.raises(ValueError, match="2 requests: say which"):
             run.cache()
-        check([t.key for t in run.tensors(site="q", layer=1)] == ["a/q.1", "b/q.1"], "tensors()")
+        check([t.key for t in run.tensors(sites="q", layers=1)] == ["a/q.1", "b/q.1"], "tensors()")
 
 
 def test_what_is_not_there_is_an_error(check, tmp_path):
     """In any call that selects; each names what is near."""
     with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
-        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site or tensor 's00'; near it: s0"),
-                                  (lambda: run.load(request="zz"), KeyError, "no request 'zz'"), (lambda: run.cache("zz"), KeyError, "no request 'zz'"),
-                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="5-9"), KeyError, "no layer 5-9"),
-                                  (lambda: run.select(site="s0", layer=3), KeyError, "no layer 3"), (lambda: run.load(layer=True), ValueError, "was expected"),
-                                  (lambda: run.load(layer="0:2"), ValueError, "'0:2' is written 0-1"), (lambda: run.select(request=["a", "zz"]), KeyError, "'zz'"),
-                                  (lambda: run.select(request=[]), ValueError, "no name"), (lambda: run.select(tokens="3-5"), ValueError, "is written 3:6"),
+        for call, error, said in ((lambda: run.select(requests="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(sites="s00"), KeyError, "no site or tensor 's00'; near it: s0"),
+                                  (lambda: run.load(requests="zz"), KeyError, "no request 'zz'"), (lambda: run.cache("zz"), KeyError, "no request 'zz'"),
+                                  (lambda: run.tensors(layers=7), KeyError, "no layer 7"), (lambda: run.load(layers="5-9"), KeyError, "no layer 5-9"),
+                                  (lambda: run.select(sites="s0", layers=3), KeyError, "no layer 3"), (lambda: run.load(layers=True), ValueError, "was expected"),
+                                  (lambda: run.load(layers="0:2"), ValueError, "'0:2' is written 0-1"), (lambda: run.select(requests=["a", "zz"]), KeyError, "'zz'"),
+                                  (lambda: run.select(requests=[]), ValueError, "no name"), (lambda: run.select(tokens="3-5"), ValueError, "is written 3:6"),
                                   (lambda: run.select(tokens="1:2:3"), ValueError, "is none of"), (lambda: run.select(tokens="5:1"), ValueError, "is none of"), (lambda: run.select(tokens="last[0]"), ValueError, "is none of"),
                                   (lambda: run.select(tokens="prompt[]"), ValueError, "is none of"),
                                   (lambda: run.select(tokens=slice(0, 4, 2)), ValueError, "was expected")):
@@ -202,8 +202,8 @@ def test_what_is_not_there_is_an_error(check, tmp_path):
                                ((-3, -1), [105, 206]), (5, [105]), ("-2:", [206, 307]), (-1, [307]), ([0, "4:6", "last"], [0, 104, 105, 307]), ("prompt,-1", [0, 1, 2, 3, 307]),
                                ("response[0:2]", [104, 105]), ("prompt[-1:],generated[-1]", [3, 307]), ("response[2:9]", [206, 307]),
                                (slice(-1), [0, 1, 2, 3, 104, 105, 206])):
-            run.select(request="a", tokens=tokens)
-            check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
+            view = run.select(requests="a", tokens=tokens)
+            check(list(view["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", view["a/s0"].numpy())
 
 
 def test_rows_without_elements_have_true_values(check, tmp_path):
@@ -313,13 +313,16 @@ def test_an_odd_index_is_an_index_error(path, index):
 def test_a_run_is_the_same_in_another_process(path, tmp_path, monkeypatch):
     monkeypatch.chdir(path.parent)
     with dmi.open(path.name) as run:
-        run.select(request="france", tokens=(1, 3))
+        run = run.select(requests="france", tokens=(1, 3))
         wanted = {key: t.bytes() for key, t in run.items()}
         assert wanted
         tensor = next(iter(run.values()))
         (tmp_path / "pickled").write_bytes(pickle.dumps([run, tensor, run]))
+        run.close()
     with pytest.raises(reading.ReadError, match="is closed"):
         pickle.dumps(run)
+    with pytest.raises(reading.ReadError, match="is closed"):
+        run.select()
     text = ("import pickle, sys\nrun, tensor, same = pickle.load(open(sys.argv[1], 'rb'))\n"
             "assert run is same and tensor.run is run and tensor.bytes() == run[tensor.key].bytes()\n"
             "pickle.dump({key: t.bytes() for key, t in run.items()}, open(sys.argv[2], 'wb'))")
@@ -342,7 +345,7 @@ def test_rows_of_a_tensor_that_changes_stand_alone(check, tmp_path):
             with pytest.raises(ValueError, match="a/q.1 changes its dtype or width from record to record, so it is not one tensor"):
                 read()
         with pytest.warns(RuntimeWarning, match="a/q.1 is left out: it changes its dtype or width from record to record"):
-            check(not run.load(site="q"), "load() leaves it out by name")
+            check(not run.load(sites="q"), "load() leaves it out by name")
         steps = [{key: (positions, rows.tolist()) for key, (positions, rows) in step.tensors.items()} for step in run.steps()]
         check(steps == [{"a/q.1": ([0, 1], [[1, 2], [3, 4]])}, {"a/q.1": ([2, 3], [[5, 6, 7], [8, 9, 10]])}, {"a/q.1": ([4], [[0.5, 0.25]])}], "steps", steps)
 

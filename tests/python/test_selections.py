@@ -76,7 +76,7 @@ def test_layers(run, check):
         for kind, text, means in TABLE:
             if kind != "LAYERS":
                 continue
-            read = by_python(lambda: " ".join(str(t.layer) for t in opened.tensors(site="q", layer=text)))
+            read = by_python(lambda: " ".join(str(t.layer) for t in opened.tensors(sites="q", layers=text)))
             attached = by_python(lambda: " ".join(str(k) for word in names.layer_words(text) for k in names.layers_of(word, 10) if k < 10))
             if means[0] == "!":
                 status, _, said = dump("list", "--layers", text, run)
@@ -95,7 +95,7 @@ def test_positions(run, check):
         for kind, text, means in TABLE:
             if kind != "SLICES":
                 continue
-            read = by_python(lambda: " ".join(map(str, opened.select(request="r", tokens=text)["r/q.3"].positions)))
+            read = by_python(lambda: " ".join(map(str, opened.select(requests="r", tokens=text)["r/q.3"].positions)))
             if means[0] == "!":
                 for option in ("--tokens", "--rows"):
                     status, _, said = dump("show", "q", run, option, text)
@@ -116,8 +116,8 @@ def test_options_add_up(run, check):
     check(shown(run, "--step", "1", "--step", "0", "--rows", "0:2") == "0 1", "steps")
     check("two ranks" in dump("list", run, "--rank", "0", "--rank", "tp=1")[2], "but an axis has one rank")
     with dmi.open(run) as opened:
-        check({t.key for t in opened.tensors(site=["q", "h"], layer=[0, "last"], request=["r", "s"])} == {"r/q.0", "r/q.9", "s/h.0"}, "in Python")
-        check(set(opened.select(site=["h", "r/q.3"])) == {"s/h.0", "r/q.3"}, "and for what is selected from now on")
+        check({t.key for t in opened.tensors(sites=["q", "h"], layers=[0, "last"], requests=["r", "s"])} == {"r/q.0", "r/q.9", "s/h.0"}, "in Python")
+        check(set(opened.select(sites=["h", "r/q.3"])) == {"s/h.0", "r/q.3"}, "and for a view")
     status, out, said = tool(DMI_REPLAY, run, "--to", "-", "--format", "jsonl", "--site", "h", "--site", "q", "--layers", "0", "--layers", "last", "--tokens", "0,-1")
     records = [line for line in map(json.loads, out.splitlines()) if line["type"] == "record"]
     check(status == 0 and sorted((r["site"], r["layer"], sum(e["rows"] for e in r["rows"])) for r in records) == [("h", 0, 2), ("q", 0, 2), ("q", 9, 2)],
@@ -125,14 +125,14 @@ def test_options_add_up(run, check):
 
 
 MISSING = [  # words, what Python's load() takes, what is said
-    (("--site", "qq"), {"site": "qq"}, "the run has no site or tensor 'qq'; near it: q"),
-    (("--site", "q", "--site", "g"), {"site": ["q", "g"]}, "the run has no site or tensor 'g'; near it: q, "),
-    (("--site", "r/q.12"), {"site": "r/q.12"}, "the run has no site or tensor 'r/q.12'; near it: "),
-    (("--request", "rr"), {"request": "rr"}, "the run has no request 'rr'; near it: r, s"),
-    (("--request", "r", "--request", "t"), {"request": ["r", "t"]}, "the run has no request 't'; near it: r, s"),
-    (("--layers", "10"), {"layer": 10}, "the run has no layer 10; there is 0-9"),
-    (("--layers", "0,20-30"), {"layer": "0,20-30"}, "the run has no layer 20-30; there is 0-9"),
-    (("--site", "h", "--layers", "last"), {"site": "h", "layer": "last"}, "site h has no layer 'last'; there is 0"),
+    (("--site", "qq"), {"sites": "qq"}, "the run has no site or tensor 'qq'; near it: q"),
+    (("--site", "q", "--site", "g"), {"sites": ["q", "g"]}, "the run has no site or tensor 'g'; near it: q, "),
+    (("--site", "r/q.12"), {"sites": "r/q.12"}, "the run has no site or tensor 'r/q.12'; near it: "),
+    (("--request", "rr"), {"requests": "rr"}, "the run has no request 'rr'; near it: r, s"),
+    (("--request", "r", "--request", "t"), {"requests": ["r", "t"]}, "the run has no request 't'; near it: r, s"),
+    (("--layers", "10"), {"layers": 10}, "the run has no layer 10; there is 0-9"),
+    (("--layers", "0,20-30"), {"layers": "0,20-30"}, "the run has no layer 20-30; there is 0-9"),
+    (("--site", "h", "--layers", "last"), {"sites": "h", "layers": "last"}, "site h has no layer 'last'; there is 0"),
     (("--rank", "3"), None, "the run has no rank tp=3"),
 ]
 
@@ -161,7 +161,7 @@ NAMELESS = [("--request", "X"), ("--tokens", "prompt"), ("--tokens", "0:2,last")
 @pytest.mark.parametrize("words", NAMELESS, ids=" ".join)
 def test_a_run_whose_engine_named_no_requests(words, check, tmp_path):
     """A request, and words for tokens that go by requests, are refused by one sentence: neither everything nor nothing is what was asked for."""
-    run, given = tmp_path / "run", {words[0].strip("-"): words[1]}
+    run, given = tmp_path / "run", {words[0].strip("-").removesuffix("s") + "s": words[1]}
     subprocess.run([MAKE_RUN, run, "anonymous"], check=True, stdout=subprocess.PIPE, timeout=60)
     said = {"--request": "the run has no request 'X': its engine named none", "--tokens": "the run's engine named no requests",
             "--site": "the run has no site or tensor 'X/q.0'; near it: q"}[words[0]]

@@ -53,26 +53,31 @@ def test_ids_stay_apart(check, paths):
         check([int(request.tensors["h.1"][0][0]) for request in runs.requests] == VALUES, "and its tensors")
         check(list(runs) == [f"{name}/h.{layer}" for name in ("r", "r~3", "s", "r~2", "r~4", "t", "r~5") for layer in range(2)], "keys", [*runs])
         check(all(np.all(runs[f"{name}/h.1"].numpy() == value) for name, value in zip(NAMES, VALUES)), "values by key")
-        loaded = runs.load(site="h", layer=0)
+        loaded = runs.load(sites="h", layers=0)
         check({key: int(rows[0][0]) for key, rows in loaded.items()} == {f"{name}/h.0": value for name, value in zip(NAMES, VALUES)}, "all of them at once", loaded)
-        one, = runs.tensors("h", 1, request="r~4")
+        one, = runs.tensors("h", 1, requests="r~4")
         check((one.run, one.key, int(one[0][0])) == (runs.runs[1], "r~2/h.1", 21), "by its name here; it has its own in its run", one)
-        found = runs.tensors("h", 1, request=["t", "r~4", "s"])
+        found = runs.tensors("h", 1, requests=["t", "r~4", "s"])
         check([int(tensor[0][0]) for tensor in found] == [11, 21, 22], "several, in the order of the runs", found)
-        check({key: tensor.positions for key, tensor in runs.select(tokens=(1, 2)).items()} == {key: [1] for key in runs}, "rows are selected in all")
-        again = pickle.loads(pickle.dumps(runs))
-        check(list(again) == list(runs) and again["t/h.0"].positions == [1], "in another process", [*again])
+        view = runs.select(tokens=(1, 2))
+        check({key: tensor.positions for key, tensor in view.items()} == {key: [1] for key in runs}, "rows are selected in all")
+        check({len(tensor.positions) for tensor in runs.values()} == {2}, "and these are as they were", runs["t/h.0"].positions)
+        again = pickle.loads(pickle.dumps(view))
+        check(list(again) == list(view) and again["t/h.0"].positions == [1], "in another process", [*again])
+        some = runs.select(["t", "r~4", "r~3"], layers=1)
+        check({key: int(tensor[0][0]) for key, tensor in some.items()} == {"r~3/h.1": 12, "r~4/h.1": 21, "t/h.1": 22}, "requests by their names here", [*some])
+        check([int(tensor[0][0]) for tensor in some.select("t").values()] == [22], "and in a view of a view")
 
 
 def test_what_there_is_none_of(check, paths, tmp_path):
     with dmi.open(paths) as runs:
-        for what, name in (({"request": "s~2"}, "s"), ({"site": "hh"}, "h"), ({"request": "q"}, "q")):
+        for what, name in (({"requests": "s~2"}, "s"), ({"sites": "hh"}, "h"), ({"requests": "q"}, "q")):
             with pytest.raises(KeyError, match=name):
                 runs.tensors(**what)
         with pytest.raises(KeyError, match="near it: .*r~2/h.1"):
             runs["r~2/hh.1"]
         with pytest.raises(ValueError, match="no name"):
-            runs.tensors(request=[])
+            runs.tensors(requests=[])
     with pytest.raises(OSError, match="nowhere"):
         dmi.open([*paths, tmp_path / "nowhere"])
     with pytest.raises(ValueError, match="no runs"):

@@ -97,6 +97,10 @@ def test_an_engine_is_captured(check, home, env, tmp_path):
     check(len(rows) == 2 and all(abs(value - 3.1415927) < 1e-6 for row in rows for value in row["values"]), "its tensor is what it was", rows)
     listed = run("python", "-c", "import dmi; print([(t.key, t.shape, t.positions) for t in dmi.open('RUN').values()])", env=env, cwd=tmp_path)
     check(listed == "[('pi.3', (2, 4), [0, 1])]\n", "and dmi.open() reads the run", listed)
+    program = ("import dmi, importlib.metadata\ntry:\n    dmi.open('RUN')['pi.3'].float32()\nexcept ImportError as error:\n    print(error)\n"
+               "print(importlib.metadata.metadata('dmi').get_all('Provides-Extra'), importlib.metadata.requires('dmi'))")
+    said = run("python", "-c", program, env=env, cwd=tmp_path)
+    check(said == "numpy is not installed, and this needs it: pip install 'dmi[numpy]'\n['numpy'] ['numpy; extra == \"numpy\"']\n", "without numpy a sentence says how it comes", said)
     said = run("dmi-run", "--tap", "pi", "--out", "PYTHON", "--", "python", "-c", "import dmi; print(dmi.loaded(), dmi.__file__)", env=env, cwd=tmp_path)
     check(said.startswith(f"True {home}"), "the package knows the library", said)
 

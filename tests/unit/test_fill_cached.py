@@ -128,15 +128,14 @@ def test_rows_come_from(make, check, name):
     steps, how, wanted, fault = CASES[name]
     with dmi.open(make(steps, **how)) as run:
         before = {tensor.key: (tensor.positions, tensor.float32().ravel().tolist()) for tensor in run.values()}
-        run.select(fill_cached=True)
+        view = run.select(fill_cached=True)
         for request, owners in wanted.items():
-            tensor = run[f"{request}/resid_pre.0"]
+            tensor = view[f"{request}/resid_pre.0"]
             want = [(p, row(owner, p), owner) for p, owner in enumerate(owners) if owner != "-"]
             got = list(zip(tensor.positions, tensor.float32().ravel().tolist(), [r.donor or request for r in tensor.rows()]))
             check(got == want, f"{request}: each position once, its row, and whose it is", got)
-        said = run.sample_fault(run[f"{request}/resid_pre.0"])
+        said = view.sample_fault(view[f"{request}/resid_pre.0"])
         check(said is None if fault is None else said and fault in said[1], "a sample, or why it is none", said)
-        run.select()
         check(before == {tensor.key: (tensor.positions, tensor.float32().ravel().tolist()) for tensor in run.values()}, "nothing stays filled")
 
 

@@ -30,7 +30,9 @@ Version: {version}
 Summary: Deep Model Inspector: activations of an LLM while it serves, with CUDA graphs, without a fork of the engine
 License-Expression: Apache-2.0
 License-File: LICENSE
-{licenses}Requires-Python: >=3.9
+{licenses}Requires-Python: >=3.10
+Provides-Extra: numpy
+Requires-Dist: numpy; extra == "numpy"
 Description-Content-Type: text/markdown
 
 {readme}"""

@@ -114,7 +114,7 @@ class Written:
 
     def rows(self, site: str, layer: int | None, positions: list, width: int) -> list[tuple[int, Any]]:
         """[(number of the edit, float32 [positions, width])] of those that added to the site's rows. KeyError: the text of one whose work is not known."""
-        import numpy
+        from ..numeric import numpy
         found = []
         for number, edit in enumerate(self.edits):
             if number in self._left_out or edit.site not in (site, None) or not edit.wrote(layer):

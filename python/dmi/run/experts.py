@@ -44,7 +44,7 @@ def _captured(ids: "Tensor", weights: "Tensor | None", k: int | None) -> Experts
 
 def of_logits(logits: Any, k: int, normalize: bool) -> Experts:
     """Of [tokens, experts]: the k largest, and their softmax over all experts, or over those k (@normalize). Of equal logits the first counts as larger."""
-    import numpy
+    from ..numeric import numpy
     logits = numpy.asarray(logits, numpy.float32).reshape(len(logits), -1)
     if not 0 < k <= logits.shape[1]:
         raise ValueError(f"k={k}: the router has {logits.shape[1]} experts")

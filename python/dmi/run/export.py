@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from ..dtypes import BYTES, IN_NUMPY, IN_SAFETENSORS
+from ..spelling import chooses
 from .structs import DAMAGED, INCOMPLETE, LACKS_ROWS, _Row
 from ..torch.names import layer_words, layers_of
 
@@ -200,7 +201,7 @@ def _mask(request: Request | None, positions: Sequence[int]) -> list[int]:
 
 
 def _read_ids(tensor: Tensor) -> Any:
-    import numpy
+    from ..numeric import numpy
     parts = [numpy.frombuffer(data, IN_NUMPY[tensor.dtype]).astype("<i8") for _, data in _blocks(tensor)]
     return numpy.concatenate(parts) if parts else numpy.zeros(0, "<i8")
 
@@ -221,7 +222,7 @@ def _about(run: Run, request: str | None, layers: Sequence[Tensor]) -> dict:
 
 def _scales(layers: Sequence[Tensor], n: int) -> Any:
     """What stored values are multiplied by, [tokens, 1 or layers, 1]: with 8-bit floats. None: with others, which have no scale."""
-    import numpy
+    from ..numeric import numpy
     if not layers[0].dtype.startswith("f8"):
         return None
     each = [1 / (tensor.site.scale or 1) for tensor in layers]
@@ -246,7 +247,7 @@ def _header(about: dict, hidden: Tensor, n_layers: int, scales: Any) -> bytes:
 
 def _write_sample(path: pathlib.Path, about: dict, ids: Any, layers: Sequence[Tensor]) -> None:
     """Rows go where they belong as they are decoded: the file is never in memory."""
-    import numpy
+    from ..numeric import numpy
     n, row_bytes, scales = len(ids), layers[0].row_bytes, _scales(layers, len(ids))
     with open(path, "xb") as file:
         file.write(_header(about, layers[0], len(layers), scales))
@@ -293,11 +294,12 @@ def _write_dataset(folder: pathlib.Path, samples: Sequence[tuple]) -> None:
         "_output_all_columns": False, "_split": None}))
 
 
-def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None = None, site: str = HIDDEN) -> Exported:
+@chooses
+def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None = None, sites: str = HIDDEN) -> Exported:
     """A folder that speculators' ArrowDataset takes: OUT/hidden_states/hs_{i}.safetensors beside a dataset of input_ids, loss_mask, seq_len.
 
     layers  as `dmi-dump export --format vllm --layers`; the last one named is the verifier's. None: all, "last" at the end
-    site    whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
+    sites   whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
 
     loss_mask is 0 for tokens of the prompt and 1 for those generated, as the engine said where generation begins, or by the first step that
     decodes; a request that only prefilled has 0 throughout, and the last line counts
@@ -306,16 +308,16 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
     or the knowledge where generation begins, and damaged ones, are left out by a sentence. ExportError, ImportError (no pyarrow).
     """
     _arrow()
-    chosen = choose_layers(layers, *_survey(run, site))
+    chosen = choose_layers(layers, *_survey(run, sites))
     done, samples, by_id = Exported(), [], {request.id: request for request in run.requests}
     with Folder(out, run) as folder:
         (folder / "hidden_states").mkdir()
-        for name, sites in _of_requests(run).items():
-            if not {IDS, site, FINAL} & set(sites):
+        for name, there in _of_requests(run).items():
+            if not {IDS, sites, FINAL} & set(there):
                 continue
             path = folder / "hidden_states" / f"hs_{len(samples)}.safetensors"
             try:
-                tensors = _tensors(sites, site, chosen)
+                tensors = _tensors(there, sites, chosen)
                 mask, ids = _mask(by_id.get(name), _positions(tensors[0])), _read_ids(tensors[0])
                 _write_sample(path, _about(run, name, tensors[1:]), ids, tensors[1:])
             except _Fault as fault:

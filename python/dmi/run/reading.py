@@ -4,8 +4,9 @@
     with dmi.open("RUN") as run:
         run["france/q.3"].numpy()                # [rows, heads, 64], in the type that was captured
         run["france/q.3"].positions              # whose token each row is
-        run.load(site="resid_pre")               # {key: array}, each record decoded once
+        run.load(sites="resid_pre")              # {key: array}, each record decoded once
         run.cache("france")                      # the same for one request, by TransformerLens's names
+        run.select(tokens="generated")           # a view: another Run, of these rows
 
 It parses nothing itself: libdmi_read.so does. A run may be read while it grows (refresh(), follow()), after a kill, and where it is
 damaged: what is undamaged is there, what is not is in findings. numpy and torch are imported where they are asked for.
@@ -22,14 +23,16 @@ import difflib
 import errno
 import functools
 import itertools
+import json
 import math
 import operator
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from ..dtypes import BYTES, DTYPES, IN_NUMPY, IN_TORCH
+from ..spelling import chooses
 from ..torch.names import LENS
 from . import edited
 from .edited import Edit
@@ -118,7 +121,7 @@ class Request:
     n_other       tokens computed in a phase that the engine did not say
     raw_bytes, stored_bytes, n_records, n_rows   what its capture cost
     shed_step     the engine's number of the step from which on its rows were shed, or None: they were not
-    tags          text that the engine or the user gave it, by convention a JSON object; the latest, or None
+    tags          that the engine or the user gave it, the latest: {} where there are none, {"text": TEXT} where they are no JSON object
     """
     id: str
     state: str
@@ -139,7 +142,7 @@ class Request:
     stored_bytes: int
     n_other: int
     shed_step: int | None = None
-    tags: str | None = None
+    tags: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def run(self) -> "Run":
@@ -153,7 +156,7 @@ class Request:
 
     @property
     def tensors(self) -> dict[str, "Tensor"]:
-        """{SITE.LAYER: Tensor} of this request, as the run selects now."""
+        """{SITE.LAYER: Tensor} of this request, of the rows that its run, or view, has."""
         return self.run._of(self.__dict__.get("_own_id", self.id))
 
     @property
@@ -224,7 +227,7 @@ _library: ctypes.CDLL | None = None
 
 
 def _numpy_type(dtype: str) -> Any:
-    import numpy
+    from ..numeric import numpy
     if dtype in IN_NUMPY:
         return numpy.dtype(IN_NUMPY[dtype])
     try:
@@ -236,7 +239,7 @@ def _numpy_type(dtype: str) -> Any:
 
 def _e4m3() -> Any:
     """Every value of float8_e4m3fn as a float32."""
-    import numpy
+    from ..numeric import numpy
     bits = numpy.arange(256)
     exponent, fraction = bits >> 3 & 15, bits & 7
     values = numpy.where(exponent, (1 + fraction / 8) * 2.0 ** (exponent - 7), fraction / 8 * 2.0 ** -6)
@@ -246,7 +249,7 @@ def _e4m3() -> Any:
 
 def _float32(data: bytearray, dtype: str) -> Any:
     """Elements as float32: exact but for f64 and integers beyond 2^24."""
-    import numpy
+    from ..numeric import numpy
     if dtype == "bf16":
         return (numpy.frombuffer(data, "<u2").astype(numpy.uint32) << 16).view(numpy.float32)
     if dtype == "f8e5m2":  # the upper half of an f16
@@ -258,7 +261,7 @@ def _float32(data: bytearray, dtype: str) -> Any:
 
 def _true(values: Any, tensor: "Tensor", first: int = 0) -> Any:
     """Of stored values the true ones, [rows, ...]. @first: the first one's row in the tensor."""
-    import numpy
+    from ..numeric import numpy
     if tensor.scale in (0, 1):
         return values
     scale = tensor.scale
@@ -281,7 +284,7 @@ class Tensor:
              alone: tensor[i], rows(), positions, Run.steps(), and slices of rows that are alike; others are a ValueError
     scale    by which true values were multiplied; None: sites of one name have several, and float32() divides each row by its own
 
-    Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
+    Nothing is read before rows are asked for. What it says holds until the run is refreshed.
     """
     _offset, _since = 0, None  # of since(): its first row, and position
 
@@ -317,7 +320,7 @@ class Tensor:
 
     def _read(self, first: int, n: int, data: Any, rows: Any) -> None:
         if self._generation != self.run._generation:
-            raise ReadError(f"{self.key}: the run was refreshed, or selects otherwise: take the tensor from it again")
+            raise ReadError(f"{self.key}: the run was refreshed: take the tensor from it again")
         place = (ctypes.c_char * len(data)).from_buffer(data) if data else None
         r = self.run._call("dmi_read_rows", U64(self._index), U64(self._offset + first), U64(n), place, U64(len(data) if data else 0),
                            rows, U64(ctypes.sizeof(_Row) if rows else 0), allow=-74)
@@ -392,7 +395,7 @@ class Tensor:
 
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
-        import numpy
+        from ..numeric import numpy
         first, n = self._span(rows)
         dtype, shape, _ = self._like(first, n)
         return numpy.frombuffer(self.bytes(rows), _numpy_type(dtype)).reshape(n, *shape)
@@ -454,21 +457,32 @@ class Run(collections.abc.Mapping):
     (a UserWarning says so where the folder has others). OUT/latest likewise.
 
     path, state (closed, running, killed), uuid, job, model, host, library_version, pid, start_ns, n_records, n_steps, n_segments,
-    file_bytes, n_runs; sites, requests, findings: lists. len() and iteration are over the tensors selected.
+    file_bytes, n_runs; sites, requests, findings: lists. len() and iteration are over its tensors; of a view, which select() gives, over
+    those selected.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        global _library
-        self._asked, self._chosen = os.path.abspath(path), {}
-        _library = _library or _load()
-        self._handle = opened(_library.dmi_read_open, os.fsencode(path))
-        self._generation, self._n_refreshes, self._warned = 0, 0, set()
-        self._fill()
+        self._open(path)
         if self._n_beside:
             import warnings
-            self._asked = os.path.abspath(self.path)
             taken = f"this is the latest, {self.path}" if self.n_runs == 1 else f"these {self.n_runs} are the latest, of one command"
             warnings.warn(f"{os.fsdecode(path)} holds {self._n_beside + self.n_runs} runs; {taken}", stacklevel=3)
+
+    @classmethod
+    def _opened(cls, path: str | os.PathLike) -> "Run":
+        """Without a word about other runs in its folder."""
+        run = cls.__new__(cls)
+        run._open(path)
+        return run
+
+    def _open(self, path: str | os.PathLike) -> None:
+        global _library
+        _library = _library or _load()
+        self._handle = opened(_library.dmi_read_open, os.fsencode(path))
+        self._chosen: dict[str, Any] = {}
+        self._generation, self._n_refreshes, self._warned = 0, 0, set()
+        self._fill()
+        self._asked = os.path.abspath(self.path)
 
     # ---- what it is
 
@@ -509,7 +523,7 @@ class Run(collections.abc.Mapping):
         found = Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
                        r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other,
-                       None if r.shed_step < 0 else r.shed_step, _text(_bytes_at(r.tags, r.tags_bytes)) if r.tags else None)
+                       None if r.shed_step < 0 else r.shed_step, _tags(_text(_bytes_at(r.tags, r.tags_bytes))) if r.tags else {})
         found.__dict__["_run"] = self, self._n_refreshes
         return found
 
@@ -624,9 +638,8 @@ class Run(collections.abc.Mapping):
 
     def __setstate__(self, state: tuple) -> None:
         path, chosen = state
-        self.__init__(path)  # type: ignore[misc]
-        if chosen:
-            self.select(**chosen)
+        self._open(path)
+        self._select(chosen)
 
     # ---- tensors
 
@@ -643,41 +656,56 @@ class Run(collections.abc.Mapping):
     def __len__(self) -> int:
         return len(self._tensors)
 
-    def tensors(self, site: Names = None, layer: Any = None, request: Names = None) -> list[Tensor]:
+    @chooses
+    def tensors(self, sites: Names = None, layers: Any = None, requests: Names = None) -> list[Tensor]:
         """Those of a site (its name, as in the spec), a layer, a request, or of several.
 
-        site, request  a name, or a list of them
-        layer          a number, "0,3-7,last" (7 is included), or a list of these
+        sites, requests  a name, or a list of them
+        layers           a number, "0,3-7,last" (7 is included), or a list of these
         KeyError, with the nearest names: the run has none of that name; ValueError: such layers cannot be.
         """
         room = (U64 * max(len(self), 1))()
-        n = self._choose("dmi_read_match", _selection(site, layer, request), room, U64(len(room)))
+        n = self._choose("dmi_read_match", _selection(sites, layers, requests), room, U64(len(room)))
         tensors = list(self._tensors.values())
         return [tensors[room[i]] for i in range(n)]
 
-    def select(self, request: Names = None, tokens: Any = "all", rejected: bool = False, superseded: bool = False,
-               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool = False,
-               site: Names = None, layer: Any = None) -> "Run":
-        """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
+    @chooses
+    def select(self, requests: Names = None, tokens: Any = None, rejected: bool | None = None, superseded: bool | None = None,
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool | None = None,
+               sites: Names = None, layers: Any = None) -> "Run":
+        """A view: the run as it is on the disk now, of these rows and of the tensors that have such. This one stays as it is. A view of a view has what that
+        one has, but for what is said anew.
 
-        request, site, layer   only these, as tensors() takes them
+        requests, sites, layers   only these, as tensors() takes them
         tokens      "all", "prompt", "generated", "last", or positions of each request, as slices are: 5, "A:B", (first, end), slice(first, end), where
                     either may be left out and a number below 0 counts from the request's end; several in a list, or with commas
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
         fill_cached            rows of tokens that a prefix cache had, too: from the first request that computed them with the same token ids at every
                                position from 0 on, which Row.donor and Tensor.donors name. Needs the site token_ids, and an engine that said the ids
-        KeyError, with the nearest names: the run has none of that name; ValueError: such layers or tokens cannot be. Then all is as before.
+        KeyError, with the nearest names: the run has none of that name; ValueError: such layers or tokens cannot be.
         """
-        chosen = _selection(site, layer, request)
-        chosen.flags, chosen.positions = rejected | superseded << 1 | fill_cached << 2, _words("tokens", tokens)
-        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
-                 "fill_cached": fill_cached, "site": site, "layer": layer}
-        chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
-        self._choose("dmi_read_select", chosen)
-        self._chosen = asked
+        given = {"requests": requests, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
+                 "fill_cached": fill_cached, "sites": sites, "layers": layers}
+        chosen = {**self._chosen, **{name: value for name, value in given.items() if value is not None}}
+        if self._handle is None:
+            raise ReadError("the run is closed")
+        view = Run._opened(self._asked)
+        view._select(chosen)
+        if view.uuid != self.uuid:
+            view.close()
+            raise ReadError(f"{self._asked} holds another run by now: open it again")
+        return view
+
+    def _select(self, chosen: dict[str, Any]) -> None:
+        c = chosen.get
+        selection = _selection(c("sites"), c("layers"), c("requests"))
+        selection.flags = bool(c("rejected")) | bool(c("superseded")) << 1 | bool(c("fill_cached")) << 2
+        selection.positions = _words("tokens", c("tokens", "all"))
+        selection.ranks = (U32 * 4)(*(0 if c(axis) is None else 1 + c(axis) for axis in ("tp", "pp", "dp", "ep")))
+        self._choose("dmi_read_select", selection)
+        self._chosen = chosen
         self._fill()
-        return self
 
     def _choose(self, name: str, chosen: _Selection, *more: Any) -> int:
         """A call that selects: what the run has not is a KeyError, what cannot be a ValueError."""
@@ -689,32 +717,34 @@ class Run(collections.abc.Mapping):
                 raise
             raise kind(error.strerror) from None
 
-    def edits(self, request: str | None = None) -> list[Edit]:
+    @chooses
+    def edits(self, requests: str | None = None) -> list[Edit]:
         """The edits that wrote in a request, in the order in which they are done. None: in rows of no request. KeyError: the run has no such request.
 
         What an edit writes changes later layers, and later tokens through their keys and values: all of the request's values may be other ones.
         """
-        return edited.of_request(self, edited.index_of(self, request))
+        return edited.of_request(self, edited.index_of(self, requests))
 
     def sample_fault(self, tensor: Tensor) -> tuple[str, str] | None:
         """Why a tensor's rows are no sample: (the kind, one of SAMPLE_FAULTS; a phrase to stand after its name). None: they are every position of its
         request from 0 to the last, each once, or those that select(tokens=) chose."""
         why = ctypes.create_string_buffer(256)
-        fault = self._call("dmi_read_sample", U64(tensor._index), why, U64(len(why)))
+        fault = tensor.run._call("dmi_read_sample", U64(tensor._index), why, U64(len(why)))
         return (SAMPLE_FAULTS[fault], why.value.decode(errors="replace")) if fault else None
 
     # ---- much of it
 
-    def load(self, site: Names = None, layer: Any = None, request: Names = None, float32: bool = False) -> dict[str, Any]:
+    @chooses
+    def load(self, sites: Names = None, layers: Any = None, requests: Names = None, float32: bool = False) -> dict[str, Any]:
         """{key: array} of all tensors that tensors() would list, each record decoded once.
 
         float32  true values as float32; else the types that were captured, of which bf16 and 8-bit floats need ml_dtypes
         """
-        return {t.key: self._array(t, data, float32) for t, data in self._several(self.tensors(site, layer, request))}
+        return {t.key: self._array(t, data, float32) for t, data in self._several(self.tensors(sites, layers, requests))}
 
     @staticmethod
     def _array(tensor: Tensor, data: bytearray, float32: bool) -> Any:
-        import numpy
+        from ..numeric import numpy
         if float32:
             return _true(_float32(data, tensor.dtype).reshape(tensor.shape), tensor)
         found = numpy.frombuffer(data, _numpy_type(tensor.dtype))
@@ -733,17 +763,18 @@ class Run(collections.abc.Mapping):
             self._warn_of_damage("some tensors")
         return list(zip(wanted, buffers))
 
-    def cache(self, request: str | None = None, float32: bool = True) -> dict[str, Any]:
+    @chooses
+    def cache(self, requests: str | None = None, float32: bool = True) -> dict[str, Any]:
         """{name: array} of one request, by TransformerLens's names where it has one ("blocks.3.attn.hook_q"), else by ours ("ln1.3").
 
-        request  None: the only one. Arrays have no batch dimension: rows are positions, from 0 or from where select(tokens=) begins. ValueError: rows of
-                 some positions are not there.
+        requests  its id; None: the only one. Arrays have no batch dimension: rows are positions, from 0 or from where select(tokens=) begins. ValueError: rows
+                  of some positions are not there.
         """
         ids = {t.request for t in self._tensors.values()}
-        if request is None and len(ids) > 1:
+        if requests is None and len(ids) > 1:
             raise ValueError(f"the run has {len(ids)} requests: say which ({', '.join(sorted(filter(None, ids))[:5])}, ...)")
         at = None  # the positions that tensors without a fault have in common
-        for tensor in self.tensors(request=request):
+        for tensor in self.tensors(requests=requests):
             if tensor.request is None or tensor.site.row != "token":
                 continue
             fault = self.sample_fault(tensor)
@@ -752,7 +783,7 @@ class Run(collections.abc.Mapping):
                 fault = LACKS_ROWS, "has rows of positions that do not follow one another"
             if fault and fault[0] != "of changing type or scale":
                 raise ValueError(f"{tensor.key} {fault[1]}: its rows are not positions; run[{tensor.key!r}].positions says what they are")
-        found = self.load(request=request, float32=float32)
+        found = self.load(requests=requests, float32=float32)
         return {_lens_name(self._tensors[key]): array for key, array in found.items()}
 
     def steps(self, float32: bool = False) -> Iterator[Step]:
@@ -775,7 +806,7 @@ class Run(collections.abc.Mapping):
         tensor = self._tensors[key]
         read = tensor.float32 if float32 else tensor.numpy
         if tensor.mixed:
-            import numpy
+            from ..numeric import numpy
             each = [read(slice(i, i + 1))[0] for i in rows]
             return numpy.stack(each) if len({(row.dtype, row.shape) for row in each}) == 1 else each
         found = read(slice(rows[0], rows[-1] + 1))
@@ -828,11 +859,19 @@ def _near(name: str, names: Any) -> str:
     return f"; near it: {', '.join(near)}" if near else ""
 
 
-def _selection(site: Names, layer: Any, request: Names) -> _Selection:
+def _tags(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"text": text}
+
+
+def _selection(sites: Names, layers: Any, requests: Names) -> _Selection:
     chosen = _Selection()
-    chosen.sites, chosen.n_sites = _names("site", site)
-    chosen.requests, chosen.n_requests = _names("request", request)
-    chosen.layers = None if layer is None else _words("layer", layer)
+    chosen.sites, chosen.n_sites = _names("sites", sites)
+    chosen.requests, chosen.n_requests = _names("requests", requests)
+    chosen.layers = None if layers is None else _words("layers", layers)
     return chosen
 
 

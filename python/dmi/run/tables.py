@@ -11,6 +11,7 @@ COLUMNS says what each has. Files carry the run's uuid, path, model and host as 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator
@@ -179,7 +180,7 @@ def _requests(run: Run) -> Iterator[dict]:
                "end_position": r.end_position, "steps": r.n_steps, "cached_tokens": r.n_cached, "prefill_tokens": r.n_prefill,
                "decode_tokens": r.n_decode, "draft_tokens": r.n_draft, "other_tokens": r.n_other, "rejected_tokens": r.n_rejected,
                "preemptions": r.n_preemptions, "records": r.n_records, "rows": r.n_rows, "bytes": r.raw_bytes, "stored_bytes": r.stored_bytes,
-               "tags": None if r.tags is None else _utf8(r.tags), "edits": [_utf8(edit.text) for edit in edited.of_request(run, i)]}
+               "tags": _utf8(json.dumps(r.tags, ensure_ascii=False)) if r.tags else None, "edits": [_utf8(edit.text) for edit in edited.of_request(run, i)]}
 
 
 LINES: dict[str, Callable[[Run], Iterator[dict]]] = {"tensors": _tensors, "rows": _rows, "records": _records, "steps": _steps, "spans": _spans,
