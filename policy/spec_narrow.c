@@ -40,6 +40,11 @@ static int take_word(struct err *err, const struct spec *spec, const char *word,
     }
     if (n_taken)
         return 0;
+    if (!n_known)
+        return err_set(err, -EINVAL,
+                       "found \"%s\", and the HookSpec captures no site; places for edits stay as "
+                       "they are",
+                       word);
     for (uint32_t k = 0; k < n_known; k++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", k ? ", " : "",
                  known[k]);

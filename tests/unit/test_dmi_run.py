@@ -186,11 +186,25 @@ def test_a_spec_is_narrowed(case, args, only, layers):
     (["--spec", "three.yaml", "--layers", "5-9"], 'the layers "5-9", which no site that is captured has'),
     (["--spec", "three.yaml", "--only", "resid_mid", "--layers", "4"], "which no site that is captured has"),
     (["--spec", "three.yaml", "--only", "embed", "--layers", "0"], "which no site that is captured has"),
+    (["--spec", "places.yaml", "--only", "resid_mid"], "the HookSpec captures no site; places for edits stay"),
+    (["--spec", "places.yaml", "--layers", "0"], "which no site that is captured has"),
+    (["--trace", "-D", "a=1"], "-D with --trace alone"), (["--trace", "--ring-bytes", "1M"], "--ring-bytes with --trace alone"),
     (["--only", "q", "--tap", "q"], "--only without --spec"), (["--trace", "--only", "q"], "--only without --spec")])
 def test_what_cannot_be_narrowed_is_wrong_usage(case, args, words):
     (case.folder / "three.yaml").write_text(SPEC)
+    (case.folder / "places.yaml").write_text("".join(line.replace("write: {}", "write: {}, capture: none") for line in SPEC.splitlines(True) if "resid_post" not in line and "embed" not in line))
     done = case.run(*args, "--", "touch", "ran")
     assert done.returncode == 2 and words in done.stderr and not (case.folder / "ran").exists(), done
+
+
+def test_edits_are_not_narrowed_in_silence(case):
+    (case.folder / "three.yaml").write_text(SPEC)
+    (case.folder / "edits.yaml").write_text("editspec: 1\nedits: [{name: off, site: resid_mid, layers: '0-2', do: [zero]}]\n")
+    for words in (["--layers", "1"], ["--only", "resid_post", "--layers", "1"]):
+        done = case.run("--spec", "three.yaml", "--edits", "edits.yaml", *words, "--", "true")
+        assert f"{words[0]} says what is captured; the edits of edits.yaml stay as they are" in done.stderr, done
+    done = case.run("--spec", "three.yaml", "--edits", "edits.yaml", "--", "true")
+    assert "stay as they are" not in done.stderr, done
 
 
 @pytest.mark.parametrize("args, env, taps, layers", [

@@ -213,6 +213,9 @@ static bool narrowing_complete(struct options *o)
         o->only_layers = steal_ptr(o->taps.layers);
     if (o->only && !has_spec)
         complain("--only without --spec: --tap, --preset and --attach name what is stored");
+    else if (o->edits.file && (o->only || o->only_layers))
+        complain("%s says what is captured; the edits of %s stay as they are",
+                 o->only ? "--only" : "--layers", o->edits.file);
     return !o->only || has_spec;
 }
 
@@ -247,6 +250,10 @@ static int complete_options(struct options *o)
     } else if (!has_spec && (!o->trace || o->check || edits_wanted(&o->edits))) {
         complain("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME, "
                  "--attach SITES, --write SITES, --steer FILE or --trace");
+    } else if (!has_spec && (o->n_vars || o->ring_bytes)) {
+        complain("%s with --trace alone: variables are a HookSpec's, and a ring is of what is "
+                 "captured",
+                 o->n_vars ? "-D" : "--ring-bytes");
     } else if (!*o->command && !o->check) {
         complain("no command: expected dmi-run %s %s -- COMMAND",
                  taps_named(&o->taps) ? o->spec
