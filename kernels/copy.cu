@@ -47,7 +47,7 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
             return;                                                                                \
         struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                            \
         struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);             \
-        char *dst = (char *)copy.payload + (dmi_u64)state->offset16[copy.number] * 16;             \
+        char *dst = payload_of(state, copy.number);                                                \
         gathers;                                                                                   \
         if (first_unit())                                                                          \
             return;                                                                                \

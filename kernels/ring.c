@@ -65,9 +65,7 @@ static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
     to->payload = slot.payload;
     to->n_bytes = slot.n_bytes;
     to->end = slot.end;
-    to->close = slot.close;
-    to->place = slot.place;
-    to->sums = RING_SUMS_UNASKED;
+    to->n_records = slot.n_records;
     atomic_store_relaxed(&to->state, (uint32_t)RING_RESERVED);
 }
 
@@ -88,49 +86,33 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
                                   .seq = seq,
                                   .payload = *payload,
                                   .n_bytes = n_bytes,
-                                  .end = ring->head_byte,
-                                  .close = RING_NO_CLOSE });
+                                  .end = ring->head_byte });
     /* acquired by ring_poll() */
     atomic_store_release(&ring->head_slot, *index + 1);
     return 0;
 }
 
-int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
-                        const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads)
+int ring_reserve_launch(struct ring *ring, uint64_t seq, uint32_t n_records, uint64_t n_bytes,
+                        uint64_t *index, uint64_t *payload)
 {
-    uint64_t total = 0, begin;
-    for (uint32_t i = 0; i < n; i++) {
-        if (sizes[i] > ring->n_bytes - total)
-            return RING_E_TOO_LARGE;
-        total += ring_padded(sizes[i]);
-        if (total > ring->n_bytes)
-            return RING_E_TOO_LARGE;
-    }
-    int r = find_room(ring, n + ring_close_slots(n), total, &begin);
+    uint32_t n_slots = ring_launch_slots(n_records);
+    uint64_t begin;
+    int r = find_room(ring, n_slots, n_bytes, &begin);
     if (r)
         return r;
     *index = ring->head_slot;
-    struct ring_slot slot = { .seq = seq, .end = begin };
-    for (uint32_t i = 0; i < n; i++) {
-        slot.close = *index + n + i / DMI_CLOSE_RECORDS;
-        slot.place = i % DMI_CLOSE_RECORDS;
-        slot.site = sites[i];
-        slot.n_bytes = sizes[i];
-        slot.payload = payloads[i] = slot.end % ring->n_bytes;
-        slot.end += ring_padded(sizes[i]);
+    *payload = begin % ring->n_bytes;
+    struct ring_slot slot = { .site = DMI_SITE_CLOSE, .seq = seq, .payload = *payload };
+    for (uint32_t i = 0; i < n_slots; i++) {
+        bool last = i + 1 == n_slots;
+        slot.n_records = last ? n_records - i * DMI_CLOSE_RECORDS : DMI_CLOSE_RECORDS;
+        slot.n_bytes = last ? n_bytes : 0;
+        slot.end = begin + slot.n_bytes;
         fill_slot(ring, *index + i, slot);
-    }
-    slot.site = DMI_SITE_CLOSE;
-    slot.n_bytes = slot.payload = 0;
-    slot.close = RING_NO_CLOSE;
-    for (uint32_t i = 0; i < ring_close_slots(n); i++) {
-        uint32_t rest = n - i * DMI_CLOSE_RECORDS;
-        slot.place = rest < DMI_CLOSE_RECORDS ? rest : DMI_CLOSE_RECORDS;
-        fill_slot(ring, *index + n + i, slot);
     }
     ring->head_byte = slot.end;
     /* acquired by ring_poll() */
-    atomic_store_release(&ring->head_slot, *index + n + ring_close_slots(n));
+    atomic_store_release(&ring->head_slot, *index + n_slots);
     return 0;
 }
 
@@ -161,36 +143,17 @@ static bool bit(const uint32_t *words, uint32_t i)
     return words[i / 32] >> i % 32 & 1;
 }
 
-/* The records of the closing slot @slot begin in slot @first. */
-static bool sums_agree(const struct ring *ring, uint64_t first, struct ring_slot *slot,
-                       const struct dmi_close_desc *desc)
+enum ring_event ring_record(const struct ring *ring, uint64_t index, uint32_t i)
 {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < slot->place && slot->sums == RING_SUMS_UNASKED; i++) {
-        const struct ring_slot *record = ring_slot(ring, first + i);
-        if (bit(desc->ran, i))
-            sum += dmi_copy_sum(record->site, record->n_bytes);
-    }
-    if (slot->sums == RING_SUMS_UNASKED)
-        slot->sums = sum == desc->sum ? RING_SUMS_AGREE : RING_SUMS_DIFFER;
-    return slot->sums == RING_SUMS_AGREE;
+    const struct dmi_close_desc *desc = close_desc(ring, index);
+    if (!bit(desc->ran, i))
+        return RING_NOT_RUN;
+    return bit(desc->wild, i) ? RING_WILD : RING_READY;
 }
 
-/* What the launch's closing slot tells of record @index in @slot. */
-static enum ring_event poll_closed(const struct ring *ring, uint64_t index,
-                                   const struct ring_slot *slot)
+uint32_t ring_launch_sum(const struct ring *ring, uint64_t index)
 {
-    const struct dmi_close_desc *desc = close_desc(ring, slot->close);
-    /* acquires make_ready() of dmi_close, or ring_publish_close(): all that its launch wrote is visible */
-    uint64_t ready = atomic_load_acquire(&desc->ready);
-    if (ready < slot->seq) /* of the closing slot's last record, or 0 */
-        return RING_PENDING;
-    if (ready > slot->seq || desc->site != DMI_SITE_CLOSE ||
-        !sums_agree(ring, index - slot->place, ring_slot(ring, slot->close), desc))
-        return RING_MISMATCH;
-    if (!bit(desc->ran, slot->place))
-        return RING_NOT_RUN;
-    return bit(desc->wild, slot->place) ? RING_WILD : RING_READY;
+    return close_desc(ring, index)->sum;
 }
 
 enum ring_event ring_poll(const struct ring *ring, uint64_t index)
@@ -203,15 +166,13 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     /* acquires ring_cancel() */
     if (atomic_load_acquire(&slot->state) == RING_CANCELLED)
         return RING_VOID;
-    if (slot->close != RING_NO_CLOSE)
-        return poll_closed(ring, index, slot);
     /* acquires publish() in publish.cuh, make_ready() of dmi_close, or ring_publish() */
     uint64_t ready = atomic_load_acquire(&desc->ready);
     if (ready != slot->seq)
         /* a lower number is that of the slot's last record, or 0 */
         return ready > slot->seq ? RING_MISMATCH : RING_PENDING;
-    if (slot->site == DMI_SITE_CLOSE)
-        return RING_VOID;
+    if (ring_is_launch(slot))
+        return close_desc(ring, index)->site == DMI_SITE_CLOSE ? RING_READY : RING_MISMATCH;
     if (desc->site != slot->site || desc->n_bytes != slot->n_bytes ||
         desc->payload != slot->payload)
         return RING_MISMATCH;

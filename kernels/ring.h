@@ -21,7 +21,7 @@
 
 #define RING_ALIGN      16u /* payload offsets, so that the copy may use 16-byte accesses */
 #define RING_MIN_SLOTS  2u
-#define RING_NO_CLOSE   UINT64_MAX
+#define RING_NO_SLOT    UINT64_MAX
 #define RING_MIN_BYTES  64u
 #define RING_USER_BYTES 80u /* of a slot's user data */
 
@@ -44,15 +44,11 @@ enum ring_state {
 struct ring_slot {
     uint32_t state; /* enum ring_state; who changes it from RESERVED decides the slot's fate */
     uint32_t site;
-    uint64_t seq;     /* launch sequence; several slots of one launch share it */
-    uint64_t payload; /* offset in the payload ring */
-    uint64_t n_bytes;
-    uint64_t end; /* running byte count up to which release of this slot frees the ring */
-    uint64_t
-        close; /* running number of the slot whose descriptor tells of this one, RING_NO_CLOSE: its own */
-    uint32_t
-        place; /* among the records that the closing slot tells of; of that slot: how many there are */
-    uint32_t sums; /* of a closing slot: enum ring_sums, for the drain */
+    uint64_t seq;       /* launch sequence; several slots of one launch share it */
+    uint64_t payload;   /* offset in the payload ring */
+    uint64_t n_bytes;   /* the last of a launch's slots has those of the launch */
+    uint64_t end;       /* running byte count up to which release of this slot frees the ring */
+    uint32_t n_records; /* of a launch, that its descriptor tells of; 0: it is a record itself */
     uint64_t user[RING_USER_BYTES / sizeof(uint64_t)]; /* opaque; ring_user() */
 };
 
@@ -93,26 +89,26 @@ int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots,
 int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
                  uint64_t *payload);
 
-/* Slots in which dmi_close publishes for @n records of a launch. */
-static inline uint32_t ring_close_slots(uint32_t n)
+/* Slots that a launch of a graph with @n records takes: dmi_close publishes in each which of up to DMI_CLOSE_RECORDS records ran. */
+static inline uint32_t ring_launch_slots(uint32_t n)
 {
     return (n + DMI_CLOSE_RECORDS - 1) / DMI_CLOSE_RECORDS;
 }
 
 /**
- * ring_reserve_launch() - slots and contiguous payload for all records of one launch of a graph,
- * followed by the ring_close_slots(@n) slots in which dmi_close publishes which of them ran
- * @sites: @sizes: of each record, in bytes
- * @index: running number of the first slot; the others follow, the closing ones last
- * @payloads: offset of each record's bytes
+ * ring_reserve_launch() - ring_launch_slots(@n_records) slots and contiguous payload for one launch of a graph
+ * @n_records: at least 1; slot number i tells of DMI_CLOSE_RECORDS of them, from number i * DMI_CLOSE_RECORDS on
+ * @n_bytes: of all records, each rounded up to RING_ALIGN
+ * @index: running number of the first slot; the others follow
+ * @payload: offset of the bytes, which are the caller's to deal out. They are free once the last slot is released
  *
  * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE (nothing changed).
  */
-int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
-                        const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads);
+int ring_reserve_launch(struct ring *ring, uint64_t seq, uint32_t n_records, uint64_t n_bytes,
+                        uint64_t *index, uint64_t *payload);
 
 /**
- * ring_room() - would ring_reserve_launch() find room for @n_slots, the closing ones included, and @n_bytes?
+ * ring_room() - would there be room for @n_slots and @n_bytes in one piece?
  * @n_bytes: of all records, each rounded up to RING_ALIGN
  * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE.
  */
@@ -128,27 +124,35 @@ bool ring_cancel(struct ring *ring, uint64_t index);
 /* The drain stops waiting for this slot. Thread: drain. Return: false if it was cancelled. */
 bool ring_give_up(struct ring *ring, uint64_t index);
 
-/* Do the sums of what ran agree with what was reserved? Asked once a closing slot. */
-enum ring_sums { RING_SUMS_UNASKED = 0, RING_SUMS_AGREE = 1, RING_SUMS_DIFFER = 2 };
-
 enum ring_event {
-    RING_EMPTY = 0,   /* nothing is reserved */
-    RING_PENDING = 1, /* the oldest slot is not published yet */
-    RING_READY = 2,   /* published: payload may be read */
-    RING_VOID = 3,    /* cancelled, or the end of a launch: nothing to take */
-    RING_MISMATCH =
-        4, /* published, but the descriptor, or the sum over the launch, differs from the reservation */
-    RING_NOT_RUN = 5, /* its launch ended without publishing it */
-    RING_WILD = 6,    /* published, but one of its rows lay in a slot that there is not */
+    RING_EMPTY = 0,    /* nothing is reserved */
+    RING_PENDING = 1,  /* the oldest slot is not published yet */
+    RING_READY = 2,    /* published: payload may be read */
+    RING_VOID = 3,     /* cancelled: nothing to take */
+    RING_MISMATCH = 4, /* published, but the descriptor differs from the reservation */
+    RING_NOT_RUN = 5,  /* its launch ended without it */
+    RING_WILD = 6,     /* published, but one of its rows lay in a slot that there is not */
 };
 
 /**
  * ring_poll() - what has become of slot number @index
  * @index: tail_slot or a later one, up to head_slot
- * Acquires what the device released: payload and descriptor are complete on RING_READY.
+ * Acquires what the device released: payload and descriptor are complete on RING_READY. A launch's slot is then ready as a whole.
  * Thread: drain.
  */
 enum ring_event ring_poll(const struct ring *ring, uint64_t index);
+
+/* Of record number @i, from 0, that the ready launch slot @index tells of. Return: RING_READY, RING_NOT_RUN, RING_WILD. Thread: drain. */
+enum ring_event ring_record(const struct ring *ring, uint64_t index, uint32_t i);
+
+/* ring_launch_sum() - the sum of dmi_copy_sum() over the slot's records that ran, as the device has it. Thread: drain. */
+uint32_t ring_launch_sum(const struct ring *ring, uint64_t index);
+
+/* Does the slot stand for a launch? Thread: as ring_slot(). */
+static inline bool ring_is_launch(const struct ring_slot *slot)
+{
+    return slot->n_records;
+}
 
 /* The host half of a slot. Thread: drain, for slots in [tail_slot, head_slot). */
 static inline struct ring_slot *ring_slot(const struct ring *ring, uint64_t index)

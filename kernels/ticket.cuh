@@ -10,6 +10,12 @@ static __device__ __forceinline__ bool is_wanted(const struct dmi_ticket *ticket
     return number < ticket->n_actions && ticket->offset16[number] != DMI_NOT_WANTED;
 }
 
+/* Where its bytes belong. */
+static __device__ __forceinline__ char *payload_of(const struct dmi_ticket *ticket, dmi_u32 number)
+{
+    return (char *)ticket->payload + (dmi_u64)ticket->offset16[number] * 16;
+}
+
 /* The rows that the ticket says for it. @lists: address of the context's row lists; @n_rows: of all of the tensor. */
 static __device__ __forceinline__ struct choice choice_of(const struct dmi_ticket *ticket,
                                                           dmi_u32 number, dmi_u64 lists,

@@ -77,7 +77,7 @@ struct dmi_copy {
         rows; /* address of record.n_rows u32: which rows to keep; 0: the first ones, in order */
 };
 
-/* What stands for the site in the descriptors with which dmi_close ends the launch of a graph. */
+/* What stands for the site in the descriptors in which dmi_close tells of a launch of a graph: they are all that the launch has in the ring. */
 #define DMI_SITE_CLOSE    0xffffffffu
 #define DMI_CLOSE_RECORDS 192 /* of the launch, that one of them tells of */
 #define DMI_CLOSE_WORDS   (DMI_CLOSE_RECORDS / 32)
@@ -131,9 +131,10 @@ struct dmi_ticket {
     dmi_u32 close_slot; /* position of the launch's first closing descriptor, or DMI_NO_CLOSE */
     dmi_u32 n_records;  /* of the launch */
     dmi_u32 reserved;
+    dmi_u64 payload; /* address of its first byte in the ring */
     struct dmi_rows rows[DMI_TICKET_ROWS];
     dmi_u32 offset16
-        [DMI_TICKET_ACTIONS]; /* payload offset in units of 16 bytes, DMI_NO_PAYLOAD or DMI_NOT_WANTED */
+        [DMI_TICKET_ACTIONS]; /* from @payload on, in units of 16 bytes, DMI_NO_PAYLOAD or DMI_NOT_WANTED */
     unsigned short slot[DMI_TICKET_ACTIONS];   /* of a copy: number of its record in the launch */
     unsigned char rows_of[DMI_TICKET_ACTIONS]; /* index in rows, or DMI_ROWS_ALL */
 };
@@ -141,6 +142,15 @@ struct dmi_ticket {
 struct dmi_open {
     dmi_u64 state; /* address of the struct dmi_ticket in the exec's state */
     struct dmi_ticket ticket;
+};
+
+/* A launch that does what the last one with a ticket did: what the ticket in the exec's state says holds, but for this. The parameter of dmi_reopen. */
+struct dmi_reopen {
+    dmi_u64 state;
+    dmi_u64 seq;
+    dmi_u64 payload;
+    dmi_u32 n_actions;
+    dmi_u32 close_slot;
 };
 
 /*
@@ -154,10 +164,9 @@ struct dmi_open {
 struct dmi_graph_copy {
     struct dmi_gather gather;
     dmi_u64 state;
-    dmi_u64 payload; /* address of the ring's first byte */
-    dmi_u64 mark;    /* address of its struct dmi_copy_mark */
-    dmi_u64 lists;   /* address of the context's row lists */
-    dmi_u32 number;  /* in the ticket at @state */
+    dmi_u64 mark;   /* address of its struct dmi_copy_mark */
+    dmi_u64 lists;  /* address of the context's row lists */
+    dmi_u32 number; /* in the ticket at @state */
     dmi_u32 site;
     dmi_u32 n_rows; /* of all of the tensor */
     dmi_u32 row_bytes;
@@ -175,7 +184,8 @@ struct dmi_close {
 
 #ifndef __CUDACC__
 static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
-static_assert(sizeof(struct dmi_graph_copy) == 152, "shared with device code");
+static_assert(sizeof(struct dmi_reopen) == 32, "all that a launch says");
+static_assert(sizeof(struct dmi_graph_copy) == 144, "shared with device code");
 static_assert(sizeof(struct dmi_close_desc) == 64, "stands in a slot");
 static_assert(sizeof(struct dmi_copy_mark) == 16, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");

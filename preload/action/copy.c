@@ -63,7 +63,6 @@ static enum action_form copy_node(const struct action_place *place, const struct
     *copy = (struct dmi_graph_copy){
         .gather = action_node_gather(operand),
         .state = place->state,
-        .payload = c->payload,
         .mark = place->mark,
         .lists = c->lists_device,
         .number = place->number,

@@ -5,6 +5,7 @@
 #include "policy/tap_names.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
+#include "preload/context/launch_records.h"
 #include "preload/context/lifetime.h"
 #include "preload/edit/requests.h"
 
@@ -47,13 +48,15 @@ void admission_begin(struct admission_launch *l, const struct said *said)
     l->edits_differ = l->said.overlaps && l->edits && !requests_all_have(l->edits);
     l->overload = session_overload();
     l->unslotted = UNSLOTTED_NONE;
-    l->close_slot = RING_NO_CLOSE;
+    l->slot = RING_NO_SLOT;
 }
 
 void admission_end(struct admission_launch *l)
 {
     version_release(l->edits);
     step_release(l->step);
+    launch_records_release(l->records);
+    l->records = NULL;
     l->step = l->said.rows = NULL;
     l->edits = NULL;
 }
@@ -173,6 +176,11 @@ static struct select_pick pick_rows(const struct admission_launch *l, const stru
         return all;
     says_step(l, site, "rows");
     return (struct select_pick){ 0 };
+}
+
+struct select_pick admission_pick(const struct admission_launch *l, const struct operand *operand)
+{
+    return pick_rows(l, l->step ? l->step->all : NULL, operand->site, &operand->view);
 }
 
 /* Return: false: the spec, or the range, gives none, which is reported. */
@@ -319,14 +327,40 @@ void admission_pick_again(const struct admission_launch *l, struct admission *it
         admission_drop(l, item, (enum dmi_drop)drop);
 }
 
+/* Slot number @i of the launch. Under the lock. Return: false: the drain has counted its records. */
+static bool cancel_slot(struct admission_launch *l, uint32_t i)
+{
+    bool ours = ring_cancel(&l->context->ring, l->slot + i);
+    if (ours)
+        launch_records_release(l->records);
+    return ours;
+}
+
+/* Records of a launch have their numbers in the order of the items. */
+static void cancel_launch(struct admission_launch *l)
+{
+    uint32_t n = 0; /* slots so far */
+    bool ours = false;
+    pthread_mutex_lock(&l->context->lock);
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (item->state != ADMISSION_RESERVED || !item->has_record)
+            continue;
+        if (item->place / DMI_CLOSE_RECORDS == n)
+            ours = cancel_slot(l, n++);
+        item->state = ours ? ADMISSION_EXPECTED : ADMISSION_GIVEN_UP;
+    }
+    l->slot = RING_NO_SLOT;
+    pthread_mutex_unlock(&l->context->lock);
+}
+
 void admission_cancel_records(struct admission_launch *l)
 {
-    for (uint32_t i = 0; i < l->n; i++)
+    if (l->together && l->slot != RING_NO_SLOT)
+        cancel_launch(l);
+    for (uint32_t i = 0; !l->together && i < l->n; i++)
         if (l->items[i].state == ADMISSION_RESERVED && l->items[i].has_record)
             admission_cancel_item(l->context, &l->items[i]);
-    for (uint32_t i = 0; l->close_slot != RING_NO_CLOSE && i < ring_close_slots(l->n_records); i++)
-        ring_cancel(&l->context->ring, l->close_slot + i);
-    l->close_slot = RING_NO_CLOSE;
 }
 
 void admission_cancel(struct admission_launch *l)

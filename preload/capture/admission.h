@@ -58,7 +58,8 @@ struct admission {
     uint32_t n_shed;
     uint64_t shed_bytes;
     /* RESERVED */
-    uint64_t slot, payload; /* running number in the ring, offset of its bytes */
+    uint64_t slot,
+        payload; /* running number in the ring; offset of its bytes, of a graph's from the launch's first */
     uint64_t
         rows_list; /* pick.rows and pick.kept as the context's row lists, where there are any */
     uint64_t kept_list;
@@ -80,19 +81,13 @@ struct admission_launch {
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t
         unslotted; /* its number among launches whose lists no slot keeps, UNSLOTTED_NONE: it is none */
-    uint64_t time_ns;                    /* when that was */
-    struct admission_together *together; /* NULL: each record is reserved by itself */
-    /* with @together: the first slot that ends the launch, RING_NO_CLOSE: it holds none; its records; and the choices of rows of its actions */
-    uint64_t close_slot;
-    uint32_t n_records;
+    uint64_t time_ns; /* when that was */
+    bool together;    /* a graph's: all records have one place in the ring */
+    /* with @together: the first of its slots, RING_NO_SLOT: it holds none; offset of its first byte; its records, held, NULL: there are none; and the choices of rows of its actions */
+    uint64_t slot, payload;
+    struct launch_records *records;
     struct dmi_rows choices[DMI_TICKET_ROWS];
     uint32_t n_choices, n_unslotted_choices; /* the latter first */
-};
-
-/* Room to reserve all records of a launch together, with a closing slot; owned by the caller. */
-struct admission_together {
-    uint32_t *sites; /* each of n entries */
-    uint64_t *sizes, *payloads;
 };
 
 /**
@@ -147,6 +142,17 @@ void admission_refuse(uint32_t site, enum dmi_drop reason);
  */
 uint32_t admission_reserve(struct admission_launch *launch);
 
+/* What the operand's site keeps of it in the launch's step. */
+struct select_pick admission_pick(const struct admission_launch *launch,
+                                  const struct operand *operand);
+
+/*
+ * launch->records get their slots and bytes; and the slots, before any kernel learns of them, say what they are of: those of the first record are of @forward.
+ * Under the lock. Return: DROP_NONE or why not.
+ */
+int admission_reserve_records(struct admission_launch *launch);
+void admission_fill_slots(const struct admission_launch *launch, uint64_t forward);
+
 /*
  * For eager/pieces.c, which reserves piece by piece. Under the lock: the item's lists of rows are there until
  * row_lists_settle(), and a slot with @n_bytes, which keeps them. Return: DROP_NONE or why not.
@@ -171,7 +177,7 @@ CUdeviceptr admission_rows_address(const struct context *context, const struct a
 void admission_drop(const struct admission_launch *launch, struct admission *item,
                     enum dmi_drop reason);
 
-/* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. */
+/* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. Takes the context's lock. */
 void admission_cancel(struct admission_launch *launch);
 
 /* The driver took the launch: what is RESERVED is LAUNCHED. For graphs, whose copies come with it. */

@@ -5,6 +5,7 @@
 #include "preload/capture/admission_private.h"
 #include "preload/capture/shed.h"
 #include "preload/context/gauge.h"
+#include "preload/context/launch_records.h"
 
 #include <string.h>
 #include <time.h>
@@ -14,11 +15,10 @@
 /* ------------------------------------------------------------------------- one record */
 
 /* What the drain will make a record of. Under the lock. */
-static void fill_note(const struct admission_launch *l, const struct admission *item)
+static struct record_note note_of(const struct admission_launch *l, const struct admission *item)
 {
-    struct record_note *note = ring_user(&l->context->ring, item->slot);
     const struct tensor_view *g = &item->operand->view;
-    *note = (struct record_note){
+    struct record_note note = {
         .forward = item->forward,
         .step = l->step ? l->step->sequence : SESSION_NO_STEP,
         .time_ns = l->time_ns,
@@ -29,8 +29,9 @@ static void fill_note(const struct admission_launch *l, const struct admission *
         .kept =
             item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,
     };
-    memcpy(note->dims, g->dims, sizeof note->dims);
-    note->dims[0] = item->pick.n;
+    memcpy(note.dims, g->dims, sizeof note.dims);
+    note.dims[0] = item->pick.n;
+    return note;
 }
 
 static int drop_of(int ring_error)
@@ -66,24 +67,25 @@ CUdeviceptr admission_rows_address(const struct context *c, const struct admissi
                : 0;
 }
 
-/* The item has a slot: its lists stay until that is released. Under the lock. */
-static void take_slot(struct admission_launch *l, struct admission *item)
+/* The item's lists stay until @slot is released. Under the lock. */
+static void keep_lists(struct admission_launch *l, const struct admission *item, uint64_t slot)
 {
     struct row_lists *lists = &l->context->row_lists;
     if (item->pick.rows)
-        row_lists_use(lists, item->rows_list, item->slot);
+        row_lists_use(lists, item->rows_list, slot);
     if (item->pick.kept)
-        row_lists_use(lists, item->kept_list, item->slot);
-    fill_note(l, item);
+        row_lists_use(lists, item->kept_list, slot);
 }
 
 int admission_reserve_slot(struct admission_launch *l, struct admission *item, uint64_t n_bytes)
 {
     int reason = drop_of(ring_reserve(&l->context->ring, l->number, item->site, n_bytes,
                                       &item->slot, &item->payload));
-    if (reason == DROP_NONE)
-        take_slot(l, item);
-    return reason;
+    if (reason != DROP_NONE)
+        return reason;
+    keep_lists(l, item, item->slot);
+    *(struct record_note *)ring_user(&l->context->ring, item->slot) = note_of(l, item);
+    return DROP_NONE;
 }
 
 /* Each record by itself: what fits is taken. Under the lock. */
@@ -108,12 +110,12 @@ static void reserve_each(struct admission_launch *l)
 struct need {
     uint64_t bytes;
     uint32_t records;
-    bool closes; /* a graph's: there are slots that end it */
+    bool is_graph;
 };
 
 static uint32_t slots_of(const struct need *need)
 {
-    return need->records + (need->closes ? ring_close_slots(need->records) : 0);
+    return need->is_graph ? ring_launch_slots(need->records) : need->records;
 }
 
 /* Does it fit, into the ring as it is or into an @empty one? Return: DROP_NONE, or why not. */
@@ -126,7 +128,7 @@ static int fit(struct context *c, const struct need *need, bool empty)
 
 static struct need need_of_all(const struct admission_launch *l)
 {
-    struct need all = { .closes = l->together != NULL };
+    struct need all = { .is_graph = l->together };
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i])) {
             all.bytes += ring_padded(l->items[i].n_bytes);
@@ -159,7 +161,7 @@ static void decide(struct admission_launch *l, uint32_t site, int reason)
  */
 static void choose_sites(struct admission_launch *l, bool empty)
 {
-    struct need taken = { .closes = true };
+    struct need taken = { .is_graph = true };
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i]))
             l->items[i].reason = UNDECIDED;
@@ -194,26 +196,70 @@ static bool place_all_lists(struct admission_launch *l)
     return room;
 }
 
+static void decide_all(struct admission_launch *l, int reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (admission_wants_slot(&l->items[i]))
+            l->items[i].reason = reason;
+}
+
+/* The chosen items in the order of their records, which lie one after the other. Under the lock. */
+static void list_records(struct admission_launch *l)
+{
+    struct launch_records *all = l->records;
+    all->n = 0;
+    all->n_bytes = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (!is_chosen(item))
+            continue;
+        item->place = all->n;
+        item->payload = all->n_bytes;
+        struct launch_record *r = &all->all[all->n++];
+        *r = (struct launch_record){ .site = item->site,
+                                     .n_bytes = item->n_bytes,
+                                     .at = item->payload,
+                                     .note = note_of(l, item) };
+        all->n_bytes += ring_padded(item->n_bytes);
+    }
+}
+
+int admission_reserve_records(struct admission_launch *l)
+{
+    return drop_of(ring_reserve_launch(&l->context->ring, l->number, l->records->n,
+                                       l->records->n_bytes, &l->slot, &l->payload));
+}
+
+void admission_fill_slots(const struct admission_launch *l, uint64_t forward)
+{
+    uint32_t n = ring_launch_slots(l->records->n);
+    launch_records_hold(l->records, n);
+    for (uint32_t i = 0; i < n; i++)
+        *(struct launch_note *)ring_user(&l->context->ring, l->slot + i) =
+            (struct launch_note){ .records = l->records,
+                                  .first = i * DMI_CLOSE_RECORDS,
+                                  .step = l->step ? l->step->sequence : SESSION_NO_STEP,
+                                  .time_ns = l->time_ns,
+                                  .forward = forward };
+}
+
 /* The records that are chosen together, or none. Under the lock. */
 static void reserve_together(struct admission_launch *l)
 {
-    struct context *c = l->context;
-    struct admission_together *p = l->together;
-    uint64_t first = 0;
-    uint32_t n = 0, at = 0;
-    for (uint32_t i = 0; i < l->n; i++)
-        if (is_chosen(&l->items[i])) {
-            p->sites[n] = l->items[i].site;
-            p->sizes[n++] = l->items[i].n_bytes;
-        }
-    if (!n)
+    struct launch_records *all = l->records;
+    if (!all) {
+        decide_all(l, DMI_DROP_NO_MEMORY);
         return;
-    int reason = drop_of(
-        ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
-    if (reason == DROP_NONE) {
-        l->close_slot = first + n;
-        l->n_records = n;
     }
+    list_records(l);
+    if (!all->n)
+        return;
+    uint64_t forward = all->all[0].note.forward;
+    for (uint32_t i = 0; i < all->n; i++)
+        all->all[i].note.forward -= forward;
+    int reason = admission_reserve_records(l);
+    if (reason == DROP_NONE)
+        admission_fill_slots(l, forward);
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
         if (!is_chosen(item))
@@ -221,19 +267,9 @@ static void reserve_together(struct admission_launch *l)
         item->reason = reason;
         if (reason != DROP_NONE)
             continue;
-        item->payload = p->payloads[at];
-        item->place = at;
-        item->slot = first + at++;
-        take_slot(l, item);
+        keep_lists(l, item, l->slot + ring_launch_slots(all->n) - 1);
         item->state = ADMISSION_RESERVED;
     }
-}
-
-static void decide_all(struct admission_launch *l, int reason)
-{
-    for (uint32_t i = 0; i < l->n; i++)
-        if (admission_wants_slot(&l->items[i]))
-            l->items[i].reason = reason;
 }
 
 /* May the launch be asked again with fewer requests? Then nothing may be reserved before, as it draws another number. */
@@ -273,10 +309,20 @@ static void reserve(struct admission_launch *l, bool part)
         reserve_together(l);
 }
 
+static uint32_t n_wanting(const struct admission_launch *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += admission_wants_slot(&l->items[i]);
+    return n;
+}
+
 /* Return: false where an item found the ring full. */
 static bool try_reserve(struct admission_launch *l, bool part)
 {
     bool full = false;
+    if (l->together && !l->records)
+        l->records = launch_records_new(n_wanting(l));
     pthread_mutex_lock(&l->context->lock);
     int refusal = context_refusal(l->context);
     if (refusal == DROP_NONE) {
@@ -362,14 +408,6 @@ static bool shed_some(struct admission_launch *l)
         if (admission_wants_slot(&l->items[i]))
             admission_pick_again(l, &l->items[i]);
     return true;
-}
-
-static uint32_t n_wanting(const struct admission_launch *l)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < l->n; i++)
-        n += admission_wants_slot(&l->items[i]);
-    return n;
 }
 
 /* Nothing of ours can run in this context. */

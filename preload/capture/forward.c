@@ -111,24 +111,42 @@ static int step_kind(const struct spec *spec)
 }
 
 /* Has a step begun, which begins a forward where the spec says so, or nothing else? */
-static bool begins_by_step(struct context_strand *at, int *kind)
+static bool begins_by_step(const struct context_strand *at, int *kind)
 {
-    bool stepped = at->step_forward != at->steps;
-    at->step_forward = at->steps;
     *kind = step_kind(session.spec);
-    return stepped && (*kind >= 0 || !session.spec->n_kinds);
+    return at->step_forward != at->steps && (*kind >= 0 || !session.spec->n_kinds);
+}
+
+/* No boundaries, and no step yet: until one comes, all is one forward. */
+static bool is_one(const struct context_strand *at)
+{
+    return !at->begun && !session.spec->n_kinds;
+}
+
+bool forward_begins(const struct context *c, int kind, int *of)
+{
+    const struct context_strand *at = c->forward;
+    bool by_step = begins_by_step(at, of);
+    bool begins = kind >= 0 || by_step || is_one(at);
+    if (kind >= 0 || (!by_step && begins))
+        *of = kind;
+    else if (!begins)
+        *of = at->kind;
+    return begins;
 }
 
 void forward_advance(struct context *c, int kind)
 {
     struct context_strand *at = c->forward;
     int by_step;
-    if (begins_by_step(at, &by_step))
+    bool stepped = begins_by_step(at, &by_step);
+    at->step_forward = at->steps;
+    if (stepped)
         begin(at, by_step);
     if (kind >= 0)
         begin(at, kind);
-    else if (!at->begun && !session.spec->n_kinds) {
-        begin(at, -1); /* no boundaries, and no step yet: until one comes, all is one forward */
+    else if (is_one(at)) {
+        begin(at, -1);
         begun_here = false;
     }
 }

@@ -19,6 +19,9 @@ void forward_follow(struct context *context, const struct said *said);
 /* A launch of a kernel that begins forwards of @kind (-1: it begins none) is about to be counted. */
 void forward_advance(struct context *context, int kind);
 
+/* Would that begin a forward? *@of: the kind of the one that is under way then. */
+bool forward_begins(const struct context *context, int kind, int *of);
+
 /**
  * forward_tap() - the same of a tap, in @layer, of @site
  * Outside of steps, where all sites of the spec are taps and it says of no forward how it begins, a tap that the forward under way had already begins one, too.

@@ -77,7 +77,7 @@ uint32_t context_index(const struct context *c)
 bool context_has_kernel(const struct context *c, CUfunction function)
 {
     const struct context_kernels *k = &c->kernels;
-    bool ours = function == k->open || function == k->close;
+    bool ours = function == k->open || function == k->reopen || function == k->close;
     for (uint32_t i = 0; i < CONTEXT_KERNELS && !ours; i++)
         ours = function == k->actions[i];
     return ours;

@@ -104,7 +104,7 @@ struct context_strand {
 
 /* Kernels of ours, loaded in this CUDA context. */
 struct context_kernels {
-    CUfunction open, close;
+    CUfunction open, reopen, close;
     CUfunction actions[CONTEXT_KERNELS]; /* in the order of device_use_kernels() */
 };
 
@@ -164,6 +164,8 @@ struct context {
     struct ring ring; /* reserve under the lock; poll and release by the drain */
     uint64_t
         drained_bytes; /* of records that left the ring; atomic, the drain's. The ring's own counts skip what stays empty */
+    uint32_t
+        n_taken; /* of the oldest slot, a launch's: records whose fate is known with a batch; the drain's */
     struct row_lists row_lists; /* that slots use */
     struct unslotted unslotted;
     struct context_strand *forward; /* that of the launch that is counted */

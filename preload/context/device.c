@@ -85,6 +85,8 @@ static int load_kernels(struct err *err, struct context *c)
     if (!r)
         r = load_function(err, &k->open, c->module, "dmi_open");
     if (!r)
+        r = load_function(err, &k->reopen, c->module, "dmi_reopen");
+    if (!r)
         r = load_function(err, &k->close, c->module, "dmi_close");
     if (!r && session.spec->bank_bytes)
         r = load_function(err, &c->bank.drop, c->module, "dmi_bank_drop");

@@ -7,6 +7,7 @@
 #include "preload/context/assembly.h"
 #include "preload/context/edit_region.h"
 #include "preload/context/gauge.h"
+#include "preload/context/launch_records.h"
 #include "preload/context/side_ops.h"
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
@@ -33,19 +34,47 @@ static void sleep_ns(long ns)
 
 /* ------------------------------------------------------------------------- records */
 
-static const struct record_note *note_of(const struct context *c, uint64_t index)
+/* A record as it lies in the ring: in a slot of its own, or among those that a launch's slot tells of. */
+struct lying {
+    uint32_t site;
+    uint64_t seq, payload, n_bytes;
+    struct record_note note;
+};
+
+static struct lying lies_alone(const struct context *c, uint64_t index)
 {
-    return ring_user(&c->ring, index);
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    return (struct lying){ .site = slot->site,
+                           .seq = slot->seq,
+                           .payload = slot->payload,
+                           .n_bytes = slot->n_bytes,
+                           .note = *(const struct record_note *)ring_user(&c->ring, index) };
+}
+
+/* Number @i of those that the slot tells of. */
+static struct lying lies_in_launch(const struct context *c, uint64_t index, uint32_t i)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    const struct launch_note *launch = launch_note(&c->ring, index);
+    const struct launch_record *r = launch_record(launch, i);
+    struct lying l = { .site = r->site,
+                       .seq = slot->seq,
+                       .payload = slot->payload + r->at,
+                       .n_bytes = r->n_bytes,
+                       .note = r->note };
+    l.note.step = launch->step;
+    l.note.time_ns = launch->time_ns;
+    l.note.forward += launch->forward;
+    return l;
 }
 
 /*
  * The list of kept rows, copied: its place may be another's once the slot is released. Records that follow one another
  * often have the same. Return: false without memory.
  */
-static bool keep_list(const struct context *c, uint64_t index, struct batch *b,
+static bool keep_list(const struct context *c, const struct record_note *note, struct batch *b,
                       struct run_record *r)
 {
-    const struct record_note *note = note_of(c, index);
     if (note->kept == ROW_LISTS_NONE)
         return true;
     if (b->n_lists && b->last_at == note->kept && b->last_n == note->dims[0] &&
@@ -65,37 +94,50 @@ static bool keep_list(const struct context *c, uint64_t index, struct batch *b,
     return true;
 }
 
-/* The record in slot @index becomes the batch's next one. Return: false without memory. */
-static bool describe(const struct context *c, uint64_t index, struct batch *b)
+/* The record becomes the batch's next one. Return: false without memory. */
+static bool describe(const struct context *c, const struct lying *l, struct batch *b)
 {
     struct run_record *r = &b->records[b->n];
-    const struct ring_slot *slot = ring_slot(&c->ring, index);
-    const struct record_note *from = note_of(c, index);
-    *r = (struct run_record){ .site = slot->site,
+    const struct record_note *from = &l->note;
+    *r = (struct run_record){ .site = l->site,
                               .dtype = from->dtype,
-                              .launch = slot->seq,
+                              .launch = l->seq,
                               .step = from->step,
                               .device = (uint32_t)c->device,
                               .n_dims = from->n_dims,
-                              .n_bytes = from->assembly ? from->assembly->n_bytes : slot->n_bytes,
+                              .n_bytes = from->assembly ? from->assembly->n_bytes : l->n_bytes,
                               RECORD_NOTED(RECORD_TAKE) };
     memcpy(r->dims, from->dims, sizeof r->dims);
-    return keep_list(c, index, b, r);
+    return keep_list(c, from, b, r);
 }
 
-static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop reason)
+static void drop_record(const struct lying *l, enum dmi_drop reason)
 {
-    const struct ring_slot *slot = ring_slot(&c->ring, index);
-    if (slot->site == DMI_SITE_CLOSE)
-        return; /* the end of a launch is no record */
-    const struct record_note *note = note_of(c, index);
-    if (!note->assembly) {
-        session_drop(slot->site, reason, note->dims[0], slot->n_bytes);
+    struct assembly *a = l->note.assembly;
+    if (!a) {
+        session_drop(l->site, reason, l->note.dims[0], l->n_bytes);
         return;
     }
-    if (assembly_settle(note->assembly))
-        session_drop(slot->site, reason, note->dims[0], note->assembly->n_bytes);
-    assembly_release(note->assembly);
+    if (assembly_settle(a))
+        session_drop(l->site, reason, l->note.dims[0], a->n_bytes);
+    assembly_release(a);
+}
+
+/* All that the slot stands for; of a launch the records from number @from on. */
+static void drop_slot(const struct context *c, uint64_t index, uint32_t from, enum dmi_drop reason)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    struct lying l;
+    if (!ring_is_launch(slot)) {
+        l = lies_alone(c, index);
+        drop_record(&l, reason);
+        return;
+    }
+    for (uint32_t i = from; i < slot->n_records; i++) {
+        l = lies_in_launch(c, index, i);
+        drop_record(&l, reason);
+    }
+    launch_records_release(launch_note(&c->ring, index)->records);
 }
 
 /* One extent of the payload ring that goes to the staging memory in one copy. */
@@ -113,15 +155,15 @@ static CUresult copy_extent(struct context *c, struct ring_extent *e)
     return r;
 }
 
-/* The slot's bytes to @to, by way of the batch's pinned memory. */
-static CUresult copy_through(struct context *c, struct batch *b, uint64_t index, unsigned char *to)
+/* The record's bytes to @to, by way of the batch's pinned memory. */
+static CUresult copy_through(struct context *c, struct batch *b, const struct lying *l,
+                             unsigned char *to)
 {
-    const struct ring_slot *slot = ring_slot(&c->ring, index);
-    for (uint64_t at = 0; at < slot->n_bytes; at += c->staging->batch_bytes) {
-        uint64_t n = slot->n_bytes - at;
+    for (uint64_t at = 0; at < l->n_bytes; at += c->staging->batch_bytes) {
+        uint64_t n = l->n_bytes - at;
         if (n > c->staging->batch_bytes)
             n = c->staging->batch_bytes;
-        struct ring_extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
+        struct ring_extent e = { .from = l->payload + at, .n = n, .to = b->mem };
         CUresult r = copy_extent(c, &e);
         if (r == CUDA_SUCCESS)
             r = c->side->finish(c);
@@ -133,43 +175,41 @@ static CUresult copy_through(struct context *c, struct batch *b, uint64_t index,
 }
 
 /* The record in @data, taken over, is the batch's only one. */
-static void take_big(struct context *c, struct batch *b, uint64_t index, unsigned char *data)
+static void take_big(struct context *c, struct batch *b, const struct lying *l, unsigned char *data)
 {
     b->big = data;
-    if (!describe(c, index, b)) {
-        session_drop(ring_slot(&c->ring, index)->site, DMI_DROP_NO_MEMORY,
-                     note_of(c, index)->dims[0], b->records[0].n_bytes);
+    if (!describe(c, l, b)) {
+        session_drop(l->site, DMI_DROP_NO_MEMORY, l->note.dims[0], b->records[0].n_bytes);
         return;
     }
     b->records[0].data = b->big;
     b->n = 1;
 }
 
-static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
+static CUresult copy_big(struct context *c, struct batch *b, const struct lying *l)
 {
-    unsigned char *data = malloc(ring_slot(&c->ring, index)->n_bytes);
+    unsigned char *data = malloc(l->n_bytes);
     if (!data) {
-        drop_slot(c, index, DMI_DROP_NO_MEMORY);
+        drop_record(l, DMI_DROP_NO_MEMORY);
         return CUDA_SUCCESS;
     }
-    take_big(c, b, index, data);
-    return copy_through(c, b, index, data);
+    take_big(c, b, l, data);
+    return copy_through(c, b, l, data);
 }
 
 /* A piece joins its record, which is complete with the last one. */
-static CUresult copy_piece(struct context *c, struct batch *b, uint64_t index)
+static CUresult copy_piece(struct context *c, struct batch *b, const struct lying *l)
 {
-    const struct record_note *note = note_of(c, index);
-    struct assembly *a = note->assembly;
+    struct assembly *a = l->note.assembly;
     bool wanted = !atomic_load_acquire(&a->settled); /* of assembly_settle() */
-    CUresult r = wanted ? copy_through(c, b, index, a->data + note->offset) : CUDA_SUCCESS;
+    CUresult r = wanted ? copy_through(c, b, l, a->data + l->note.offset) : CUDA_SUCCESS;
     if (r != CUDA_SUCCESS) {
-        drop_slot(c, index, DMI_DROP_DEVICE_ERROR);
+        drop_record(l, DMI_DROP_DEVICE_ERROR);
         return r;
     }
-    a->n_filled += ring_slot(&c->ring, index)->n_bytes;
+    a->n_filled += l->n_bytes;
     if (a->n_filled == a->n_bytes && assembly_settle(a)) {
-        take_big(c, b, index, a->data);
+        take_big(c, b, l, a->data);
         a->data = NULL;
     }
     assembly_release(a);
@@ -181,57 +221,119 @@ struct filling {
     struct batch *batch;
     struct ring_extent extent;
     uint64_t index; /* of the next slot */
+    uint32_t place; /* of the next record, where that is a launch's */
     bool full;
     CUresult r;
 };
 
-/* A published record: its bytes join the batch, or wait for the next one. */
-static void take_record(struct context *c, struct filling *f)
+/* A published record: its bytes join the batch. Return: false: it waits for the next one. */
+static bool take_record(struct context *c, struct filling *f, const struct lying *l)
 {
     struct batch *b = f->batch;
-    const struct ring_slot *slot = ring_slot(&c->ring, f->index);
-    uint64_t padded = ring_padded(slot->n_bytes);
-    bool piece = note_of(c, f->index)->assembly;
+    uint64_t padded = ring_padded(l->n_bytes);
+    bool piece = l->note.assembly;
     if (piece || padded > c->staging->batch_bytes) {
-        f->full = true; /* alone in its batch */
-        if (!b->n)
-            f->r = (piece ? copy_piece : copy_big)(c, b, f->index++);
-        return;
+        bool alone = !b->n; /* in its batch */
+        f->full = true;
+        if (alone)
+            f->r = (piece ? copy_piece : copy_big)(c, b, l);
+        return alone;
     }
     f->full = padded > c->staging->batch_bytes - b->used;
     if (f->full)
-        return;
-    if (!f->extent.n || slot->payload != f->extent.from + f->extent.n) {
+        return false;
+    if (!f->extent.n || l->payload != f->extent.from + f->extent.n) {
         f->r = copy_extent(c, &f->extent);
-        f->extent = (struct ring_extent){ .from = slot->payload, .to = b->mem + b->used };
+        f->extent = (struct ring_extent){ .from = l->payload, .to = b->mem + b->used };
     }
-    if (!describe(c, f->index, b)) {
-        drop_slot(c, f->index++, DMI_DROP_NO_MEMORY);
-        return;
+    if (!describe(c, l, b)) {
+        drop_record(l, DMI_DROP_NO_MEMORY);
+        return true;
     }
-    f->index++;
     b->records[b->n++].data = b->mem + b->used;
     b->used += padded;
     f->extent.n += padded;
+    return true;
+}
+
+static void drop_wild(const struct lying *l)
+{
+    session_problem(l->site, PROBLEM_BAD_POINTER,
+                    "a number in its list of slots lies beyond the tensor's allocation");
+    drop_record(l, DMI_DROP_BAD_POINTER);
+}
+
+static bool has_room(const struct filling *f)
+{
+    return f->r == CUDA_SUCCESS && !f->full && f->batch->n < STAGING_MAX_RECORDS;
+}
+
+/* Did the device copy what the host reserved? */
+static bool sums_agree(const struct context *c, uint64_t index)
+{
+    const struct launch_note *launch = launch_note(&c->ring, index);
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < ring_slot(&c->ring, index)->n_records; i++) {
+        const struct launch_record *r = launch_record(launch, i);
+        if (ring_record(&c->ring, index, i) != RING_NOT_RUN)
+            sum += dmi_copy_sum(r->site, r->n_bytes);
+    }
+    return sum == ring_launch_sum(&c->ring, index);
+}
+
+/* Record number f->place of the launch in the next slot. Return: false: it waits for the next batch. */
+static bool take_of_launch(struct context *c, struct filling *f)
+{
+    struct lying l = lies_in_launch(c, f->index, f->place);
+    switch (ring_record(&c->ring, f->index, f->place)) {
+    case RING_NOT_RUN: drop_record(&l, DMI_DROP_NOT_RUN); return true;
+    case RING_WILD: drop_wild(&l); return true;
+    default: return take_record(c, f, &l);
+    }
+}
+
+/* As many of a launch's records as the batch has room for. */
+static void take_launch(struct context *c, struct filling *f)
+{
+    uint32_t n = ring_slot(&c->ring, f->index)->n_records;
+    if (!f->place && !sums_agree(c, f->index)) {
+        drop_slot(c, f->index++, 0, DMI_DROP_MISMATCH);
+        return;
+    }
+    while (f->place < n && has_room(f) && take_of_launch(c, f))
+        f->place++;
+    if (f->place < n)
+        return;
+    launch_records_release(launch_note(&c->ring, f->index)->records);
+    f->place = 0;
+    f->index++;
+}
+
+static void take_alone(struct context *c, struct filling *f)
+{
+    struct lying l = lies_alone(c, f->index);
+    f->index += take_record(c, f, &l);
 }
 
 /* Return: false where the next slot must wait: it is not published, or the batch is full. */
 static bool take_next(struct context *c, struct filling *f)
 {
+    struct lying l;
     switch (ring_poll(&c->ring, f->index)) {
     case RING_EMPTY:
     case RING_PENDING: return false;
-    case RING_READY: take_record(c, f); break;
+    case RING_READY:
+        (ring_is_launch(ring_slot(&c->ring, f->index)) ? take_launch : take_alone)(c, f);
+        break;
     case RING_VOID: f->index++; break;
-    case RING_MISMATCH: drop_slot(c, f->index++, DMI_DROP_MISMATCH); break;
-    case RING_NOT_RUN: drop_slot(c, f->index++, DMI_DROP_NOT_RUN); break;
+    case RING_NOT_RUN: /* of a launch's records alone */
+    case RING_MISMATCH: drop_slot(c, f->index++, 0, DMI_DROP_MISMATCH); break;
     case RING_WILD:
-        session_problem(ring_slot(&c->ring, f->index)->site, PROBLEM_BAD_POINTER,
-                        "a number in its list of slots lies beyond the tensor's allocation");
-        drop_slot(c, f->index++, DMI_DROP_BAD_POINTER);
+        l = lies_alone(c, f->index++);
+        drop_wild(&l);
         break;
     }
-    return f->r == CUDA_SUCCESS && !f->full && f->batch->n < STAGING_MAX_RECORDS;
+    return has_room(f);
 }
 
 /*
@@ -240,10 +342,11 @@ static bool take_next(struct context *c, struct filling *f)
  */
 static CUresult collect(struct context *c, struct batch *b)
 {
-    struct filling f = { .batch = b, .index = c->ring.tail_slot };
+    struct filling f = { .batch = b, .index = c->ring.tail_slot, .place = c->n_taken };
     while (take_next(c, &f))
         ;
     b->end_slot = f.index;
+    c->n_taken = f.place;
     if (f.r == CUDA_SUCCESS)
         f.r = copy_extent(c, &f.extent);
     if (f.r == CUDA_SUCCESS && b->used)
@@ -261,7 +364,9 @@ static uint64_t drop_until(struct context *c, uint64_t from, uint64_t end, enum 
     for (uint64_t i = from; i < end; i++)
         /* its launch may be refused right now: either we count its record, or its thread takes it back */
         if (ring_give_up(&c->ring, i))
-            drop_slot(c, i, reason);
+            drop_slot(c, i, i == from ? c->n_taken : 0, reason);
+    if (end > from)
+        c->n_taken = 0;
     return end > from ? end : from;
 }
 
@@ -271,7 +376,7 @@ struct unpublished {
     uint32_t n_sites, n_others;
 };
 
-static void count_in_flight(struct unpublished *f, uint32_t site)
+static void count_site(struct unpublished *f, uint32_t site)
 {
     uint32_t i = 0;
     while (i < f->n_sites && f->site[i] != site)
@@ -285,19 +390,29 @@ static void count_in_flight(struct unpublished *f, uint32_t site)
     f->n[i]++;
 }
 
+/* Under the lock: whoever cancels a launch lets go of its records. */
+static void count_in_flight(const struct context *c, uint64_t index, struct unpublished *f)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    if (ring_poll(&c->ring, index) != RING_PENDING)
+        return;
+    for (uint32_t i = 0; i < slot->n_records; i++)
+        count_site(f, launch_record(launch_note(&c->ring, index), i)->site);
+    if (!ring_is_launch(slot))
+        count_site(f, slot->site);
+}
+
 /* One line, which names the copies in flight: one of them may have read memory that the application had given back. */
 static void say_broken(struct context *c, uint64_t from, CUresult r)
 {
     struct unpublished f = { .n_sites = 0 };
     char text[512] = "none";
     size_t at = 0;
-    pthread_mutex_lock(&c->lock); /* as in drop_all() */
+    pthread_mutex_lock(&c->lock);
     uint64_t head = atomic_load_acquire(&c->ring.head_slot);
-    pthread_mutex_unlock(&c->lock);
     for (uint64_t i = from; i < head; i++)
-        if (ring_slot(&c->ring, i)->site != DMI_SITE_CLOSE &&
-            ring_poll(&c->ring, i) == RING_PENDING)
-            count_in_flight(&f, ring_slot(&c->ring, i)->site);
+        count_in_flight(c, i, &f);
+    pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; i < f.n_sites && at < sizeof text; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%u of %s", i ? ", " : "", f.n[i],
                                session_site(f.site[i])->about.name);
@@ -358,7 +473,7 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
     if (d->r == CUDA_SUCCESS)
         d->r = collect(c, b);
     uint64_t now = clock_mono_ns();
-    bool stuck = b->end_slot == c->ring.tail_slot && ring_in_flight(&c->ring);
+    bool stuck = b->end_slot == c->ring.tail_slot && !b->n && ring_in_flight(&c->ring);
     if (stuck && d->r == CUDA_SUCCESS && now - d->healthy_ns > HEALTH_NS) {
         /* our own stream is idle: this returns at once, with the context's sticky error if any */
         d->r = c->side->finish(c);
@@ -375,6 +490,8 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
 static void release(struct context *c, uint64_t end_slot)
 {
     uint64_t n = 0;
+    if (end_slot == c->ring.tail_slot)
+        return;
     for (uint64_t i = c->ring.tail_slot; i < end_slot; i++)
         n += ring_slot(&c->ring, i)->n_bytes;
     atomic_add_relaxed(&c->drained_bytes, n);
@@ -405,7 +522,7 @@ static bool drain_round(struct drain *d)
         return false;
     }
     fill_batch(d, b, stop_ns);
-    if (b->end_slot != c->ring.tail_slot) {
+    if (b->end_slot != c->ring.tail_slot || b->n) {
         b->pressed = is_pressed(&c->ring, BACKLOG_SHARE);
         release(c, b->end_slot);
         gauge_given(c);

@@ -46,6 +46,7 @@ void exec_check_memory(struct exec *x)
     bool unsure = false;
     if (plan->epoch == epoch)
         return;
+    repeat_pass(&x->repeat);
     for (uint32_t i = 0; i < plan->n_actions; i++) {
         struct graph_action *c = &plan->actions[i];
         if (c->dead || c->left != DROP_NONE)
@@ -118,6 +119,7 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
                     const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     struct graph_kernel *kernel = kernel_of(x, app);
+    repeat_deinit(&x->repeat);
     if (!kernel && func != &func_unmatched)
         kernel = add_kernel(x, app, func);
     if (!kernel) {

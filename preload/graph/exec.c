@@ -36,29 +36,16 @@ struct exec *exec_find(CUgraphExec handle)
     return handles_find(&execs, handle);
 }
 
-static void scratch_deinit(struct exec_scratch *s)
-{
-    free(s->items);
-    free(s->together.sites);
-    free(s->together.sizes);
-    free(s->together.payloads);
-}
-
 int exec_make_room(struct err *err, struct exec *x, uint32_t n_actions)
 {
     if (n_actions <= x->scratch.n_room)
         return 0;
-    struct exec_scratch s = { .n_room = n_actions,
-                              .items = calloc(n_actions, sizeof *s.items),
-                              .together.sites = calloc(n_actions, sizeof *s.together.sites),
-                              .together.sizes = calloc(n_actions, sizeof *s.together.sizes),
-                              .together.payloads = calloc(n_actions, sizeof *s.together.payloads) };
-    bool good = s.items && s.together.sites && s.together.sizes && s.together.payloads;
-    struct exec_scratch other = good ? x->scratch : s;
-    if (good)
-        x->scratch = s;
-    scratch_deinit(&other);
-    return good ? 0 : err_set(err, -ENOMEM, "no memory for its launches");
+    struct admission *items = calloc(n_actions, sizeof *items);
+    if (!items)
+        return err_set(err, -ENOMEM, "no memory for its launches");
+    free(x->scratch.items);
+    x->scratch = (struct exec_scratch){ .n_room = n_actions, .items = items };
+    return 0;
 }
 
 void exec_free(struct exec *x)
@@ -70,7 +57,8 @@ void exec_free(struct exec *x)
     }
     exec_state_give_back(x->plan.context, &x->state);
     graph_plan_deinit(&x->plan);
-    scratch_deinit(&x->scratch);
+    free(x->scratch.items);
+    repeat_deinit(&x->repeat);
     free(x);
 }
 

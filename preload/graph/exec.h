@@ -12,6 +12,7 @@
 #include "preload/base/stream.h"
 #include "preload/capture/admission.h"
 #include "preload/graph/plan.h"
+#include "preload/graph/repeat.h"
 #include "preload/graph/state.h"
 
 #include <dmi/ring.h>
@@ -23,7 +24,6 @@
 struct exec_scratch {
     uint32_t n_room;
     struct admission *items;
-    struct admission_together together;
 };
 
 struct exec {
@@ -32,8 +32,9 @@ struct exec {
     struct graph_plan plan;
     struct exec_state state;
     struct exec_scratch scratch;
-    bool for_device;           /* kernels may launch it too */
-    bool empty;                /* the opens hold empty tickets */
+    bool for_device; /* kernels may launch it too */
+    bool empty;      /* the opens hold empty tickets */
+    struct repeat repeat;
     uint64_t switches;         /* session.switches when nodes were last disabled and enabled */
     bool orphan;               /* its context has ended: nothing of it is counted; atomic */
     struct exec *next, **prev; /* in the list of names.c, under its lock */

@@ -373,6 +373,13 @@ int instrument_open_close(struct err *err, struct graph_plan *plan)
     return r ? r : add_close(err, plan);
 }
 
+CUresult instrument_set_again(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
+                              struct dmi_reopen *again)
+{
+    again->state = ticket_at(plan, n);
+    return set_params(exec, plan->opens[n].node, plan->context->kernels.reopen, 1, 1, again);
+}
+
 CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
                                const struct dmi_ticket *ticket)
 {

@@ -22,6 +22,10 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
                             const struct graph_action *action);
 
+/* As instrument_set_ticket(), of a launch that repeats the last one; its state is filled in. */
+CUresult instrument_set_again(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
+                              struct dmi_reopen *again);
+
 /* The next launch's ticket number @n, for the exec's open. */
 CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
                                const struct dmi_ticket *ticket);

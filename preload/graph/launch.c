@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "preload/base/current.h"
 #include "preload/capture/forward.h"
+#include "preload/context/launch_records.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/strip.h"
 #include "preload/graph/ticket.h"
@@ -28,6 +29,7 @@ static void follow_switches(struct exec *x)
     uint64_t switches = atomic_load_acquire(&session.switches); /* of session_site_switch() */
     if (x->switches == switches || !x->plan.n_nodes)
         return;
+    repeat_pass(&x->repeat);
     bool any = false;
     for (uint32_t k = 0; k < x->plan.n_actions; k++) {
         const struct graph_action *c = &x->plan.actions[k];
@@ -68,16 +70,32 @@ static int kind_of(const struct func *func, int *begun)
     return again ? -1 : func->match.kind;
 }
 
+/* Counting a launch's kernels. */
+struct counting {
+    int begun;  /* kind of the forward that a range of the launching thread has begun; -1: none */
+    bool first; /* nothing was counted yet, and the next launch may repeat what is counted */
+};
+
+static void advance(struct exec *x, struct context *c, int kind, struct counting *n)
+{
+    forward_advance(c, kind);
+    if (n->first)
+        repeat_before(&x->repeat, &x->plan, c, kind);
+    n->first = false;
+}
+
 /* The next occurrences of the kernel's sites in @c (NULL: it counts nothing). Under the lock of that. */
 static void count_kernel(struct exec *x, const struct graph_kernel *kernel, struct context *c,
-                         int *begun)
+                         struct counting *n)
 {
     bool counts = kernel->enabled && c && !kernel->in_body;
     if (counts && kernel->func != &func_unmatched &&
         (!kernel->is_tap || kernel->func->match.kind >= 0))
-        forward_advance(c, kind_of(kernel->func, begun));
+        advance(x, c, kind_of(kernel->func, &n->begun), n);
     for (EACH_ACTION(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
+        if (counts && kernel->is_tap && !x->plan.actions[k].dead && n->first)
+            advance(x, c, -1, n);
         if (counts && kernel->is_tap && !x->plan.actions[k].dead)
             forward_tap(c, x->plan.actions[k].site, x->plan.actions[k].operand.layer);
         if (counts && !x->plan.actions[k].dead)
@@ -96,25 +114,26 @@ static struct context *kernel_context(const struct graph_kernel *kernel)
 }
 
 static void count_elsewhere(struct exec *x, const struct said *said,
-                            const struct graph_kernel *kernel, int *begun)
+                            const struct graph_kernel *kernel, struct counting *n)
 {
     struct context *c = kernel_context(kernel);
     if (!c || !context_use(c)) {
-        count_kernel(x, kernel, NULL, begun);
+        count_kernel(x, kernel, NULL, n);
         return;
     }
     pthread_mutex_lock(&c->lock);
     forward_follow(c, said);
-    count_kernel(x, kernel, c, begun);
+    count_kernel(x, kernel, c, n);
     pthread_mutex_unlock(&c->lock);
     context_unuse(c);
 }
 
 /* Occurrences in the order of the graph's sites; kernels of other contexts count theirs. */
-static void count_occurrences(struct exec *x, const struct said *said, struct context *c)
+static void count_occurrences(struct exec *x, const struct said *said, struct context *c, int begun)
 {
     bool others = false;
-    int begun = ranges_take_kind();
+    struct counting n = { .begun = begun, .first = begun < 0 };
+    x->repeat.noted = false;
     pthread_mutex_lock(&c->lock);
     forward_follow(c, said);
     if (begun >= 0)
@@ -122,14 +141,16 @@ static void count_occurrences(struct exec *x, const struct said *said, struct co
     for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
         const struct graph_kernel *kernel = &x->plan.kernels[i];
         if (kernel_context(kernel) == c)
-            count_kernel(x, kernel, c, &begun);
+            count_kernel(x, kernel, c, &n);
         else
             others = true;
     }
+    x->repeat.noted = x->repeat.noted && !others;
+    repeat_after(&x->repeat, c);
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; others && i < x->plan.n_kernels; i++)
         if (kernel_context(&x->plan.kernels[i]) != c)
-            count_elsewhere(x, said, &x->plan.kernels[i], &begun);
+            count_elsewhere(x, said, &x->plan.kernels[i], &n);
 }
 
 static void expect_records(struct exec *x, const struct admission_launch *l)
@@ -157,20 +178,44 @@ static void drop_reserved(struct admission_launch *l)
 }
 
 /* Return: true if the ring tells when the launch is over: it has a ticket, and slots. */
-static bool admit(struct exec *x, struct admission_launch *l)
+static bool deliver(struct exec *x, struct admission_launch *l)
 {
-    expect_records(x, l);
-    if (!admission_reserve(l)) {
-        ticket_clear(x);
-        return false;
-    }
-    bool slots = l->close_slot != RING_NO_CLOSE;
+    bool slots = l->slot != RING_NO_SLOT;
     if (slots)
-        x->state.last_slot = l->close_slot + ring_close_slots(l->n_records);
+        x->state.last_slot = l->slot + ring_launch_slots(l->records->n);
     if (ticket_deliver(x, l))
         return slots;
     drop_reserved(l);
     return false;
+}
+
+/* Return: as deliver(). */
+static bool admit(struct exec *x, struct admission_launch *l)
+{
+    expect_records(x, l);
+    if (admission_reserve(l))
+        return deliver(x, l);
+    ticket_clear(x);
+    return false;
+}
+
+/* Counts the launch, and reserves what it captures. Return: as deliver(). */
+static bool begin_launch(struct exec *x, struct graph_job *job)
+{
+    struct admission_launch *l = &job->launch;
+    int begun = ranges_take_kind();
+    job->repeats = begun < 0 && repeat_launch(&x->repeat, l);
+    if (!job->repeats) {
+        count_occurrences(x, &l->said, l->context, begun);
+        return admit(x, l);
+    }
+    x->state.last_slot = l->slot + ring_launch_slots(l->records->n);
+    if (ticket_deliver_again(x, l))
+        return true;
+    job->repeats = false;
+    x->repeat.refused = true;
+    repeat_undo(&x->repeat, l);
+    return deliver(x, l);
 }
 
 /*
@@ -211,16 +256,14 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     job->homeless = !c && !atomic_load_relaxed(&x->orphan) && session_run();
     if (!c)
         return;
-    job->launch = (struct admission_launch){ .context = c,
-                                             .items = x->scratch.items,
-                                             .n = x->plan.n_actions,
-                                             .together = &x->scratch.together };
+    job->launch = (struct admission_launch){
+        .context = c, .items = x->scratch.items, .n = x->plan.n_actions, .together = true
+    };
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     admission_begin(&job->launch, NULL);
-    count_occurrences(x, &job->launch.said, c);
-    job->by_event = !admit(x, &job->launch) && ticket_is_read(x);
+    job->by_event = !begin_launch(x, job) && ticket_is_read(x);
 }
 
 /* The driver does not say how often they ran: which occurrence comes next is in doubt. */
@@ -271,10 +314,20 @@ static void launched(struct exec *x, struct graph_job *job)
         graph_plan_give_up(&x->plan, "ran, or was captured, and the driver did not say which");
     if (job->by_event)
         exec_state_by_event(&x->state, job->stream);
-    if (job->counted)
+    if (job->counted && !job->repeats) {
         admission_launched(&job->launch);
+        repeat_learn(&x->repeat, &x->plan, &job->launch);
+    }
     if (job->counted && x->plan.has_bodies)
         count_bodies(&x->plan, &job->launch.said);
+}
+
+/* The driver refused it. */
+static void take_back(struct exec *x, struct graph_job *job)
+{
+    if (job->repeats)
+        repeat_undo(&x->repeat, &job->launch);
+    admission_take_back(&job->launch);
 }
 
 void graph_after(struct exec *x, struct graph_job *job, CUresult result)
@@ -285,7 +338,7 @@ void graph_after(struct exec *x, struct graph_job *job, CUresult result)
     else if (result == CUDA_SUCCESS)
         launched(x, job);
     else if (job->counted)
-        admission_take_back(&job->launch);
+        take_back(x, job);
     if (job->counted) {
         admission_settle(&job->launch, job->stream);
         admission_end(&job->launch);

@@ -16,6 +16,7 @@ struct graph_job {
     CUcontext guest_in;      /* as in eager/launch.h */
     bool embedded;           /* the stream is being captured: the launch becomes a child graph */
     bool homeless;           /* neither the thread nor the stream says which context it runs in */
+    bool repeats;            /* the last launch: its items say what that one's did */
     bool counted;  /* occurrences and records are to be taken back if the driver refuses */
     bool by_event; /* it runs, and only an event tells when it is over */
     struct admission_launch launch;

@@ -85,6 +85,7 @@ void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
     for (uint32_t i = 0; i < x->plan.n_kernels; i++)
         if (x->plan.kernels[i].app == app)
             x->plan.kernels[i].enabled = on;
+    repeat_pass(&x->repeat);
     pthread_mutex_lock(&lock);
     struct node_pair *p = node_map_find(&x->plan.map, app);
     if (p)

@@ -2,6 +2,7 @@
 #include "preload/graph/ticket.h"
 
 #include "preload/base/driver.h"
+#include "preload/context/launch_records.h"
 #include "preload/graph/instrument.h"
 
 #include <dmi/ring.h>
@@ -35,16 +36,24 @@ static void fill_place(const struct admission *item, struct dmi_ticket *t, uint3
     t->rows_of[at] = (unsigned char)item->choice;
 }
 
+/* How many actions ticket number @n is for. */
+static uint32_t actions_of(const struct exec *x, uint32_t n)
+{
+    uint32_t rest = x->plan.n_nodes - n * DMI_TICKET_ACTIONS;
+    return rest < DMI_TICKET_ACTIONS ? rest : DMI_TICKET_ACTIONS;
+}
+
 /* Ticket number @n of @launch: its actions from n * DMI_TICKET_ACTIONS on. */
 static void fill(const struct exec *x, const struct admission_launch *l, uint32_t n,
                  struct dmi_ticket *t)
 {
     uint32_t mask = x->plan.context->ring.n_slots - 1, first = n * DMI_TICKET_ACTIONS;
-    uint32_t rest = x->plan.n_nodes - first;
     t->seq = l->number;
-    t->n_actions = rest < DMI_TICKET_ACTIONS ? rest : DMI_TICKET_ACTIONS;
-    t->close_slot = l->close_slot == RING_NO_CLOSE ? DMI_NO_CLOSE : (uint32_t)l->close_slot & mask;
-    t->n_records = l->n_records;
+    t->n_actions = actions_of(x, n);
+    bool slots = l->slot != RING_NO_SLOT;
+    t->close_slot = slots ? (uint32_t)l->slot & mask : DMI_NO_CLOSE;
+    t->n_records = slots ? l->records->n : 0;
+    t->payload = x->plan.context->payload + l->payload;
     memcpy(t->rows, l->choices, sizeof t->rows);
     for (uint32_t i = 0; i < t->n_actions; i++) {
         t->offset16[i] = DMI_NOT_WANTED;
@@ -63,6 +72,7 @@ static bool set_all(struct exec *x, const struct admission_launch *l)
 {
     struct dmi_ticket t = { 0 };
     bool set = true;
+    x->repeat.told = false;
     for (uint32_t n = 0; n < x->plan.n_tickets && set; n++) {
         if (l)
             fill(x, l, n, &t);
@@ -78,6 +88,20 @@ static bool set_all(struct exec *x, const struct admission_launch *l)
 bool ticket_deliver(struct exec *x, const struct admission_launch *l)
 {
     return ticket_switch_node(x, &x->plan.close, false) && switch_opens(x, false) && set_all(x, l);
+}
+
+bool ticket_deliver_again(struct exec *x, const struct admission_launch *l)
+{
+    struct dmi_reopen again = { .seq = l->number,
+                                .close_slot =
+                                    (uint32_t)l->slot & (x->plan.context->ring.n_slots - 1),
+                                .payload = x->plan.context->payload + l->payload };
+    for (uint32_t n = 0; n < x->plan.n_tickets; n++) {
+        again.n_actions = actions_of(x, n);
+        if (instrument_set_again(x->handle, &x->plan, n, &again) != CUDA_SUCCESS)
+            return false;
+    }
+    return true;
 }
 
 void ticket_clear(struct exec *x)

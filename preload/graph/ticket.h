@@ -12,6 +12,12 @@
 /* The places of @launch reach the exec. Return: false if they cannot: then it runs, and no action does anything. */
 bool ticket_deliver(struct exec *exec, const struct admission_launch *launch);
 
+/*
+ * The same of a launch that repeats the last one, whose ticket is in the exec's state. Return: false if it cannot: ticket_deliver() then brings a whole ticket, or
+ * says that no action does anything.
+ */
+bool ticket_deliver_again(struct exec *exec, const struct admission_launch *launch);
+
 /* The exec's next launches do nothing of ours. */
 void ticket_clear(struct exec *exec);
 

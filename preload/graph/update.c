@@ -366,6 +366,7 @@ CUgraph update_graph(const struct graph_update *u, CUgraph graph)
 /* The exec goes on with the nodes that it was created from. */
 static void take_over(struct exec *x, struct graph_update *u)
 {
+    repeat_deinit(&x->repeat);
     exec_shapes_lock();
     struct graph_kernel *kernels = x->plan.kernels;
     struct graph_action *actions = x->plan.actions;

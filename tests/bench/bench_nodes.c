@@ -175,7 +175,6 @@ static struct dmi_graph_copy todays_copy(int i)
                                                 .run_bytes = BYTES,
                                                 .access = 16 },
                                     .state = at.state,
-                                    .payload = at.payload,
                                     .mark = at.marks + (size_t)i * sizeof(struct dmi_copy_mark),
                                     .number = (uint32_t)i,
                                     .n_rows = 1,
@@ -274,9 +273,11 @@ static CUresult add_after(CUgraph graph, const struct variant *v, struct tail *t
 
 static CUresult add_open(CUgraph graph, struct graph *g, struct tail *t)
 {
-    g->ticket =
-        (struct dmi_open){ .state = at.state,
-                           .ticket = { .seq = DMI_SEQ_FIRST, .n_actions = STEPS, .n_records = 1 } };
+    g->ticket = (struct dmi_open){ .state = at.state,
+                                   .ticket = { .seq = DMI_SEQ_FIRST,
+                                               .n_actions = STEPS,
+                                               .n_records = 1,
+                                               .payload = at.payload } };
     PASS(add_kernel(graph, &g->open, at.open, 1, THREADS, &g->ticket));
     t->last = g->open;
     return CUDA_SUCCESS;
@@ -463,8 +464,9 @@ static void fill(void)
         table[i] = copy_of(i);
     at.table = memory(sizeof table);
     CALL(cuMemcpyHtoD_v2, at.table, table, sizeof table);
-    ticket =
-        (struct dmi_ticket){ .seq = DMI_SEQ_FIRST, .n_actions = STEPS, .close_slot = DMI_NO_CLOSE };
+    ticket = (struct dmi_ticket){
+        .seq = DMI_SEQ_FIRST, .n_actions = STEPS, .close_slot = DMI_NO_CLOSE, .payload = at.payload
+    };
     for (uint32_t i = 0; i < STEPS; i++) {
         ticket.offset16[i] = i * BYTES / 16;
         ticket.slot[i] = (unsigned short)i;

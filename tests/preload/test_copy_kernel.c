@@ -170,7 +170,7 @@ static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
                          unsigned blocks)
 {
     static const struct dmi_copy_mark none[MARK + 1];
-    struct dmi_ticket ticket = { .seq = record->ready, .n_actions = 4 };
+    struct dmi_ticket ticket = { .seq = record->ready, .n_actions = 4, .payload = payload_device };
     bool all = !choice->list && choice->n == gather->count[0];
     ticket.rows_of[3] = all ? DMI_ROWS_ALL : CHOICE;
     ticket.rows[CHOICE] =
@@ -181,7 +181,6 @@ static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
     struct dmi_graph_copy copy = {
         .gather = *gather,
         .state = state,
-        .payload = payload_device,
         .mark = marks + MARK * sizeof none[0],
         .lists = lists,
         .number = 3,

@@ -206,19 +206,14 @@ START_TEST(a_record_as_large_as_the_ring_fits_whenever_it_is_empty)
 }
 END_TEST
 
-/* What dmi_close publishes in slot @close of @n records from slot @first on, of which those in @ran did. */
-static struct dmi_close_desc closing(const struct ring *ring, uint64_t first, uint64_t close,
-                                     uint32_t n, bool (*ran)(uint32_t))
+/* What dmi_close publishes in launch slot @index, of whose records those in @ran did. */
+static void publish_launch(const struct ring *ring, uint64_t index, bool (*ran)(uint32_t))
 {
-    struct dmi_close_desc record = { .ready = ring_slot(ring, close)->seq, .site = DMI_SITE_CLOSE };
-    for (uint32_t i = 0; i < n; i++) {
-        const struct ring_slot *slot = ring_slot(ring, first + i);
-        if (!ran(i))
-            continue;
-        record.ran[i / 32] |= 1u << i % 32;
-        record.sum += dmi_copy_sum(slot->site, slot->n_bytes);
-    }
-    return record;
+    const struct ring_slot *slot = ring_slot(ring, index);
+    struct dmi_close_desc record = { .ready = slot->seq, .site = DMI_SITE_CLOSE, .sum = 7 };
+    for (uint32_t i = 0; i < slot->n_records; i++)
+        record.ran[i / 32] |= (uint32_t)ran(i) << i % 32;
+    ring_publish_close(ring_desc(ring, index), &record);
 }
 
 static bool is_odd(uint32_t i)
@@ -226,50 +221,37 @@ static bool is_odd(uint32_t i)
     return i & 1;
 }
 
-static bool each(uint32_t i)
-{
-    (void)i;
-    return true;
-}
-
-START_TEST(what_left_no_mark_when_its_launch_is_over_was_not_run)
+START_TEST(a_launch_has_one_slot_which_tells_of_each_record)
 {
     struct ring ring = make(8, 1024);
-    const uint32_t sites[] = { 3, 4, 5 };
-    const uint64_t sizes[] = { 100, 20, 64 };
-    uint64_t first, payloads[3];
-    ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
-    ck_assert_uint_eq(payloads[1], 112);
-    ck_assert_uint_eq(payloads[2], 144);
-    for (uint64_t i = first; i < first + 4; i++)
-        ck_assert_int_eq(ring_poll(&ring, i), RING_PENDING);
-    struct dmi_close_desc record = closing(&ring, first, first + 3, 3, is_odd);
-    ring_publish_close(ring_desc(&ring, first + 3), &record);
-    ck_assert_int_eq(ring_poll(&ring, first), RING_NOT_RUN);
-    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_READY);
-    ck_assert_int_eq(ring_poll(&ring, first + 2), RING_NOT_RUN);
-    ck_assert_int_eq(ring_poll(&ring, first + 3), RING_VOID);
-    ring_release(&ring, first + 4);
+    uint64_t first, payload;
+    ck_assert_int_eq(ring_reserve_launch(&ring, 9, 3, 208, &first, &payload), 0);
+    ck_assert_uint_eq(ring_in_flight(&ring), 1);
+    ck_assert_uint_eq(ring_bytes_in_flight(&ring), 208);
+    ck_assert_int_eq(ring_poll(&ring, first), RING_PENDING);
+    publish_launch(&ring, first, is_odd);
+    ck_assert_int_eq(ring_poll(&ring, first), RING_READY);
+    ck_assert(ring_is_launch(ring_slot(&ring, first)));
+    ck_assert_int_eq(ring_record(&ring, first, 0), RING_NOT_RUN);
+    ck_assert_int_eq(ring_record(&ring, first, 1), RING_READY);
+    ck_assert_int_eq(ring_record(&ring, first, 2), RING_NOT_RUN);
+    ck_assert_uint_eq(ring_launch_sum(&ring, first), 7);
+    ring_release(&ring, first + 1);
     ck_assert_uint_eq(ring_in_flight(&ring), 0);
 }
 END_TEST
 
-/* What the device copied is not what was reserved, or the closing slot holds something else: nothing of the launch is taken. */
-START_TEST(a_launch_whose_sums_differ_is_a_mismatch)
+START_TEST(a_slot_that_tells_of_no_launch_is_a_mismatch)
 {
-    const uint32_t sites[] = { 3, 4, 5 };
-    const uint64_t sizes[] = { 100, 20, 64 };
-    for (int fault = 0; fault < 4; fault++) {
+    for (int fault = 0; fault < 3; fault++) {
         struct ring ring = make(8, 1024);
-        uint64_t first, payloads[3];
-        ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
-        struct dmi_close_desc record = closing(&ring, first, first + 3, 3, each);
-        record.sum -= fault == 1 ? dmi_copy_sum(4, 20) - dmi_copy_sum(4, 24) : 0;
-        record.sum -= fault == 2 ? dmi_copy_sum(3, 100) - dmi_copy_sum(2, 100) : 0;
-        record.site = fault == 3 ? 0 : record.site;
-        ring_publish_close(ring_desc(&ring, first + 3), &record);
-        for (uint64_t i = first; i < first + 3; i++)
-            ck_assert_int_eq(ring_poll(&ring, i), fault ? RING_MISMATCH : RING_READY);
+        uint64_t first, payload;
+        ck_assert_int_eq(ring_reserve_launch(&ring, 9, 3, 208, &first, &payload), 0);
+        struct dmi_close_desc record = { .ready = 9, .site = DMI_SITE_CLOSE };
+        record.site = fault == 1 ? 0 : record.site;
+        record.ready += fault == 2;
+        ring_publish_close(ring_desc(&ring, first), &record);
+        ck_assert_int_eq(ring_poll(&ring, first), fault ? RING_MISMATCH : RING_READY);
     }
 }
 END_TEST
@@ -277,44 +259,41 @@ END_TEST
 START_TEST(a_wild_slot_is_of_its_record_alone)
 {
     struct ring ring = make(8, 1024);
-    const uint32_t sites[] = { 3, 4 };
-    const uint64_t sizes[] = { 16, 16 };
-    uint64_t first, payloads[2];
-    ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 2, &first, payloads), 0);
-    struct dmi_close_desc record = closing(&ring, first, first + 2, 2, each);
-    record.wild[0] = 2;
-    ring_publish_close(ring_desc(&ring, first + 2), &record);
-    ck_assert_int_eq(ring_poll(&ring, first), RING_READY);
-    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_WILD);
+    uint64_t first, payload;
+    ck_assert_int_eq(ring_reserve_launch(&ring, 9, 2, 32, &first, &payload), 0);
+    struct dmi_close_desc record = {
+        .ready = 9, .site = DMI_SITE_CLOSE, .ran = { 3 }, .wild = { 2 }
+    };
+    ring_publish_close(ring_desc(&ring, first), &record);
+    ck_assert_int_eq(ring_record(&ring, first, 0), RING_READY);
+    ck_assert_int_eq(ring_record(&ring, first, 1), RING_WILD);
 }
 END_TEST
 
-/* Each closing slot tells of its own records, also where the slots go round the ring. */
-START_TEST(a_large_launch_has_several_closing_slots)
+/* Each tells of its own records, also where the slots go round the ring; the bytes are free with the last one. */
+START_TEST(a_large_launch_has_several_slots)
 {
     enum { N = 2 * DMI_CLOSE_RECORDS + 5 };
-    struct ring ring = make(MAX_SLOTS, MAX_BYTES);
-    uint32_t sites[N];
-    uint64_t sizes[N], payloads[N], first;
-    for (uint32_t i = 0; i < N; i++) {
-        sites[i] = i % 7;
-        sizes[i] = 1 + i % 16;
-    }
-    ck_assert_uint_eq(ring_close_slots(N), 3);
-    ck_assert_uint_eq(ring_close_slots(252), 2);
-    for (uint64_t seq = 2; seq < 6; seq++) {
-        ck_assert_int_eq(ring_reserve_launch(&ring, seq, sites, sizes, N, &first, payloads), 0);
-        for (uint32_t k = 0; k < 3; k++) {
-            uint64_t from = first + k * DMI_CLOSE_RECORDS, close = first + N + k;
-            uint32_t n = k < 2 ? DMI_CLOSE_RECORDS : 5;
-            struct dmi_close_desc record = closing(&ring, from, close, n, is_odd);
-            ck_assert_int_eq(ring_poll(&ring, from + n - 1), RING_PENDING);
-            ring_publish_close(ring_desc(&ring, close), &record);
-            for (uint32_t i = 0; i < n; i++)
-                ck_assert_int_eq(ring_poll(&ring, from + i), i & 1 ? RING_READY : RING_NOT_RUN);
-            ck_assert_int_eq(ring_poll(&ring, close), RING_VOID);
+    struct ring ring = make(8, 128 * RING_ALIGN);
+    uint64_t first, payload, other;
+    ck_assert_uint_eq(ring_launch_slots(N), 3);
+    ck_assert_uint_eq(ring_launch_slots(DMI_CLOSE_RECORDS), 1);
+    for (uint64_t seq = 2; seq < 12; seq++) {
+        ck_assert_int_eq(ring_reserve_launch(&ring, seq, N, 100 * RING_ALIGN, &first, &payload), 0);
+        for (uint64_t i = first; i < first + 3; i++) {
+            uint32_t n = i < first + 2 ? DMI_CLOSE_RECORDS : 5;
+            ck_assert_uint_eq(ring_slot(&ring, i)->n_records, n);
+            ck_assert_uint_eq(ring_slot(&ring, i)->payload, payload);
+            ck_assert_int_eq(ring_poll(&ring, i), RING_PENDING);
+            publish_launch(&ring, i, is_odd);
+            ck_assert_int_eq(ring_poll(&ring, i), RING_READY);
+            ck_assert_int_eq(ring_record(&ring, i, n - 2),
+                             is_odd(n - 2) ? RING_READY : RING_NOT_RUN);
         }
-        ring_release(&ring, first + N + 3);
+        ring_release(&ring, first + 2);
+        ck_assert_int_eq(ring_reserve(&ring, seq, 0, 64 * RING_ALIGN, &other, &payload),
+                         RING_E_FULL);
+        ring_release(&ring, first + 3);
     }
 }
 END_TEST
@@ -322,23 +301,21 @@ END_TEST
 START_TEST(a_launch_is_reserved_whole_or_not_at_all)
 {
     struct ring ring = make(4, 256);
-    const uint32_t sites[] = { 0, 1, 2, 3 };
-    const uint64_t sizes[] = { 100, 100, 100, 1 }, huge[] = { UINT64_MAX, 100 };
-    uint64_t first, payloads[4], index, at;
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 4, &first, payloads),
+    uint64_t first, payload, index;
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, 4 * DMI_CLOSE_RECORDS + 1, 16, &first, &payload),
                      RING_E_TOO_LARGE); /* slots */
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 3, &first, payloads),
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, 3, 336, &first, &payload),
                      RING_E_TOO_LARGE); /* bytes */
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, huge, 2, &first, payloads),
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, 2, UINT64_MAX - 15, &first, &payload),
                      RING_E_TOO_LARGE);
     ck_assert_uint_eq(ring_in_flight(&ring), 0);
-    ck_assert_int_eq(ring_reserve(&ring, 2, 0, 100, &index, &at), 0);
-    ck_assert_int_eq(ring_reserve_launch(&ring, 3, sites, sizes, 2, &first, payloads), RING_E_FULL);
+    ck_assert_int_eq(ring_reserve(&ring, 2, 0, 100, &index, &payload), 0);
+    ck_assert_int_eq(ring_reserve_launch(&ring, 3, 2, 224, &first, &payload), RING_E_FULL);
     ck_assert_uint_eq(ring_in_flight(&ring), 1);
     ring_cancel(&ring, index);
     ring_release(&ring, index + 1);
-    ck_assert_int_eq(ring_reserve_launch(&ring, 4, sites, sizes, 2, &first, payloads), 0);
-    ck_assert_uint_eq(ring_in_flight(&ring), 3);
+    ck_assert_int_eq(ring_reserve_launch(&ring, 4, 2, 224, &first, &payload), 0);
+    ck_assert_uint_eq(ring_in_flight(&ring), 1);
 }
 END_TEST
 
@@ -593,10 +570,10 @@ int main(void)
     tcase_add_test(plain, more_than_the_ring_is_refused_and_nothing_changes);
     tcase_add_test(plain, a_full_ring_refuses_and_nothing_changes);
     tcase_add_test(plain, a_record_as_large_as_the_ring_fits_whenever_it_is_empty);
-    tcase_add_test(plain, what_left_no_mark_when_its_launch_is_over_was_not_run);
-    tcase_add_test(plain, a_launch_whose_sums_differ_is_a_mismatch);
+    tcase_add_test(plain, a_launch_has_one_slot_which_tells_of_each_record);
+    tcase_add_test(plain, a_slot_that_tells_of_no_launch_is_a_mismatch);
     tcase_add_test(plain, a_wild_slot_is_of_its_record_alone);
-    tcase_add_test(plain, a_large_launch_has_several_closing_slots);
+    tcase_add_test(plain, a_large_launch_has_several_slots);
     tcase_add_test(plain, a_launch_is_reserved_whole_or_not_at_all);
     tcase_add_loop_test(plain, records_in_flight_never_overlap, 0, 50);
     suite_add_tcase(suite, plain);

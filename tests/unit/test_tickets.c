@@ -9,6 +9,7 @@
 #include "preload/capture/said.h"
 #include "preload/capture/step.h"
 #include "preload/context/device.h"
+#include "preload/context/launch_records.h"
 #include "preload/context/lifetime.h"
 #include "preload/eager/launch.h"
 #include "preload/graph/exec.h"
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define N_HOSTS    3 /* threads of the engine's that launch */
@@ -70,7 +72,7 @@ struct host {
 
 static struct world {
     struct context *context;
-    uint64_t *seed; /* while it is set up */
+    uint64_t *seed; /* while it is set up; NULL: a large ring */
     struct host hosts[N_HOSTS];
     uint32_t max_bytes; /* of a tensor */
     uint64_t n_eager;   /* atomic */
@@ -82,14 +84,14 @@ static struct world {
 /* ------------------------------------------------------------------------- steps */
 
 /*
- * The batch of step number q has BATCH rows, of which some are padding. Tensors of more rows are none of that batch.
+ * The batch of step number q has BATCH rows, of which some are padding where q is odd. Tensors of more rows are none of that batch.
  * Row 0 is nobody's padding, so no record is empty.
  */
 #define BATCH 64u
 
 static bool is_padding(uint64_t step, uint64_t row)
 {
-    return row % (2 + step % 4) == 1;
+    return step % 2 && row % (2 + step % 4) == 1;
 }
 
 /* Any thread of the engine's may say one at any time. */
@@ -119,8 +121,9 @@ static void say_step(uint64_t sequence, uint32_t flags)
 /* Is the @i-th row of the record one that its step keeps, after the one before? */
 static bool row_is_kept(const struct run_record *r, uint32_t i)
 {
-    if (!r->kept) /* a tensor larger than the batch, without a step, or so short that it has no padding */
-        return r->step == SESSION_NO_STEP || r->dims[0] > BATCH || r->dims[0] == 1;
+    if (!r->kept) /* a tensor larger than the batch, without a step, or that has no padding */
+        return r->step == SESSION_NO_STEP || r->dims[0] > BATCH || r->dims[0] == 1 ||
+               r->step % 2 == 0;
     return r->kept[i] < BATCH && !is_padding(r->step, r->kept[i]) &&
            (i == 0 ? r->kept[0] == 0 : r->kept[i] > r->kept[i - 1]);
 }
@@ -296,14 +299,9 @@ static void make_graph(struct host *h, struct graph *g)
     x->plan.nodes = calloc(DEVICE_COPIES, sizeof *x->plan.nodes);
     x->plan.opens = calloc(1, sizeof *x->plan.opens);
     x->scratch.items = calloc(DEVICE_COPIES, sizeof *x->scratch.items);
-    struct admission_together *p = &x->scratch.together;
-    p->sites = calloc(DEVICE_COPIES, sizeof *p->sites);
-    p->sizes = calloc(DEVICE_COPIES, sizeof *p->sizes);
-    p->payloads = calloc(DEVICE_COPIES, sizeof *p->payloads);
     ck_assert(x->plan.kernels && x->plan.actions && x->scratch.items);
     ck_assert(x->plan.nodes && x->plan.opens);
     x->plan.opens[0].node = (CUgraphNode)&d->open;
-    ck_assert(p->sites && p->sizes && p->payloads);
     d->open =
         (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state.memory };
     d->close = (struct device_node){ .kind = NODE_CLOSE,
@@ -330,9 +328,7 @@ static void free_graph(struct graph *g)
     free(g->exec->plan.nodes);
     free(g->exec->plan.opens);
     free(g->exec->scratch.items);
-    free(g->exec->scratch.together.sites);
-    free(g->exec->scratch.together.sizes);
-    free(g->exec->scratch.together.payloads);
+    repeat_deinit(&g->exec->repeat);
     free(g->exec);
     free(g->device);
 }
@@ -377,12 +373,13 @@ static uint32_t count_in(const struct admission_launch *l, enum admission_state 
     return n;
 }
 
-static void launch_graph(struct host *h, struct graph *g)
+/* @same: as it was launched last. */
+static void launch_graph(struct host *h, struct graph *g, bool same)
 {
     struct graph_job job;
     struct session_call call;
     struct device_exec *d = g->device;
-    for (uint32_t i = 0; i < d->n_engine; i++) {
+    for (uint32_t i = 0; i < d->n_engine && !same; i++) {
         if (any(&h->seed, 2))
             set_params(h, g, i, any_size(&h->seed));
         if (any(&h->seed, 12)) {
@@ -398,7 +395,8 @@ static void launch_graph(struct host *h, struct graph *g)
     kit_nap(&h->seed);
     bool refuse = refuses(&h->seed);
     uint32_t skip = any(&h->seed, 3) ? (uint32_t)(kit_next(&h->seed) & kit_next(&h->seed)) : 0;
-    uint32_t n_reserved = count_in(&job.launch, ADMISSION_RESERVED);
+    uint32_t n_reserved =
+        job.repeats ? job.launch.records->n : count_in(&job.launch, ADMISSION_RESERVED);
     if (!refuse)
         device_launch_graph(d, stream, n_reserved ? job.launch.number : 0, skip);
     session_resume(&call);
@@ -471,10 +469,15 @@ static void *host_main(void *arg)
                                         : DMI_STEP_OF_THREAD | DMI_STEP_PAUSES);
         if (any(&h->seed, 30))
             said_ends();
+        struct graph *g = &h->graphs[kit_next(&h->seed) % N_EXECS];
         if (any(&h->seed, 3))
             launch_kernel(h);
         else
-            launch_graph(h, &h->graphs[kit_next(&h->seed) % N_EXECS]);
+            launch_graph(h, g, false);
+        for (uint64_t n = kit_next(&h->seed) % 4; n; n--) {
+            say_step(atomic_add_relaxed(&session.next_step, 1), DMI_STEP_OF_THREAD);
+            launch_graph(h, g, true);
+        }
         kit_nap(&h->seed);
     }
     return NULL;
@@ -486,8 +489,9 @@ static void *host_main(void *arg)
 int device_init(struct err *err, struct context *c)
 {
     uint64_t *seed = world.seed;
-    uint32_t n_slots = RING_MIN_SLOTS << kit_next(seed) % 10;
-    uint64_t n_bytes = (RING_MIN_BYTES << kit_next(seed) % 12) + kit_next(seed) % 4 * RING_ALIGN;
+    uint32_t n_slots = RING_MIN_SLOTS << (seed ? kit_next(seed) % 10 : 12);
+    uint64_t n_bytes = RING_MIN_BYTES << (seed ? kit_next(seed) % 12 : 18);
+    n_bytes += seed ? kit_next(seed) % 4 * RING_ALIGN : 0;
     struct dmi_desc *desc = calloc(n_slots, sizeof *desc);
     struct ring_slot *slots = calloc(n_slots, sizeof *slots);
     c->payload = (CUdeviceptr)(uintptr_t)malloc(n_bytes);
@@ -495,12 +499,13 @@ int device_init(struct err *err, struct context *c)
     ck_assert_int_eq(ring_init(&c->ring, desc, slots, n_slots, n_bytes), 0);
     c->desc_device = (CUdeviceptr)(uintptr_t)desc;
     /* small, so that lists wait for their room */
-    uint32_t list_bytes = (BATCH << kit_next(seed) % 6) * sizeof(uint32_t);
+    uint32_t list_bytes = (BATCH << (seed ? kit_next(seed) % 6 : 10)) * sizeof(uint32_t);
     uint32_t *lists = malloc(list_bytes);
     ck_assert(lists && row_lists_init(&c->row_lists, lists, 0, list_bytes) == 0);
     c->lists_device = (uintptr_t)lists;
     c->kernels =
         (struct context_kernels){ .open = (CUfunction) "open",
+                                  .reopen = (CUfunction) "reopen",
                                   .close = (CUfunction) "close",
                                   .actions = { (CUfunction) "copy", (CUfunction) "copy_graph" } };
     world.max_bytes = (uint32_t)(n_bytes + n_bytes / 4);
@@ -528,7 +533,8 @@ void device_forget(struct context *c)
     free((void *)(uintptr_t)c->payload);
 }
 
-static void set_up(uint64_t *seed)
+/* @seed NULL: nothing is left to chance. */
+static void prepare(uint64_t *seed)
 {
     kit_reset(N_SITES);
     device_install();
@@ -546,6 +552,11 @@ static void set_up(uint64_t *seed)
     world.seed = seed;
     world.context = context_prepare();
     ck_assert(world.context && context_refusal(world.context) == DROP_NONE);
+}
+
+static void set_up(uint64_t *seed)
+{
+    prepare(seed);
     /* whoever waits so long for room does so in vain */
     spec->overload.mode = any(seed, 2) ? OVERLOAD_COMPLETE : OVERLOAD_DROP;
     spec->overload.wait_ns = STUCK_S / 2 * SECOND;
@@ -568,6 +579,16 @@ static void set_up(uint64_t *seed)
     }
 }
 
+static void end_context(void)
+{
+    struct context_call end;
+    context_call_starts(
+        &end, &(struct context_reference){ .handle = world.context->handle, .last = true }, 0);
+    ck_assert(context_gone(world.context));
+    context_call_ends(&end, context_call_returns(&end));
+    ck_assert_int_eq(context_state(world.context), CONTEXT_FREE);
+}
+
 static void tear_down(void)
 {
     for (uint32_t i = 0; i < N_HOSTS; i++) {
@@ -576,12 +597,7 @@ static void tear_down(void)
         for (int g = 0; g < N_EXECS; g++)
             free_graph(&world.hosts[i].graphs[g]);
     }
-    struct context_call end;
-    context_call_starts(
-        &end, &(struct context_reference){ .handle = world.context->handle, .last = true }, 0);
-    ck_assert(context_gone(world.context));
-    context_call_ends(&end, context_call_returns(&end));
-    ck_assert_int_eq(context_state(world.context), CONTEXT_FREE);
+    end_context();
 }
 
 static struct dmi_tally sum_of(const struct dmi_site_counters *c)
@@ -646,18 +662,12 @@ static void check_ring_is_whole(void)
     ck_assert_int_eq(ring_reserve(ring, session.next_launch, 0, ring->n_bytes, &index, &at), 0);
     ring_cancel(ring, index);
     ring_release(ring, index + 1);
-    uint32_t n = ring->n_slots - ring_close_slots(ring->n_slots - 1);
-    uint32_t *sites = calloc(n, sizeof *sites);
-    uint64_t *sizes = calloc(n, sizeof *sizes), *payloads = calloc(n, sizeof *payloads);
-    ck_assert(sites && sizes && payloads);
-    ck_assert_int_eq(
-        ring_reserve_launch(ring, session.next_launch + 1, sites, sizes, n, &index, payloads), 0);
-    ring_release(
-        ring,
-        index + n + ring_close_slots(n)); /* they have no notes, which the context's end looks at */
-    free(sites);
-    free(sizes);
-    free(payloads);
+    ck_assert_int_eq(ring_reserve_launch(ring, session.next_launch + 1,
+                                         ring->n_slots * DMI_CLOSE_RECORDS, ring->n_bytes, &index,
+                                         &at),
+                     0);
+    ring_release(ring,
+                 index + ring->n_slots); /* they have no notes, which the context's end looks at */
 }
 
 static void stuck(int signal)
@@ -692,6 +702,149 @@ START_TEST(random_schedules_of_launches_account_for_every_record)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- what a launch costs */
+
+enum { MANY = 252, TURNS = 20, LAUNCHES = 20 };
+
+/* MANY launches of one kernel with one tensor of BATCH rows. Nobody looks at the parameters of its nodes. */
+static struct exec *make_large(struct device_node *nodes)
+{
+    static unsigned char tensor[BATCH];
+    unsigned char *out = tensor;
+    uint32_t n = sizeof tensor;
+    void *params[] = { &out, &n };
+    CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = (CUfunction)&functions[0][0],
+                                     .gridDimX = 1,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 1,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = params };
+    struct exec *x = calloc(1, sizeof *x);
+    ck_assert(x);
+    x->empty = true;
+    x->plan = (struct graph_plan){ .context = world.context,
+                                   .refused = DROP_NONE,
+                                   .n_tickets = 1,
+                                   .n_kernels = MANY,
+                                   .n_actions = MANY,
+                                   .n_nodes = MANY,
+                                   .epoch = session.memory_epoch };
+    x->plan.kernels = calloc(MANY, sizeof *x->plan.kernels);
+    x->plan.actions = calloc(MANY, sizeof *x->plan.actions);
+    x->plan.nodes = calloc(MANY, sizeof *x->plan.nodes);
+    x->plan.opens = calloc(1, sizeof *x->plan.opens);
+    x->scratch.items = calloc(MANY, sizeof *x->scratch.items);
+    ck_assert(x->plan.kernels && x->plan.actions && x->plan.nodes);
+    ck_assert(x->plan.opens && x->scratch.items);
+    nodes[MANY].kind = NODE_OPEN;
+    nodes[MANY + 1].kind = NODE_CLOSE;
+    x->plan.opens[0].node = (CUgraphNode)&nodes[MANY];
+    x->plan.close.node = (CUgraphNode)&nodes[MANY + 1];
+    for (uint32_t i = 0; i < MANY; i++) {
+        nodes[i].kind = NODE_COPY;
+        x->plan.nodes[i].node = (CUgraphNode)&nodes[i];
+        x->plan.actions[i] = (struct graph_action){
+            .number = i, .next = PLAN_NONE, .left = DROP_NONE, .drop = DROP_NONE
+        };
+        x->plan.kernels[i] = (struct graph_kernel){ .enabled = true,
+                                                    .ordered = true,
+                                                    .func = funcs[0][0],
+                                                    .context = world.context,
+                                                    .first_action = i };
+        graph_plan_action(&x->plan, &x->plan.actions[i], funcs[0][0], &k);
+    }
+    return x;
+}
+
+/* What dmi_close does where every copy has run. */
+static void publish_all(const struct admission_launch *l)
+{
+    for (uint32_t i = 0, first = 0; first < l->records->n; i++, first += DMI_CLOSE_RECORDS) {
+        struct dmi_close_desc record = { .ready = l->number, .site = DMI_SITE_CLOSE };
+        for (uint32_t k = 0; k < DMI_CLOSE_RECORDS && first + k < l->records->n; k++) {
+            const struct launch_record *r = &l->records->all[first + k];
+            record.ran[k / 32] |= 1u << k % 32;
+            record.sum += dmi_copy_sum(r->site, r->n_bytes);
+        }
+        ring_publish_close(ring_desc(&l->context->ring, l->slot + i), &record);
+    }
+}
+
+static uint64_t thread_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * What LAUNCHES of the exec take, each in a step of its own: CPU nanoseconds of the library, a launch. Steps of odd numbers have padding, so that other rows
+ * are kept than in those before and after; the last one's number is even.
+ */
+static double launch_ns(struct exec *x, bool repeats)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < LAUNCHES; i++) {
+        struct graph_job job;
+        struct session_call call;
+        uint64_t step = session.next_step, odd = !repeats && i % 2 == 0;
+        step += step % 2 != odd;
+        session.next_step = step + 1;
+        say_step(step, DMI_STEP_OF_THREAD);
+        uint64_t start = thread_ns();
+        bool armed = session_enter(&call);
+        graph_before(x, (struct stream){ NULL, false }, armed, &job);
+        ns += thread_ns() - start;
+        ck_assert_uint_eq(job.repeats, repeats);
+        ck_assert_uint_eq(job.launch.records->n, MANY);
+        publish_all(&job.launch);
+        start = thread_ns();
+        graph_after(x, &job, CUDA_SUCCESS);
+        session_leave(&call);
+        ns += thread_ns() - start;
+    }
+    return (double)ns / LAUNCHES;
+}
+
+static int order(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+START_TEST(a_launch_that_repeats_the_last_one_costs_a_tenth)
+{
+    static struct device_node nodes[MANY + 2];
+    double repeated[TURNS], other[TURNS];
+    prepare(NULL);
+    spec->overload.mode = OVERLOAD_COMPLETE;
+    spec->overload.wait_ns = STUCK_S / 2 * SECOND;
+    device.context = world.context;
+    struct exec *x = make_large(nodes);
+    for (int i = 0; i < TURNS; i++) {
+        other[i] = launch_ns(x, false);
+        repeated[i] = launch_ns(x, true);
+    }
+    ck_assert(context_stop(world.context, STUCK_S / 2 * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_captured(), 2 * TURNS * LAUNCHES * MANY);
+    ck_assert_uint_eq(session.counters->sites[0].expected.records, 2 * TURNS * LAUNCHES * MANY);
+    qsort(repeated, TURNS, sizeof repeated[0], order);
+    qsort(other, TURNS, sizeof other[0], order);
+    printf("%d sites: %.2f us a launch, one that repeats the last %.2f us\n", MANY,
+           other[TURNS / 2] / 1e3, repeated[TURNS / 2] / 1e3);
+    ck_assert(10 * repeated[TURNS / 2] <= other[TURNS / 2]);
+    free(x->plan.kernels);
+    free(x->plan.actions);
+    free(x->plan.nodes);
+    free(x->plan.opens);
+    free(x->scratch.items);
+    repeat_deinit(&x->repeat);
+    free(x);
+    end_context();
+}
+END_TEST
+
 /* test_tickets [SCHEDULES [FIRST]] */
 int main(int argc, char **argv)
 {
@@ -704,6 +857,12 @@ int main(int argc, char **argv)
     tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, first,
                         first + n_schedules);
     suite_add_tcase(suite, random);
+#ifndef __SANITIZE_THREAD__ /* which costs more than what is timed */
+    TCase *cost = tcase_create("cost");
+    tcase_set_timeout(cost, STUCK_S + 10);
+    tcase_add_test(cost, a_launch_that_repeats_the_last_one_costs_a_tenth);
+    suite_add_tcase(suite, cost);
+#endif
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

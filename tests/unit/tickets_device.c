@@ -83,6 +83,18 @@ static void kernel_open(const struct dmi_open *open)
         *state = open->ticket;
 }
 
+static void kernel_reopen(const struct dmi_reopen *again)
+{
+    struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)again->state;
+    if (again->seq == state->seq)
+        return;
+    state->seq = again->seq;
+    state->n_actions = again->n_actions;
+    state->close_slot = again->close_slot;
+    state->payload = again->payload;
+    atomic_add_relaxed(&device.n_again, 1);
+}
+
 static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
 {
     const struct dmi_ticket *state = (const struct dmi_ticket *)(uintptr_t)copy->state;
@@ -98,7 +110,7 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
     const uint32_t *lists = (const uint32_t *)(uintptr_t)copy->lists;
     uint64_t n_bytes = (uint64_t)rows.n_rows * copy->row_bytes;
     gather(&copy->gather, rows.at == DMI_ROWS_FIRST ? NULL : lists + rows.at, rows.n_rows,
-           (unsigned char *)(uintptr_t)copy->payload +
+           (unsigned char *)(uintptr_t)state->payload +
                (uint64_t)state->offset16[copy->number] * RING_ALIGN);
     note_published(state->seq, copy->site);
     *(struct dmi_copy_mark *)(uintptr_t)copy->mark =
@@ -128,7 +140,7 @@ static void run_node(const struct device_node *node, bool skip)
     if (!node->enabled)
         return;
     switch (node->kind) {
-    case NODE_OPEN: kernel_open(&node->open); break;
+    case NODE_OPEN: node->is_again ? kernel_reopen(&node->again) : kernel_open(&node->open); break;
     case NODE_ENGINE: kernel_engine(&node->engine); break;
     case NODE_COPY: kernel_copy(&node->copy, skip); break;
     case NODE_CLOSE: kernel_close(&node->close); break;
@@ -316,7 +328,11 @@ static CUresult set_params(CUgraphExec handle, CUgraphNode handle_node,
     struct device_node *node = (struct device_node *)handle_node;
     if (node->kind != NODE_ENGINE && nth(&device.n_params, device.refuse_params_every))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (node->kind == NODE_OPEN) {
+    if (node->kind == NODE_OPEN)
+        node->is_again = k->func == device.context->kernels.reopen;
+    if (node->kind == NODE_OPEN && node->is_again) {
+        memcpy(&node->again, k->kernelParams[0], sizeof node->again);
+    } else if (node->kind == NODE_OPEN) {
         memcpy(&node->open, k->kernelParams[0], sizeof node->open);
     } else if (node->kind == NODE_COPY) {
         memcpy(&node->copy, k->kernelParams[0], sizeof node->copy);

@@ -36,9 +36,11 @@ enum node_kind { NODE_OPEN, NODE_ENGINE, NODE_COPY, NODE_CLOSE, NODE_EAGER_COPY 
 struct device_node {
     enum node_kind kind;
     bool enabled;
+    bool is_again;   /* NODE_OPEN: its kernel is dmi_reopen */
     uint32_t behind; /* NODE_COPY: number of the engine's kernel that it reads the tensor of */
     union {
         struct dmi_open open;
+        struct dmi_reopen again;
         struct engine_kernel engine;
         struct dmi_graph_copy copy;
         struct dmi_close close;
@@ -66,6 +68,7 @@ struct device {
     uint64_t refuse_params_every; /* cuGraphExecKernelNodeSetParams fails so often; 0: never */
     uint64_t refuse_copy_every;   /* the launch of an eager copy does */
     uint64_t n_params, n_copies;  /* atomic */
+    uint64_t n_again;             /* launches that repeated the last one of their exec; atomic */
     uint64_t published[DEVICE_SITES], skipped[DEVICE_SITES]; /* records; atomic */
     struct device_fate fate[DEVICE_LEDGER];
     bool in_pieces; /* a launch was copied in pieces: more copies than records. Atomic */

@@ -64,8 +64,8 @@ void ask_node_memory(void)
     TRY(kernel(&idle_copy, "idle_copy"));
     TRY(kernel(&bulk, "bulk"));
     TRY(node_bytes("no parameter", empty, NULL));
-    TRY(node_bytes("a copy's parameter (152 bytes)", idle_copy, copy_params));
-    TRY(node_bytes("a ticket (4080 bytes)", bulk, open_params));
+    TRY(node_bytes("a copy's parameter (144 bytes)", idle_copy, copy_params));
+    TRY(node_bytes("a ticket (4088 bytes)", bulk, open_params));
 }
 
 /* ------------------------------------------------------------------ redundant edges */

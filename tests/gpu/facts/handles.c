@@ -177,7 +177,7 @@ void ask_parameter_info(void)
           layout_is_told("cuFuncGetParamInfo of a kernel's function", function_info, h.of_kernel));
     TRY(kernel(&bulk, "bulk"));
     TRY(CU(cuFuncGetParamInfo, bulk, 0, &offset, &size));
-    holds("a parameter of 4080 bytes by value is reported as one", !offset && size == 4080);
+    holds("a parameter of 4088 bytes by value is reported as one", !offset && size == 4088);
     TRY(time_calls(&ns, rounds(200), 50, info_of_first, h.function));
     figure("cuFuncGetParamInfo", ns, "ns");
 }

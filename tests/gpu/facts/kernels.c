@@ -26,9 +26,9 @@
 #define TEXT_(x) #x
 
 /* The sizes and offsets that the text below holds. */
-#define OPEN_BYTES 4080
-#define OPEN_LAST  4076
-#define COPY_BYTES 152
+#define OPEN_BYTES 4088
+#define OPEN_LAST  4084
+#define COPY_BYTES 144
 static_assert(OPEN_BYTES == sizeof(struct dmi_open), "bulk's parameter");
 static_assert(offsetof(struct dmi_open, ticket.close_slot) == 20, "bulk");
 static_assert(COPY_BYTES == sizeof(struct dmi_graph_copy), "idle_copy's parameter");

@@ -61,7 +61,7 @@ void ask_set_params_cost(void)
         const char *what;
     } rows[] = {
         { true, 1, "8 bytes, the only node" },
-        { false, 1, "a ticket (4080 bytes), the only node" },
+        { false, 1, "a ticket (4088 bytes), the only node" },
         { true, 500, "8 bytes, first of 500 nodes" },
         { false, 500, "a ticket, first of 500 nodes" },
     };

@@ -31,7 +31,7 @@ static CUresult slots_init(struct slots *s)
     return CU(cuGraphCreate, &s->graph, 0);
 }
 
-enum way { SET_V1, SET_V2, SET_BULK };
+enum way { SET_V1, SET_V2, SET_BULK, SET_TURNS };
 
 /* Launch @i writes 100 + i to slot i. */
 static CUresult set_params(struct slots *s, enum way way, unsigned i)
@@ -41,6 +41,8 @@ static CUresult set_params(struct slots *s, enum way way, unsigned i)
     static struct dmi_open open;
     void *two[] = { &p, &value }, *one[] = { &open };
 
+    if (way == SET_TURNS)
+        way = i % 2 ? SET_BULK : SET_V2;
     if (way == SET_BULK) {
         open.state = s->device;
         open.ticket.close_slot = i;
@@ -75,7 +77,7 @@ static unsigned count_right(const struct slots *s, unsigned from)
 static void ask_queued(enum way way, const char *how)
 {
     struct slots s = { 0 };
-    char what[96];
+    char what[128];
     CUdeviceptr p;
     uint32_t value = 0;
     static struct dmi_open open;
@@ -108,6 +110,7 @@ void ask_queued_params(void)
     ask_queued(SET_V1, "12 bytes, first form");
     ask_queued(SET_V2, "12 bytes");
     ask_queued(SET_BULK, "a ticket");
+    ask_queued(SET_TURNS, "a ticket and 12 bytes in turn, each with its kernel");
 }
 
 void ask_running_params(void)
