@@ -14,3 +14,10 @@ int nearest_word(const char *word, size_t n_word, const char *const *candidates,
 /* Writes `; did you mean "X"?`, or nothing, to @buffer. */
 void nearest_hint(const char *word, size_t n_word, const char *const *candidates, size_t n,
                   char *buffer, size_t n_buffer);
+
+/**
+ * nearest_kernels() - kernels whose names are near to a pattern that fits none: misspelt, or with at least half of the pattern's longest word in them
+ * @buffer: gets `; near it: A, B, C`, the nearest three, or nothing
+ */
+void nearest_kernels(const char *pattern, const char *const *names, size_t n, char *buffer,
+                     size_t n_buffer);

@@ -5,6 +5,7 @@
 #include "policy/tap_names.h"
 #include "preload/eager/taps.h"
 #include "preload/function/functions.h"
+#include "preload/function/strangers.h"
 #include "preload/nvtx/names.h"
 #include "preload/session/session.h"
 
@@ -49,6 +50,7 @@ static bool has_matched(uint32_t site)
 static void report_no_match(uint32_t site)
 {
     const char *kernel = functions_of_site(site);
+    char near[512];
     if (session_site(site)->about.tap)
         report_untapped(site);
     else if (session_site(site)->nvtx.pattern)
@@ -58,9 +60,11 @@ static void report_no_match(uint32_t site)
                         "kernel %s was loaded, but no launch of it came through the library: "
                         "it was not launched, or by a way past it",
                         kernel);
-    else
-        session_problem(site, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
-                        session_site(site)->about.kernel);
+    else {
+        strangers_near(session_site(site)->about.kernel, near, sizeof near);
+        session_problem(site, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s%s",
+                        session_site(site)->about.kernel, near);
+    }
 }
 
 /* Many processes of an engine launch nothing: such a one says so once. Its manifest says it of each site. */

@@ -12,7 +12,10 @@
 #include <dmi/dtype.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+#define PARAMS_SAID 12 /* of a kernel, with their sizes */
 
 /* Why a launch's tensor cannot be read, as view_of_site() says it. */
 struct failure {
@@ -57,6 +60,21 @@ static bool has_layout(const struct expr_env *env)
     return env->param != params_read || params->layout;
 }
 
+/* What a spec may ask for where it asked for another parameter. */
+static void say_params(const struct expr_env *env, char *to, size_t n)
+{
+    const struct params *params = env->param_ctx;
+    const struct params_layout *layout = env->param == params_read ? params->layout : NULL;
+    *to = 0;
+    if (!layout)
+        return;
+    size_t used = (size_t)snprintf(to, n, ": it has %u", layout->n);
+    for (uint32_t i = 0; i < layout->n && i < PARAMS_SAID && used < n; i++)
+        used += (size_t)snprintf(to + used, n - used, ", arg[%u] of %u", i, layout->at[i].size);
+    if (layout->n && used < n)
+        snprintf(to + used, n - used, " bytes%s", layout->n > PARAMS_SAID ? ", ..." : "");
+}
+
 void operand_of_site(uint32_t site, const struct expr_env *env, struct operand *operand)
 {
     operand->site = site;
@@ -66,7 +84,11 @@ void operand_of_site(uint32_t site, const struct expr_env *env, struct operand *
     if (!r)
         return;
     const struct failure *failure = failure_of(r, has_layout(env));
-    session_problem(site, failure->problem, "occurrence %u: %s", (unsigned)env->occ, failure->text);
+    char more[256] = "";
+    if (r == VIEW_E_PARAM && !session_reported(site, failure->problem))
+        say_params(env, more, sizeof more);
+    session_problem(site, failure->problem, "occurrence %u: %s%s", (unsigned)env->occ,
+                    failure->text, more);
     operand->drop = (int)failure->drop;
 }
 

@@ -8,6 +8,7 @@
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
 #include "preload/function/naming.h"
+#include "preload/function/strangers.h"
 #include "preload/session/session.h"
 
 #include <pthread.h>
@@ -139,8 +140,9 @@ static const void *root_of(const void *owner)
     return library ? library : owner;
 }
 
-const struct func *functions_add(const struct spec *spec, const void *handle, enum func_type type,
-                                 const char *name, const void *owner)
+/* @listed: the driver said that a module holds it, and nobody asked for it. */
+static const struct func *add(const struct spec *spec, const void *handle, enum func_type type,
+                              const char *name, const void *owner, bool listed)
 {
     struct func_answer answer = { .owner = root_of(owner), .type = type };
     /* asked for again while its module lives: the same function */
@@ -150,6 +152,8 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
                                   ? functions_find(handle)
                                   : NULL;
     pthread_mutex_unlock(&lock);
+    if (func == &func_unmatched && name && !listed)
+        strangers_note(name);
     if (func)
         return func;
     _cleanup_(freep) char *own = name ? strdup(name) : name_from_driver(handle, type);
@@ -159,9 +163,17 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
     answer.nameless = !own;
     func = answer.func;
+    if (func == &func_unmatched && own && !listed)
+        strangers_note(own);
     keep(handle, &answer);
     own = answer.name; /* NULL where the table has it */
     return func;
+}
+
+const struct func *functions_add(const struct spec *spec, const void *handle, enum func_type type,
+                                 const char *name, const void *owner)
+{
+    return add(spec, handle, type, name, owner, false);
 }
 
 void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
@@ -169,7 +181,7 @@ void functions_add_listed(const struct spec *spec, const void *handle, enum func
 {
     _cleanup_(freep) char *name = name_from_driver(handle, type);
     if (name)
-        functions_add(spec, handle, type, name, owner);
+        add(spec, handle, type, name, owner, true);
 }
 
 /* What is known of @handle; its name is to be freed. Return: false: nothing. */
@@ -360,5 +372,6 @@ void functions_reset(void)
     table = fresh;
     library_modules = fresh;
     layouts_reset();
+    strangers_reset();
     lock = unlocked;
 }

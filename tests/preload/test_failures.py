@@ -132,6 +132,8 @@ def test_bad_expressions(bench):
         bench.check(c.expected[i].records == 2 and c.dropped[i].get("bad_expr", Tally()).records == 2, f"{what}: counted",
                     f"{c.expected[i]} {c.dropped[i]} {r.stderr}")
         bench.check(r.stderr.count(f"site s{i} ") == 1, f"{what}: reported once", r.stderr)
+    said = [line for line in r.stderr.splitlines() if "no such parameter" in line]
+    bench.check(len(said) == 2 and all(line.endswith(": it has 4, arg[0] of 8, arg[1] of 4, arg[2] of 4, arg[3] of 8 bytes") for line in said), "which parameters there are", said)
     bench.check(c.captured[5].records == 2, "the good site beside them is captured", c.captured[5])
     bench.check(not r.run().balance(), "bad expressions: accounted for", r.run().balance())
 
@@ -281,6 +283,15 @@ def test_a_process_that_launches_nothing_says_so_once(bench):
     problems = r.run().manifest["problems"]
     bench.check([p["site"] for p in problems] == ["block", "other"] and len(r.complaints.splitlines()) == 2
                 and "no launch matched 3 entries of names that other entries captured (lines " in problems[0]["sentence"], "entries of a name that another one captured have one line", problems)
+
+
+@pytest.mark.parametrize("pattern, near", [
+    ("^blokc$", "4 other kernels were seen; near it: block"), ("^my_block_kernel_v2$", "4 other kernels were seen"), ("^irst", "near it: first"),
+    ("oth?er2|othre", "near it: other"), ("^zzz$", "4 other kernels were seen")])
+def test_a_pattern_that_fits_nothing_has_near_names(bench, pattern, near):
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], spec(site(kernel=pattern)))
+    bench.check(f"no launch matched the kernel pattern {pattern}; " in r.stderr and near in r.stderr, "the run says them", r.stderr)
+    bench.check(("near it" in r.stderr) == ("near it" in near), "and no others", r.stderr)
 
 
 def without(driver, name):

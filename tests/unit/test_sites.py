@@ -873,10 +873,10 @@ def test_check_of_what_was_found(matched):
 
 
 @pytest.mark.parametrize("was, is_now, says", [
-    ("'^make_q$'", "'^make_q2$'", 'no launch matches ^make_q2$; did you mean "make_q"?'),
+    ("'^make_q$'", "'^make_q2$'", 'no launch matches ^make_q2$, of 2 kernels; near it: make_q'),
     ("{expect: 3}", "{expect: 4}", "7 forwards with 3 to 3 launches, not 4"),
     ("count: 'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "count: 'arg[9].i32'}, {count: 64}]\n    occurrences: {expect: 3}",
-     "an expression has no value in 21"),
+     "an expression has no value in 21 (the kernel has 3 parameters)"),
     ("'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "'arg[2].i32 * 5'}, {count: 64}]\n    occurrences: {expect: 3}",
      "outside of its allocation in 21"),
     ("    layer: occ\n", "    layer: 2 - occ\n", "another value in 14"),

@@ -20,6 +20,7 @@
 struct tally {
     uint32_t n_launches, n_compared;
     uint32_t n_no_value, n_outside, n_differ;
+    uint32_t n_params;       /* of the latest kernel in which an expression had no value */
     uint32_t n_other_counts; /* forwards with another number of launches than expected */
     uint32_t least, most;    /* such numbers */
     uint32_t first_differ;   /* launch */
@@ -122,7 +123,10 @@ static void look(struct checking *c, uint32_t site, uint32_t launch)
         return;
     t->n_launches++;
     switch (extent_at(&c->found.rec, s, &c->found.rec.launches[launch], occ, &e)) {
-    case EXTENT_NO_VALUE: t->n_no_value++; break;
+    case EXTENT_NO_VALUE:
+        t->n_no_value++;
+        t->n_params = c->found.rec.kernels[c->found.rec.launches[launch].head.kernel].n_params;
+        break;
     case EXTENT_OUTSIDE: t->n_outside++; break;
     case EXTENT_EMPTY: break;
     case EXTENT_GOOD:
@@ -177,19 +181,18 @@ static bool is_bad(const struct checking *c, uint32_t site)
     return !t->n_launches || t->n_no_value || t->n_outside || t->n_differ || t->n_other_counts;
 }
 
-/* The kernel whose name is nearest to a pattern: renamed, perhaps. */
+/* How many kernels there are, and those whose names are near to a pattern: renamed, perhaps. */
 static void put_nearest(const struct checking *c, const char *pattern)
 {
     const struct recording *rec = &c->found.rec;
-    char hint[512];
+    char near[512];
     _cleanup_(freep) const char **names = malloc((rec->n_kernels + 1) * sizeof *names);
-    size_t n = strlen(pattern), from = *pattern == '^', end = n && pattern[n - 1] == '$';
     for (size_t i = 0; names && i < rec->n_kernels; i++)
         names[i] = rec->kernels[i].name;
-    if (names && n > from + end) {
-        nearest_hint(pattern + from, n - from - end, names, rec->n_kernels, hint, sizeof hint);
-        fputs(hint, stdout);
-    }
+    if (!names)
+        return;
+    nearest_kernels(pattern, names, rec->n_kernels, near, sizeof near);
+    printf(", of %zu %s%s", rec->n_kernels, word_for(rec->n_kernels, "kernel", "kernels"), near);
 }
 
 static void put_site_report(const struct checking *c, uint32_t site)
@@ -218,8 +221,12 @@ static void put_site_report(const struct checking *c, uint32_t site)
         printf("; %u %s with %u to %u launches, not %lld", t->n_other_counts,
                word_for(t->n_other_counts, "forward", "forwards"), t->least, t->most,
                (long long)s->about.expect);
-    if (t->n_no_value)
+    if (t->n_no_value) {
         printf("; an expression has no value in %u", t->n_no_value);
+        if (t->n_params != DMI_RECORDING_NO_LAYOUT)
+            printf(" (the kernel has %u %s)", t->n_params,
+                   word_for(t->n_params, "parameter", "parameters"));
+    }
     if (t->n_outside)
         printf("; outside of its allocation in %u", t->n_outside);
     if (t->n_differ)
