@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Taps of host memory: in processes without a driver, and beside those of a device's."""
+import json
 import pathlib
 import signal
 import subprocess
@@ -14,8 +15,9 @@ from kit import filled, site, spec
 
 FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
 CLIENT = pathlib.Path(__file__).with_name("host_client.py")
+DMI_VIEW = BUILD / "tools" / "dmi-view"
 HOST = 0xffffffff  # DMI_NO_DEVICE
-pytestmark = pytest.mark.built(DMI_DUMP, PRELOAD, FAIL_DISK)
+pytestmark = pytest.mark.built(DMI_DUMP, DMI_VIEW, PRELOAD, FAIL_DISK)
 
 
 def taps(*names, head=""):
@@ -64,6 +66,8 @@ def test_arrays(bench, play):
     result = play("arrays")
     run = bench.captured("arrays", result, [*(filled(n, 64) for n in (1, 1, 3, 4, 5)), tuple(6 << 16 | 8 * i + 2 * k for i in range(4) for k in range(4))])
     bench.check(result.stdout == "True\ndone\n" and [r.dims for r in run.of(0)] == [(8, 8), (8, 8), (64,), (8, 8), (8, 8), (4, 4)], "what cannot be is refused", (result.stdout, [r.dims for r in run.of(0)]))
+    said = json.loads(subprocess.run([DMI_VIEW, result.folders[0], "--json"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    bench.check([site["dtype"] for site in said["sites"]] == ["u32"], "a report says the type of what was tapped", said["sites"])
 
 
 def test_forks(bench, play):

@@ -365,6 +365,20 @@ def test_one_is_said_as_one_and_a_place_once(tmp_path, check):
     check("1 record (" in said["recover"] and "that was written cannot be read" in said["recover"], "of one record", said["recover"])
 
 
+def test_columns_are_as_wide_as_what_is_in_them(tmp_path, check):
+    name = "a-request-with-a-name-that-is-wider-than-its-column"
+    text = f"step 0 1 {name}:0:1:0:1:1:0\nput 2 0 1 i32 5\nstep 1 1 b:0:1:0:1:1:0\nput 2 0 1 i32 5\n"
+    subprocess.run([BUILD / "tests" / "unit" / "make_schedule", tmp_path / "run", "job", "0", "1", "0", "1"], input=text, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    for option, title in (("--tensors", "DTYPE"), ("--requests", "STATE")):
+        out = subprocess.run([DMI_DUMP, "list", option, tmp_path / "run"], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+        table = out.splitlines()[out.splitlines().index("") + 1:]
+        at = table[0].index(title)
+        check(len(table) == 3 and at > len(name) and all(line[at - 1] == " " and line[at] != " " for line in table), option, out)
+    done = subprocess.run([DMI_DUMP, "export", tmp_path / "run", "-o", tmp_path / "out"], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    size = (tmp_path / "out").stat().st_size
+    check(done.stdout == f"2 tensors, 8 bytes of values, to {tmp_path / 'out'}, a file of {size}\n", "an export's bytes, and the file's", done.stdout)
+
+
 def test_a_full_disk_is_not_read(tmp_path, check):
     subprocess.run([MAKE_RUN, tmp_path / "run"], check=True, stdout=subprocess.PIPE)
     leaks = ["npz"] if os.environ.get("DMI_TEST_RUNTIME") else []  # minizip itself, where it cannot write

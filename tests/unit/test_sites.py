@@ -2,9 +2,11 @@
 """dmi-sites match on recordings of an engine that never was: it writes what the reference holds, as a test wants it laid
 out.  Two prompts are served, each in two pieces, and three more tokens; what is written is blocks, as the recorder writes them."""
 import os
+import pty
 import re
 import resource
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -1050,3 +1052,26 @@ def test_a_recording_that_was_cut_off_is_used_as_far_as_it_goes(engine):
     path = engine.folder / "rec"
     path.write_bytes(path.read_bytes()[:-200])
     engine.match().says("q", "kernel: '^proj$'")
+
+
+def test_progress_on_a_terminal(engine):
+    """Once it takes more than a second: beside the tensors launches write 16 MB of noise."""
+    rng, q, noise = np.random.default_rng(3), engine.alloc(32 * WIDTH * 4), engine.alloc(1 << 20)
+
+    def layer(e, i, *r):
+        e.launch("make_q", [q, r[2], 7], [(q[0], e.rows("q", i, *r))])
+        e.launch("noise", [noise], [(noise[0], rng.normal(size=3 << 16).astype(np.float32))])
+    engine.serve(layer)
+    save_file(engine.ref, engine.folder / "ref")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([SITES, "match", engine.folder / "rec", "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"], stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                said += os.read(ours, 65536)
+            except OSError:
+                break
+        assert process.wait(timeout=120) == 0
+    os.close(ours)
+    assert re.search(rb"\r[a-z -]+[\w ,]+ \(\d of 6\), 0:\d\d\x1b\[K", said) and said.endswith(b"\r\x1b[K"), said[-300:]

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HELD   256 /* rows of a table by which its columns get their widths */
+#define WIDEST 72  /* a longer cell shifts what comes after it */
+
 /* ------------------------------------------------------------------------- lines */
 
 void report_line(struct report *r, const char *fmt, ...)
@@ -73,9 +76,9 @@ static void add_plain(struct text *to, const json_t *v)
         text_printf(to, "%s", json_is_true(v) ? "yes" : "no");
 }
 
-/* @raw, @cell: its memory, used again. */
-static void add_cell(struct report *r, struct text *line, size_t column, const json_t *row,
-                     struct text *raw, struct text *cell)
+/* A cell as it is printed. @row: NULL: the title; @raw: memory, used again. Return: columns of a terminal. */
+static size_t make_cell(struct report *r, size_t column, const json_t *row, struct text *raw,
+                        struct text *cell)
 {
     const struct column *c = &r->columns[column];
     raw->n = cell->n = 0;
@@ -86,30 +89,55 @@ static void add_cell(struct report *r, struct text *line, size_t column, const j
     else
         (c->value ? c->value : add_plain)(raw, json_object_get(row, c->key));
     utf8_add_printable(cell, raw->n ? raw->data : "", raw->n);
-    bool to_left = c->width < 0, last = column + 1 == r->n_columns;
-    size_t width = (size_t)abs(c->width), taken = utf8_columns(cell->n ? cell->data : "", cell->n);
-    int fill = taken < width ? (int)(width - taken) : 0;
-    if (column)
-        text_add(line, " ", 1);
-    for (int i = 0; i < fill && !to_left; i++)
-        text_add(line, " ", 1);
-    text_add(line, cell->n ? cell->data : "", cell->n);
-    for (int i = 0; i < fill && to_left && !last; i++)
-        text_add(line, " ", 1);
     r->failed |= raw->failed | cell->failed;
+    return utf8_columns(cell->n ? cell->data : "", cell->n);
+}
+
+static void add_blanks(struct text *line, size_t n)
+{
+    while (n--)
+        text_add(line, " ", 1);
 }
 
 /* @row: NULL: the titles */
 static void put_row(struct report *r, const json_t *row)
 {
     _cleanup_(text_deinit) struct text line = { 0 }, raw = { 0 }, cell = { 0 };
-    for (size_t i = 0; i < r->n_columns; i++)
-        add_cell(r, &line, i, row, &raw, &cell);
+    for (size_t i = 0; i < r->n_columns; i++) {
+        size_t taken = make_cell(r, i, row, &raw, &cell);
+        size_t fill = taken < r->widths[i] ? r->widths[i] - taken : 0;
+        bool to_left = r->columns[i].width < 0;
+        add_blanks(&line, (i > 0) + (to_left ? 0 : fill));
+        text_add(&line, cell.n ? cell.data : "", cell.n);
+        add_blanks(&line, to_left ? fill : 0);
+    }
     while (line.n && line.data[line.n - 1] == ' ')
         line.n--;
     r->failed |= line.failed;
     if (!line.failed)
         say_line(stdout, "", line.data ? line.data : "", line.n);
+}
+
+static void widen(struct report *r, const json_t *row)
+{
+    _cleanup_(text_deinit) struct text raw = { 0 }, cell = { 0 };
+    for (size_t i = 0; i < r->n_columns; i++) {
+        size_t taken = make_cell(r, i, row, &raw, &cell);
+        taken = taken < WIDEST ? taken : WIDEST;
+        r->widths[i] = taken > r->widths[i] ? taken : r->widths[i];
+    }
+}
+
+/* The titles, and the rows that were held. */
+static void put_held(struct report *r)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(r->held, i, row) widen(r, row);
+    put_row(r, NULL);
+    json_array_foreach(r->held, i, row) put_row(r, row);
+    json_decref(r->held);
+    r->held = NULL;
 }
 
 void report_table(struct report *r, const char *key, const struct column *columns, size_t n_columns)
@@ -118,7 +146,10 @@ void report_table(struct report *r, const char *key, const struct column *column
     r->n_columns = n_columns;
     r->n_rows = 0;
     if (!r->json) {
-        put_row(r, NULL);
+        for (size_t i = 0; i < n_columns; i++)
+            r->widths[i] = (size_t)abs(columns[i].width);
+        r->held = json_array();
+        r->failed |= !r->held;
         return;
     }
     if (key)
@@ -133,6 +164,10 @@ void report_row(struct report *r, json_t *row)
     } else if (r->json) {
         fputs(r->n_rows ? ",\n    " : "\n    ", stdout);
         put_json(r, json_incref(row));
+    } else if (r->held) {
+        r->failed |= json_array_append(r->held, row) != 0;
+        if (json_array_size(r->held) == HELD)
+            put_held(r);
     } else {
         put_row(r, row);
     }
@@ -144,6 +179,8 @@ void report_table_end(struct report *r)
 {
     if (r->json)
         fputs(r->is_object ? "]" : "\n]", stdout);
+    else if (r->held)
+        put_held(r);
 }
 
 int report_end(struct report *r, int status)

@@ -20,10 +20,12 @@ enum { REPORT_IMPOSSIBLE = 2 };
 struct column {
     const char *title;
     const char *key; /* of the row's member */
-    int width;       /* in characters; below 0: to the left. The last column is never filled up. */
+    int width; /* in characters, at least; below 0: to the left. The last column is never filled up. */
     void (*cell)(struct text *to, const json_t *row);    /* NULL: of the member alone */
     void (*value)(struct text *to, const json_t *value); /* NULL: the member as it is */
 };
+
+#define REPORT_COLUMNS 32 /* of a table, at most */
 
 /* A document on stdout: an object of members and tables, or (text) lines and tables. */
 struct report {
@@ -32,6 +34,8 @@ struct report {
     bool is_object;
     const struct column *columns;
     size_t n_columns, n_rows;
+    size_t widths[REPORT_COLUMNS]; /* of the table: as wide as the first rows are */
+    json_t *held;                  /* these, until they are printed; owned */
 };
 
 /* Adds a member. JSON only; takes @value over. */
@@ -46,7 +50,7 @@ void report_drawn_line(struct report *report, const struct text *line);
 /* A table with its titles. @key: of the member; NULL: the document is the table. */
 void report_table(struct report *report, const char *key, const struct column *columns,
                   size_t n_columns);
-/* A row, an object; takes it over. NULL: no memory. */
+/* A row, an object; takes it over. NULL: no memory. No line may be printed within a table. */
 void report_row(struct report *report, json_t *row);
 void report_table_end(struct report *report);
 

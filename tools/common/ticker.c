@@ -23,6 +23,7 @@ static struct {
     pthread_cond_t stopped;
     bool runs, stop, shown;
     uint64_t n_all, start_ns;
+    const char *what; /* NULL: bytes are said */
 } ticker = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static bool read_io(uint64_t *n_read, uint64_t *n_written)
@@ -31,7 +32,14 @@ static bool read_io(uint64_t *n_read, uint64_t *n_written)
     return f && fscanf(f, "rchar: %" SCNu64 " wchar: %" SCNu64, n_read, n_written) == 2;
 }
 
-static void show(void)
+static void show_what(void)
+{
+    uint64_t s = (clock_mono_ns() - ticker.start_ns) / 1000000000;
+    fprintf(stderr, "\r%s, %" PRIu64 ":%02" PRIu64 "\033[K", ticker.what, s / 60, s % 60);
+    ticker.shown = true;
+}
+
+static void show_bytes(void)
 {
     uint64_t n_read, n_written;
     char done[24], all[32] = "", rate[24], left[32] = "", wrote[40] = "", size[24];
@@ -76,7 +84,7 @@ static void *tick(void *arg)
     while (!ticker.stop) {
         if (!pthread_cond_timedwait(&ticker.stopped, &ticker.lock, &next))
             continue;
-        show();
+        ticker.what ? show_what() : show_bytes();
         next = after(EVERY_NS);
     }
     clear();
@@ -94,9 +102,16 @@ void ticker_start(uint64_t n_all)
     pthread_cond_init(&ticker.stopped, &monotonic);
     pthread_condattr_destroy(&monotonic);
     ticker.n_all = n_all;
+    ticker.what = NULL;
+    ticker.stop = false;
     ticker.start_ns = clock_mono_ns();
     ticker.runs = !pthread_create(&ticker.id, NULL, tick, NULL);
     say_before(ticker.runs ? hide : NULL);
+}
+
+void ticker_say(const char *what)
+{
+    UNDER(&ticker.lock, ticker.what = what);
 }
 
 void ticker_stop(void)

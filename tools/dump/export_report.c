@@ -6,6 +6,8 @@
 #include "tools/dump/output.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
 #define MOST_TOLD 20 /* requests with rows of others */
 
@@ -108,6 +110,20 @@ static void report_rows(struct report *report, const struct export_totals *t,
                     t->of_nobody);
 }
 
+/* What went out, and what a file takes: values alone are less than it, or more where it is compressed. */
+static void report_output(struct report *report, const struct export_totals *t, const char *output)
+{
+    struct stat st;
+    char file[40] = "";
+    if (!stat(output, &st) && S_ISREG(st.st_mode)) {
+        report_member(report, "file_bytes", value_u64((uint64_t)st.st_size));
+        snprintf(file, sizeof file, ", a file of %" PRIu64, (uint64_t)st.st_size);
+    }
+    report_line(report, "%" PRIu64 " %s, %" PRIu64 " %s of values, to %s%s", t->tensors,
+                word_for(t->tensors, "tensor", "tensors"), t->bytes,
+                word_for(t->bytes, "byte", "bytes"), output, file);
+}
+
 int export_report(const struct export_totals *t, const struct format *format,
                   const struct dump_options *o, const char *output)
 {
@@ -123,9 +139,7 @@ int export_report(const struct export_totals *t, const struct format *format,
         report_member(&report, "superseded_rows", value_u64(t->superseded));
         report_member(&report, "rejected_rows", value_u64(t->rejected));
         report_member(&report, "rows_of_nobody", value_u64(t->of_nobody));
-        report_line(&report, "%" PRIu64 " %s, %" PRIu64 " %s, to %s", t->tensors,
-                    word_for(t->tensors, "tensor", "tensors"), t->bytes,
-                    word_for(t->bytes, "byte", "bytes"), output);
+        report_output(&report, t, output);
         report_rows(&report, t, o);
         if (o->select.fill_cached)
             report_filled(&report, t);

@@ -220,7 +220,9 @@ static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
     return VALUE_OBJECT(
         { "site", value_text(site->name) }, { "layers", layers_value(&sum->layers) },
         { "layer_ranges", json_string(ranges.data && sum->any ? ranges.data : "nothing") },
-        { "dtype", json_string(dtype_name(sum->any ? sum->any->at.dtype : site->dtype)) },
+        { "dtype", sum->any || site->dtype
+                       ? json_string(dtype_name(sum->any ? sum->any->at.dtype : site->dtype))
+                       : json_null() },
         { "width", value_u64(width) },
         { "shape", sum->any ? dims_value(sum->any->at.dims + n_rows, sum->any->at.n_dims - n_rows)
                             : json_null() },

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/err.h"
+#include "tools/common/ticker.h"
 #include "tools/sites/again.h"
 #include "tools/sites/guessing.h"
 #include "tools/sites/look.h"
@@ -128,9 +129,11 @@ static int look_again(struct finding *m)
     int r = open ? again_small(&m->probe, &m->forwards, open, &m->sightings) : -ENOMEM;
     free(open);
     open = r ? NULL : again_open(&m->probe, &m->forwards, &m->kinds, &m->sightings);
+    ticker_say("looking for the reference in other scales (4 of 6)");
     if (!r)
         r = open ? find_all_scaled(m, open) : -ENOMEM;
     free(open);
+    ticker_say("looking for integers, rows of few values and other layouts (5 of 6)");
     if (!r)
         r = guessing_look(&m->probe, &m->forwards, &m->kinds, &m->sightings);
     if (!r)
@@ -163,8 +166,9 @@ struct scene finding_scene(const struct finding *m)
     return (struct scene){ &m->probe, &m->forwards, &m->kinds, &m->sightings };
 }
 
-int finding_find(struct err *err, struct finding *m)
+static int find(struct err *err, struct finding *m)
 {
+    ticker_say("looking for rows of the reference in what launches wrote (1 of 6)");
     if (look_for_beginnings(&m->probe, &m->hits) ||
         forwards_find(&m->probe, &m->hits, &m->forwards))
         return no_memory(err);
@@ -172,14 +176,25 @@ int finding_find(struct err *err, struct finding *m)
         return err_set(err, -ENOENT,
                        "nothing in the recording is a row of the reference: other tokens, another "
                        "model, or types of values that are not looked for");
+    ticker_say("comparing what lies there with the reference (2 of 6)");
     TRY(kinds_find(err, &m->rec, &m->forwards, &m->kinds));
     if (sight_hits(&m->probe, &m->forwards, &m->hits, &m->sightings))
         return no_memory(err);
     sight_compete(&m->sightings, 0);
     drop_far(&m->sightings);
+    ticker_say("looking for the reference in 8 bits (3 of 6)");
     m->probe.usual = fminf(probe_usual_error(&m->hits), PROBE_ERROR);
     if (sight_integers(&m->probe, &m->forwards, &m->sightings) || look_again(m))
         return no_memory(err);
+    ticker_say("finding the arguments that lead there (6 of 6)");
     struct scene scene = finding_scene(m);
     return entries_find(&scene, &m->entries) ? no_memory(err) : 0;
+}
+
+int finding_find(struct err *err, struct finding *m)
+{
+    ticker_start(0);
+    int r = find(err, m);
+    ticker_stop();
+    return r;
 }

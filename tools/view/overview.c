@@ -2,6 +2,7 @@
 /* What ran: the run, its sites with their accounts, its requests, what a reader should know. */
 #include "tools/view/view.h"
 
+#include "core/any.h"
 #include "core/cleanup.h"
 #include "core/err.h"
 #include "read/account.h"
@@ -53,13 +54,23 @@ static json_t *account_value(const struct account *a)
         { "balances", a->known ? json_boolean(a->balances) : json_null() });
 }
 
-static json_t *site_value(const struct dmi_site *s, const struct account *a)
+/* Taps say it themselves, so the dictionary does not. NULL: nothing of the site is there. */
+static const char *dtype_of(const struct view *view, const struct dmi_site *s)
 {
-    const struct dmi_dtype_info *type = dmi_dtype_info(s->dtype);
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "name", document_text(s->name), "dtype",
-                     type ? type->name : "?", "scale", value_double(s->scale == 0 ? 1 : s->scale),
-                     "kind", document_text(s->kind), "note", document_text(s->note), "account",
-                     account_value(a));
+    uint32_t dtype = s->dtype ? s->dtype
+                              : FIRST(i, view->tensors.n, view->tensors.all[i].site == s,
+                                      view->tensors.all[i].dtype, 0);
+    const struct dmi_dtype_info *type = dmi_dtype_info(dtype);
+    return type ? type->name : NULL;
+}
+
+static json_t *site_value(const struct view *view, const struct dmi_site *s,
+                          const struct account *a)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "name", document_text(s->name), "dtype",
+                     document_text(dtype_of(view, s)), "scale",
+                     value_double(s->scale == 0 ? 1 : s->scale), "kind", document_text(s->kind),
+                     "note", document_text(s->note), "account", account_value(a));
 }
 
 int view_sites(struct err *err, struct document *d, const struct dmi_read *run, const char *key)
@@ -71,7 +82,8 @@ int view_sites(struct err *err, struct document *d, const struct dmi_read *run, 
     document_begin(d, key, '[');
     for (size_t i = 0; i < view->sites.n; i++)
         if (sites_is_shown(view->reader, &view->sites, i))
-            document_add(d, NULL, site_value(reader_site(view->reader, i), &accounts.sites[i]));
+            document_add(d, NULL,
+                         site_value(view, reader_site(view->reader, i), &accounts.sites[i]));
     document_end(d, ']');
     document_add(d, "total", account_value(&accounts.total));
     return 0;

@@ -70,7 +70,7 @@ function filled(columns, rows) {
 }
 
 function accounts() {
-    const rows = DATA.sites.map((s) => [s.name, s.dtype, grouped(s.account.rows), size(s.account.bytes), ...balance(s.account), s.note === null ? "" : s.note]);
+    const rows = DATA.sites.map((s) => [s.name, s.dtype ?? "", grouped(s.account.rows), size(s.account.bytes), ...balance(s.account), s.note === null ? "" : s.note]);
     const [columns, ...shown] = filled([["site", "wide"], ["type"], ["rows", true], ["bytes", true], ...ACCOUNT, ["note", "wide"]], [...rows,
         [make("strong", {text: "all"}), "", grouped(DATA.total.rows), size(DATA.total.bytes), ...balance(DATA.total), ""]]);
     return table(columns, shown, "Sites");
