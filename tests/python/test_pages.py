@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md, docs/first-capture.md (what needs no PyTorch), docs/first-edit.md (likewise) and docs/python.md: each command prints what the page shows."""
+"""README.md, docs/first-capture.md (what needs no PyTorch), docs/first-edit.md (likewise), docs/python.md, and the first commands of docs/trace.md and docs/viewer.md: each command prints what the page shows."""
 import re
 import shutil
 
 import pytest
 
 import pages
-from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN
+from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN
 
-pytestmark = [pytest.mark.built(PRELOAD, DMI_RUN, DMI_DUMP, STANDIN / "libcuda.so.1"),
+pytestmark = [pytest.mark.built(PRELOAD, DMI_RUN, DMI_DUMP, BUILD / "tools" / "dmi-trace", BUILD / "tools" / "dmi-view", STANDIN / "libcuda.so.1"),
               pytest.mark.skipif(not pages.have_environment(), reason="build/venv or build/meson is not there: ./bootstrap build")]
 
 
@@ -33,6 +33,18 @@ def test_a_vector_and_what_it_does(check, tmp_path):
 
 def test_runs_in_python(check, tmp_path):
     pages.check_page(check, tmp_path, pages.section("docs/python.md"))
+
+
+ENGINE = pages.section("docs/python.md").split("```console")[0]  # small_engine.py, and the file that reads
+
+
+def test_when_steps_ran(check, tmp_path):
+    pages.check_page(check, tmp_path, ENGINE + pages.section("docs/trace.md").split("\n## ")[0])
+
+
+def test_a_report(check, tmp_path):
+    pages.check_page(check, tmp_path, ENGINE + pages.section("docs/viewer.md").split("\n## ")[0])
+    check((tmp_path / "dmi" / "report.html").stat().st_mode & 0o777 == 0o600, "for the user's eyes")
 
 
 def test_every_way_to_a_first_capture_is_listed():
