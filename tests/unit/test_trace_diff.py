@@ -134,3 +134,26 @@ def test_hostile_names(check, tmp_path):
     said, _ = told(a, b)
     change, = next(k["arguments"] for k in said["kernels"] if k["state"] == "changed")
     check(change["place"] == ".".join(["1"] * 17) and change["a"].startswith("A<A<"), "the first levels are gone through", change["place"])
+
+
+SHORT = {  # names as they are: as a line has them
+    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_": "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul> >",
+    "_ZN5flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi64ELi128ELi128ELi4ELb0ELb0EN7cutlass10bfloat16_tEELb0ELb1EEEv16Flash_fwd_params":
+        "flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, bfloat16_t>, false, true>",
+    "_ZN12_GLOBAL__N_14fillEPfi": "fill", "norm": "norm", "_Zbroken": "_Zbroken",
+    f"triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_{'view_' * 8}12": f"triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_{'view_' * 8}12",
+}
+
+
+def test_names_that_fit_a_line(check, tmp_path):
+    """In tables of kernels and of a diff; whole by an option, and in JSON."""
+    run, empty = make(tmp_path / "a", "step 0", *kernels({name: (1, 10) for name in SHORT})), make(tmp_path / "b", "step 0", *kernels({"other": (1, 10)}))
+    shown = {name if len(name) <= 72 else f"{name[:46]}...{name[-23:]}" for name in SHORT.values()}
+    for words in (["kernels", run], ["diff", run, empty], ["show", run, "--step", "0"]):
+        def lines(*more, words=words):
+            return subprocess.run([DMI_TRACE, *words, *more], text=True, stdout=subprocess.PIPE, check=False, timeout=60).stdout.splitlines()
+        check(all(any(line.endswith(f" {name}") for line in lines()) for name in shown) and max(len(line) for line in lines() if "/" not in line) < 170, words[0], lines())
+        whole = "\n".join(lines("--full-names"))
+        check(all((name if words[0] != "diff" or not name.startswith("_ZN") else short.partition("<")[0]) in whole for name, short in SHORT.items()), f"{words[0]} --full-names", whole)
+    said = json.loads(subprocess.run([DMI_TRACE, "kernels", run, "--json"], text=True, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    check({kernel["name"] for kernel in said["kernels"]} == set(SHORT), "JSON has them whole", said)

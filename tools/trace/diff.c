@@ -9,6 +9,7 @@
 #include "tools/common/report.h"
 #include "tools/common/say.h"
 #include "tools/trace/kernels.h"
+#include "tools/trace/names.h"
 #include "tools/trace/templates.h"
 
 #include <inttypes.h>
@@ -263,12 +264,17 @@ static void mean_b(struct text *to, const json_t *row)
 }
 
 /* "flash: argument 1 was 64, is 128" */
-static void name_cell(struct text *to, const json_t *row)
+static void put_name(struct text *to, const json_t *row, bool full)
 {
     const json_t *changes = json_object_get(row, "arguments");
     const char *demangled = object_text(row, "demangled");
+    const char *name = demangled ? demangled : object_text(row, "name");
+    if (!changes && full) {
+        text_printf(to, "%s", name);
+        return;
+    }
     if (!changes) {
-        text_printf(to, "%s", demangled ? demangled : object_text(row, "name"));
+        names_short(to, name);
         return;
     }
     text_printf(to, "%s:", object_text(row, "function"));
@@ -280,12 +286,23 @@ static void name_cell(struct text *to, const json_t *row)
     }
 }
 
+static void name_cell(struct text *to, const json_t *row)
+{
+    put_name(to, row, true);
+}
+
+static void short_cell(struct text *to, const json_t *row)
+{
+    put_name(to, row, false);
+}
+
 static const struct column columns[] = {
     { "kernel", "state", -7, NULL },  { "count A", "a", 9, count_a },
     { "count B", "b", 9, count_b },   { "sum ms A", "a", 10, sum_a },
     { "sum ms B", "b", 10, sum_b },   { "mean us A", "a", 10, mean_a },
     { "mean us B", "b", 10, mean_b }, { "name", "name", -1, name_cell },
 };
+#define N_COLUMNS (sizeof columns / sizeof *columns)
 
 static json_t *sums_of(const struct kernels_line *l)
 {
@@ -340,15 +357,18 @@ static void put_side(struct report *report, const struct trace_side *s, const ch
                                { "graph_launches", value_u64(s->graphs) }));
 }
 
-static void print(struct report *report, const struct trace_diff *d)
+static void print(struct report *report, const struct trace_diff *d, bool full_names)
 {
+    struct column shown[N_COLUMNS]; /* until report_table_end() */
+    memcpy(shown, columns, sizeof shown);
+    shown[N_COLUMNS - 1].cell = full_names ? name_cell : short_cell;
     put_side(report, &d->sides[0], "a", "A");
     put_side(report, &d->sides[1], "b", "B");
     bool graphs[2] = { d->sides[0].graphs, d->sides[1].graphs };
     if (graphs[0] != graphs[1])
         report_line(report, "%s launches graphs, and %s none", graphs[0] ? "A" : "B",
                     graphs[0] ? "B" : "A");
-    report_table(report, "kernels", columns, sizeof columns / sizeof *columns);
+    report_table(report, "kernels", shown, N_COLUMNS);
     for (size_t i = 0; i < d->n; i++)
         if (!d->all[i].joined)
             report_row(report, row_of(&d->all[i]));
@@ -373,11 +393,12 @@ static void forget(struct trace_diff *d)
     kernels_forget(&d->sides[1].sums);
 }
 
-int trace_diff(const char *a, const char *b, bool json, const struct runs_steps *steps)
+int trace_diff(const char *a, const char *b, struct kernels_form form,
+               const struct runs_steps *steps)
 {
     struct trace_diff d = { .sides = { { .path = a, .sums = { .steps = steps } },
                                        { .path = b, .sums = { .steps = steps } } } };
-    struct report report = { .json = json };
+    struct report report = { .json = form.json };
     int r = read_side(&d.sides[0]);
     r = r ? r : read_side(&d.sides[1]);
     d.failed |= d.sides[0].sums.failed || d.sides[1].sums.failed;
@@ -385,7 +406,7 @@ int trace_diff(const char *a, const char *b, bool json, const struct runs_steps 
         pair_names(&d);
         read_names(&d);
         join_changed(&d);
-        print(&report, &d);
+        print(&report, &d, form.full_names);
         r = report_end(&report, d.n_of[DIFF_BOTH] < d.n);
     }
     forget(&d);

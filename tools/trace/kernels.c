@@ -9,6 +9,7 @@
 #include "storage/codec/hash.h"
 #include "tools/common/report.h"
 #include "tools/common/say.h"
+#include "tools/trace/names.h"
 #include "tools/trace/runs.h"
 
 #include <errno.h>
@@ -225,6 +226,11 @@ static void layers_cell(struct text *to, const json_t *row)
         text_printf(to, "%" JSON_INTEGER_FORMAT "-%" JSON_INTEGER_FORMAT, first, last);
 }
 
+static void short_cell(struct text *to, const json_t *row)
+{
+    names_short(to, json_string_value(json_object_get(row, "name")));
+}
+
 static const struct column columns[] = {
     { "sum ms", "sum_ns", 11, sum_cell },
     { "share", "share", 7, share_cell },
@@ -258,7 +264,7 @@ static bool names_sites(const struct kernels_sums *a)
     return ANY(i, a->n, a->all[i].site);
 }
 
-static void put_table(struct report *report, struct kernels_sums *a)
+static void put_table(struct report *report, struct kernels_sums *a, bool full_names)
 {
     struct column shown[N_COLUMNS]; /* until report_table_end() */
     size_t n = 0;
@@ -267,6 +273,7 @@ static void put_table(struct report *report, struct kernels_sums *a)
     for (size_t i = 0; i < N_COLUMNS; i++)
         if (sites || (columns[i].cell != site_cell && columns[i].cell != layers_cell))
             shown[n++] = columns[i];
+    shown[n - 1].cell = full_names ? NULL : short_cell;
     report_table(report, "kernels", shown, n);
     for (size_t i = 0; i < a->n; i++)
         report_row(report, row_of(a, &a->all[i]));
@@ -274,7 +281,8 @@ static void put_table(struct report *report, struct kernels_sums *a)
     report->failed |= a->failed;
 }
 
-static void print(struct report *report, struct kernels_sums *a, const struct trace_run *t)
+static void print(struct report *report, struct kernels_sums *a, const struct trace_run *t,
+                  bool full_names)
 {
     report_line(report, "%s: %" PRIu64 " records, %" PRIu64 " of no known step", t->run->path,
                 a->n_records, a->n_unknown);
@@ -287,7 +295,7 @@ static void print(struct report *report, struct kernels_sums *a, const struct tr
     report_member(report, "lent", value_u64(t->marks.n_lent));
     if (!a->n && !*t->marks.alone)
         report_line(report, "nothing ran, or it was not asked for: dmi-run --trace stores it");
-    put_table(report, a);
+    put_table(report, a, full_names);
 }
 
 void kernels_forget(struct kernels_sums *a)
@@ -336,7 +344,8 @@ static void say_busy(struct report *report, const struct ran_sum *busy)
                             "longest_ns", value_u64(busy->most_ns)));
 }
 
-int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number)
+int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t number,
+                    bool full_names)
 {
     const struct runs_steps step = { .first = number, .end = number + 1 };
     struct kernels_sums a = { .steps = &step, .sites = t->reader };
@@ -348,7 +357,7 @@ int kernels_of_step(struct report *report, const struct trace_run *t, uint64_t n
     if (!r && a.busy.n)
         say_busy(report, &a.busy);
     if (!r && (a.n || report->json))
-        put_table(report, &a);
+        put_table(report, &a, full_names);
     kernels_forget(&a);
     return r;
 }
@@ -449,14 +458,14 @@ int kernels_busy(const struct trace_run *t, const struct kernels_costs *costs,
 
 struct all_runs {
     const struct runs_steps *steps;
-    bool json;
+    struct kernels_form form;
     size_t n_shown;
 };
 
 static int kernels_of(const struct trace_run *t, void *ctx)
 {
     struct all_runs *of = ctx;
-    struct report report = { .json = of->json };
+    struct report report = { .json = of->form.json };
     struct kernels_sums a = { .steps = of->steps, .sites = t->reader };
     uint64_t n_asked;
     int r = runs_count(t, of->steps, &n_asked);
@@ -464,14 +473,14 @@ static int kernels_of(const struct trace_run *t, void *ctx)
     bool shown = !r && (n_asked || a.n || runs_all_asked(of->steps));
     of->n_shown += shown;
     if (shown)
-        print(&report, &a, t);
+        print(&report, &a, t, of->form.full_names);
     kernels_forget(&a);
     return shown ? report_end(&report, 0) : r;
 }
 
-int trace_kernels(char **paths, bool json, const struct runs_steps *steps)
+int trace_kernels(char **paths, struct kernels_form form, const struct runs_steps *steps)
 {
-    struct all_runs of = { steps, json, 0 };
+    struct all_runs of = { steps, form, 0 };
     int r = 0;
     bool none = false;
     for (size_t i = 0; !r && paths[i]; i++) {

@@ -22,6 +22,12 @@ struct kernels_line {
     uint64_t first, last;       /* layers of it, likewise; 0: none is known */
 };
 
+/* How a table is printed. */
+struct kernels_form {
+    bool json;
+    bool full_names; /* in text: as the driver has them, or demangled; else names_short() */
+};
+
 /* Accepts being zeroed, but for @steps: those that are asked for, borrowed. */
 struct kernels_sums {
     const struct runs_steps *steps;
@@ -80,7 +86,8 @@ int kernels_busy(const struct trace_run *run, const struct kernels_costs *costs,
                  const struct dmi_step_times *steps, size_t n, struct kernels_busy *each);
 
 /* What ran in step @number of the run, by name, as a part of @report: by its records or, where there are none, by sums; no table as text where nothing did. Return: 0; REPORT_IMPOSSIBLE, which is said. */
-int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t number);
+int kernels_of_step(struct report *report, const struct trace_run *run, uint64_t number,
+                    bool full_names);
 
 /* What ran on the device, by name, for each run of @paths; of these steps alone, unless they are all. Return: an exit status. */
-int trace_kernels(char **paths, bool json, const struct runs_steps *steps);
+int trace_kernels(char **paths, struct kernels_form form, const struct runs_steps *steps);

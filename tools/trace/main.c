@@ -49,7 +49,8 @@ static const char after[] =
 #define MOST_STEPS 1000000 /* in memory for --slowest */
 
 struct options {
-    bool json, each, kept;
+    bool each, kept;
+    struct kernels_form form;
     const char *step, *steps, *slowest, *perfetto;
 };
 
@@ -70,7 +71,11 @@ static const struct option_row rows[] = {
       option_text, AT(steps), "diff export kernels" },
     { "--kept", "export: only steps that dmi-ctl trace keep stored", option_flag, AT(kept),
       "export" },
-    { "--json", "a JSON document a run; check: one for all", option_flag, AT(json),
+    { "--full-names",
+      "kernels, show, diff: names of kernels as they are; else without namespaces and\n"
+      "parameters, and at most 72 characters",
+      option_flag, AT(form.full_names), "show kernels diff" },
+    { "--json", "a JSON document a run; check: one for all", option_flag, AT(form.json),
       "steps show kernels diff check" },
     { "--help, --version", "" },
 };
@@ -86,7 +91,7 @@ static int show(const struct options *o, char **paths)
         return usage_wrong("show takes one run");
     if (!o->step || !parse_integer(o->step, &number) || number < 0)
         return usage_wrong("show: expected --step and the number of a step");
-    return trace_show(*paths, o->json, (uint64_t)number);
+    return trace_show(*paths, o->form, (uint64_t)number);
 }
 
 /* All of them where none are named. Return: false, which is said. */
@@ -116,7 +121,7 @@ static int export(const struct options *o, char **paths)
 static int kernels(const struct options *o, char **paths)
 {
     struct runs_steps steps;
-    return steps_asked(o, &steps) ? trace_kernels(paths, o->json, &steps) : REPORT_IMPOSSIBLE;
+    return steps_asked(o, &steps) ? trace_kernels(paths, o->form, &steps) : REPORT_IMPOSSIBLE;
 }
 
 static int diff(const struct options *o, char **paths)
@@ -124,7 +129,7 @@ static int diff(const struct options *o, char **paths)
     struct runs_steps steps;
     if (!paths[1] || paths[2])
         return usage_wrong("diff: expected two runs");
-    return steps_asked(o, &steps) ? trace_diff(paths[0], paths[1], o->json, &steps)
+    return steps_asked(o, &steps) ? trace_diff(paths[0], paths[1], o->form, &steps)
                                   : REPORT_IMPOSSIBLE;
 }
 
@@ -135,7 +140,7 @@ static int steps(const struct options *o, char **paths)
         return usage_wrong("steps: --each beside --slowest: expected one");
     if (o->slowest && (!parse_integer(o->slowest, &slowest) || slowest < 1 || slowest > MOST_STEPS))
         return usage_wrong("steps: expected --slowest and a number of steps, 1 to %d", MOST_STEPS);
-    return trace_steps(paths, o->json, o->each, (size_t)slowest);
+    return trace_steps(paths, o->form.json, o->each, (size_t)slowest);
 }
 
 static bool is_command(const char *word)
@@ -163,7 +168,7 @@ static int run(const struct options *o, uint64_t given, char **words)
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))
         return diff(o, words + 1);
-    return !strcmp(*words, "show") ? show(o, words + 1) : trace_check(words + 1, o->json);
+    return !strcmp(*words, "show") ? show(o, words + 1) : trace_check(words + 1, o->form.json);
 }
 
 int main(int argc, char **argv)

@@ -21,7 +21,7 @@ struct met_range {
 struct step_page {
     struct report report;
     uint64_t number; /* of the step */
-    bool found, failed;
+    bool found, failed, full_names;
     struct dmi_step_times at;
     bool has_before;
     struct dmi_step_times
@@ -216,14 +216,16 @@ static int show_run(const struct trace_run *t, void *ctx)
     }
     show_lost(a, &t->marks);
     a->report.failed |= a->failed;
-    if (kernels_of_step(&a->report, t, a->number))
+    if (kernels_of_step(&a->report, t, a->number, a->full_names))
         return REPORT_IMPOSSIBLE;
     return report_end(&a->report, 0);
 }
 
-int trace_show(const char *path, bool json, uint64_t number)
+int trace_show(const char *path, struct kernels_form form, uint64_t number)
 {
-    struct step_page a = { .report.json = json, .number = number };
+    struct step_page a = { .report.json = form.json,
+                           .full_names = form.full_names,
+                           .number = number };
     int r = runs_each(path, show_run, &a);
     if (!r && !a.n_found) {
         complain("%s: no step has the number %" PRIu64 "; dmi-trace steps --each lists them", path,

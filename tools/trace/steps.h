@@ -2,6 +2,8 @@
 /* dmi-trace steps and check. A program of one thread. */
 #pragma once
 
+#include "tools/trace/kernels.h"
+
 #include <dmi/trace.h>
 
 #include <jansson.h>
@@ -18,7 +20,7 @@ int trace_steps(char **paths, bool json, bool each, size_t slowest);
 /*
  * All that is known of step @number, in each run of @path that has it. Return: likewise.
  */
-int trace_show(const char *path, bool json, uint64_t number);
+int trace_show(const char *path, struct kernels_form form, uint64_t number);
 
 /* A step as JSON, with all that a trace says of it. NULL: no memory. */
 json_t *trace_step_row(const struct dmi_step_times *at);
