@@ -32,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
     parquet.add_argument("--request", metavar="ID", action="append", help="only tensors and rows of this request; the other tables are as they are")
     vector = commands.add_parser("vectors", help="vectors, or features of a sparse autoencoder, from files of others, for edits")
-    vector.add_argument("source", metavar="SOURCE", help="a GGUF control vector, a .pt of torch.save(), .npy, .safetensors, or a folder of "
-                        "SAELens's")
+    vector.add_argument("source", metavar="SOURCE", help="a GGUF control vector, a .pt of torch.save(), .npy, .safetensors, a folder of "
+                        "SAELens's, or params.npz of Gemma Scope")
     vector.add_argument("-o", "--output", metavar="OUT", required=True, help="the safetensors file to write; it must not be there yet")
     vector.add_argument("--layer-is", metavar="SITE", help="whose layers the file's are, as resid_post, where it does not say")
     vector.add_argument("--shift", metavar="N", type=int, help="what to add to the file's numbers of layers, where it does not say")

@@ -219,6 +219,65 @@ def test_features(tmp_path, name, site, layer):
     assert done.returncode == 0 and "1 edit, 6 vectors: no error" in done.stdout, done.stderr
 
 
+def gemma_scope(path, seed=4, width=6, n=5, save=np.savez, **more):
+    """params.npz as Gemma Scope's; {name: array}"""
+    rng = np.random.default_rng(seed)
+    held = {name: rng.normal(size=shape).astype(np.float32) for name, shape in (("W_enc", (width, n)), ("W_dec", (n, width)), ("b_enc", (n,)), ("b_dec", (width,)))}
+    held |= {"threshold": rng.random(n).astype(np.float32), **more}
+    save(path, **held)
+    return held
+
+
+def test_features_of_gemma_scope(tmp_path):
+    """The formula of its authors: JumpReLU of x @ W_enc + b_enc, of rows as they are."""
+    yaml = pytest.importorskip("yaml")
+    held = gemma_scope(tmp_path / "params.npz")
+    said = yaml.safe_load(vectors.convert(tmp_path / "params.npz", tmp_path / "f.safetensors", "resid_post", 20, features=(3, 0)))
+    found, about = stored(tmp_path / "f.safetensors")
+    rows, (edit,) = np.random.default_rng(1).normal(size=(64, 6)), said["edits"]
+    assert (edit["site"], edit["layers"], about["dmi.layer_is"]) == ("resid_post", "20", "resid_post")
+    before = rows @ held["W_enc"].astype(float) + held["b_enc"]
+    wanted = (before > held["threshold"]) * np.maximum(before, 0)
+    for feature, one in zip((3, 0), edit["do"]):
+        decoder, encoder = (found[said["vectors"][one[key]]["tensor"].replace("{layer}", "20")] for key in ("feature", "encoder"))
+        f = rows @ encoder.astype(float) + one["bias"]
+        f = np.where(f > max(one["threshold"], 0), f, 0)
+        assert np.abs(f - wanted[:, feature]).max() <= 1e-5 and (wanted[:, feature] > 0).any() and (decoder == held["W_dec"][feature]).all()
+    (tmp_path / "f.json").write_text(json.dumps(said))
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("SITE", "resid_post"))
+    done = run([DMI_RUN, "--spec", tmp_path / "spec.yaml", "--edits", tmp_path / "f.json", "--check"], env=environment(), check=False)
+    assert done.returncode == 0 and "1 edit, 4 vectors: no error" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("options, said", [
+    ({"save": np.savez_compressed}, "is compressed; expected what numpy.savez"), ({"more": np.ones(1)}, "expected those of Gemma Scope"),
+    ({"W_dec": np.ones((5, 6), np.int32)}, "another type"), ({"b_enc": np.ones(4, np.float32)}, "has no b_enc of the shape"), ({"W_dec": np.ones(6)}, "no two dimensions"),
+    ({"W_enc": np.asfortranarray(np.ones((6, 5)))}, "Fortran's order")], ids=lambda value: str(value)[:30])
+def test_npz_that_are_refused(tmp_path, options, said):
+    gemma_scope(tmp_path / "params.npz", **options)
+    with pytest.raises(VectorError, match=said):
+        vectors.convert(tmp_path / "params.npz", tmp_path / "o", "resid_post", 20, features=(3,))
+
+
+def test_npz_that_are_damaged(tmp_path):
+    path = tmp_path / "params.npz"
+    gemma_scope(path)
+    with pytest.raises(VectorError, match="expected --layer-is SITE --shift LAYER"):
+        vectors.convert(path, tmp_path / "o", features=(3,))
+    whole, rng, n_refused = path.read_bytes(), random.Random(5), 0
+    for i in range(400):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data[:rng.randrange(len(data))] if i % 4 == 0 else data)
+        (tmp_path / "o").unlink(missing_ok=True)
+        try:
+            vectors.convert(path, tmp_path / "o", "resid_post", 20, features=(3,))
+        except VectorError:
+            n_refused += 1
+    assert n_refused > 100, n_refused
+
+
 def said_of_features(tmp_path, spec="", site="resid_post", width=6):
     """(accepted, what is said) by dmi-run --check of two features of an autoencoder of "gpt2-small"."""
     (tmp_path / "f.safetensors").unlink(missing_ok=True)

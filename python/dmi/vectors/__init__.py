@@ -5,6 +5,7 @@
     python -m dmi vectors means.npy -o means.safetensors --layer-is resid_post --shift 0
     python -m dmi vectors refusal.pt -o refusal.safetensors --layer-is resid_pre --shift 0
     python -m dmi vectors SAE_FOLDER -o f.safetensors --feature 1289 > FEATURES
+    python -m dmi vectors layer_20/width_16k/average_l0_71/params.npz --layer-is resid_post --shift 20 -o f.safetensors --feature 1289 > FEATURES
 
 No file is executed, and none may ask for more memory than a few times its size. The standard library is enough for all but .pt, which torch reads in a
 process of its own. dmi-run and dmi-ctl call hand_over() in another process.
@@ -69,17 +70,17 @@ def site_of(found: str | None, given: str | None, by: str = "--layer-is") -> str
 def convert(source: str | pathlib.Path, out: str | pathlib.Path, layer_is: str | None = None, shift: int | None = None, features: tuple[int, ...] = ()) -> str:
     """Write @out, which must not be there yet. Returns what to say of it: a sentence, or for features a file of edits.
 
-    source    GGUF control vector, .pt, .npy, .safetensors, or a folder of SAELens's
+    source    GGUF control vector, .pt, .npy, .safetensors, a folder of SAELens's, or params.npz of Gemma Scope
     layer_is  the site whose layers the file's are, and shift what is to be added to their numbers, where the file does not say
     features  of the autoencoder
     Raises VectorError, whose text begins with the file's name, and OSError.
     """
     source = pathlib.Path(source)
     try:
-        if source.is_dir():
+        if source.is_dir() or source.suffix == saelens.NPZ:
             return _features(source, out, layer_is, shift, features)
         if features:
-            raise VectorError("--feature is for a folder with cfg.json and sae_weights.safetensors")
+            raise VectorError("--feature is for a folder with cfg.json and sae_weights.safetensors, and for .npz of Gemma Scope")
         found = read(source)
         site, moved = site_of(found.layer_is, layer_is), _shifted(found, layer_is, shift)
         with open(out, "xb") as file:
@@ -122,7 +123,7 @@ def read(source: pathlib.Path) -> Found:
         layers, layer_is, about, to, left = torch_file.read(source)
         unused = tensors.unused({key: None for key, _ in left})
         return Found(layers, layer_is, about, to, [f"{key} {where}" for key, where in left if key in unused])
-    raise VectorError("expected a file that ends with .gguf, .pt, .pth, .npy or .safetensors, or a folder with cfg.json and sae_weights.safetensors")
+    raise VectorError("expected a file that ends with .gguf, .pt, .pth, .npy or .safetensors; of features .npz, or a folder with cfg.json and sae_weights.safetensors")
 
 
 def _shifted(found: Found, layer_is: str | None, shift: int | None) -> dict[int | None, int | None]:
@@ -185,7 +186,7 @@ def _place_of(dictionary: saelens.Dictionary, layer_is: str | None, shift: int |
 
 
 def _features(source: pathlib.Path, out: str | pathlib.Path, layer_is: str | None, shift: int | None, features: tuple[int, ...]) -> str:
-    dictionary = saelens.read(source)
+    dictionary = saelens.read(source) if source.is_dir() else saelens.read_npz(source, layer_is, shift)
     if not features:
         raise VectorError(f"it has {dictionary.n_features} features; expected --feature N, once for each that is wanted")
     site, layer, moved = _place_of(dictionary, layer_is, shift)

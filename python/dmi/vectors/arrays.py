@@ -6,15 +6,18 @@ Source: numpy.lib.format of NumPy, versions 1 to 3; https://github.com/huggingfa
 from __future__ import annotations
 
 import ast
+import math
 import pathlib
 import re
+import struct
+import zipfile
 from array import array
 
 from . import tensors
 from .tensors import VectorError
 
 KINDS = {"<f4": "F32", "<f2": "F16", "<f8": "F64"}
-MAX_HEAD, MAX_LAYERS = 65536, 1022
+MAX_HEAD, MAX_LAYERS, MAX_MEMBERS = 65536, 1022, 16
 HEADS = "rows that are heads of one layer are one vector: reshape(-1)"
 NUMBER = re.compile(r"\d+")
 
@@ -37,6 +40,28 @@ def _npy(data: memoryview) -> tuple[str, tuple[int, ...], memoryview]:
     if fortran is not False or not isinstance(shape, tuple) or not all(type(d) is int and d >= 0 for d in shape):
         raise VectorError("its elements lie in Fortran's order; expected C's: numpy.ascontiguousarray()")
     return KINDS[kind], shape, data[first + n:]
+
+
+def npz(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], memoryview]]:
+    """{name: (type, shape, data)} of what numpy.savez() wrote: a ZIP archive of npy files, none of them compressed, so that a few numbers of a large one can be read."""
+    data, found = tensors.mapped(path), {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error):
+        raise VectorError("it is no npz file") from None
+    for member in members[:MAX_MEMBERS + 1]:
+        name, at = member.filename.removesuffix(".npy"), member.header_offset
+        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            raise VectorError(f"its array {tensors.printable(name)} is compressed; expected what numpy.savez() writes, not numpy.savez_compressed()")
+        first = at + 30 + sum(int.from_bytes(data[at + i:at + i + 2], "little") for i in (26, 28))  # the local header, with a name and more
+        if name in found or len(found) == MAX_MEMBERS or bytes(data[at:at + 4]) != b"PK\x03\x04" or not 0 <= member.file_size <= len(data) - first:
+            raise VectorError("it is no npz file of a few arrays")
+        kind, shape, numbers = _npy(data[first:first + member.file_size])
+        if math.prod(shape) * tensors.BYTES[kind] > len(numbers):
+            raise VectorError("it holds fewer elements than its head says")
+        found[name] = kind, shape, numbers
+    return found
 
 
 def rows(kind: str, shape: tuple[int, ...], data: memoryview, what: str) -> list[array]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single features of autoencoders of SAELens: cfg.json and sae_weights.safetensors, as saved by versions 2 to 6.
+"""Single features of autoencoders: of SAELens, cfg.json and sae_weights.safetensors, as saved by versions 2 to 6; of Gemma Scope, params.npz.
 
 f = relu((x - b_dec) . W_enc[:, i] + b_enc[i]), 0 unless that is above threshold[i], and the feature writes W_dec[i]. b_dec is folded into
-the bias. Where other features decide (TopK), or the row is scaled first, one feature alone is not what the autoencoder computes: refused. What the configuration
+the bias; Gemma Scope's take rows as they are. Where other features decide (TopK), or the row is scaled first, one feature alone is not what the autoencoder computes: refused. What the configuration
 says is done, or refused by name; what changes no number is listed as not used.
 """
 from __future__ import annotations
@@ -16,10 +16,10 @@ from array import array
 from dataclasses import dataclass, field
 
 from ..torch import names
-from . import tensors
+from . import arrays, tensors
 from .tensors import VectorError
 
-CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+CONFIG, WEIGHTS, NPZ = "cfg.json", "sae_weights.safetensors", ".npz"
 MAX_CONFIG = 1 << 20
 RELU, JUMP = "standard", "jumprelu"
 TENSORS = {"W_enc", "W_dec", "b_enc", "b_dec", "threshold"}
@@ -73,11 +73,12 @@ class Dictionary:
     def feature(self, index: int) -> Feature:
         if not 0 <= index < self.n_features:
             raise VectorError(f"it has no feature {index}; expected 0 to {self.n_features - 1}")
-        file, d, n = tensors.File(tensors.mapped(self.path)), self.width, self.n_features
-        if ("threshold" in file.entries) != self.jumps:
+        d, n = self.width, self.n_features
+        file = arrays.npz(self.path) if self.path.suffix == NPZ else tensors.File(tensors.mapped(self.path)).entries
+        if ("threshold" in file) != self.jumps:
             raise VectorError(f"{WEIGHTS} has {'no' if self.jumps else 'a'} threshold, which contradicts {CONFIG}")
-        if more := sorted(file.entries.keys() - TENSORS):
-            raise VectorError(f"{WEIGHTS} has a tensor {tensors.printable(more[0])}, which a feature does not have")
+        if more := sorted(file.keys() - TENSORS):
+            raise VectorError(f"{self.path.name} has a tensor {tensors.printable(more[0])}, which a feature does not have")
         decoder = self._numbers(file, "W_dec", (n, d), index * d, 1, d)
         encoder = self._numbers(file, "W_enc", (d, n), index, n, d)
         bias = self._numbers(file, "b_enc", (n,), index, 1, 1)[0]
@@ -92,11 +93,10 @@ class Dictionary:
             raise VectorError(f"feature {index} is all 0: it never writes anything")
         return Feature(decoder, encoder, bias, threshold)
 
-    @staticmethod
-    def _numbers(file: tensors.File, name: str, shape: tuple, first: int, step: int, n: int) -> array:
-        dtype, found, data = file.entries.get(name, (None, (), memoryview(b"")))
+    def _numbers(self, file: dict, name: str, shape: tuple, first: int, step: int, n: int) -> array:
+        dtype, found, data = file.get(name, (None, (), memoryview(b"")))
         if dtype not in tensors.BYTES or found != shape:
-            raise VectorError(f"{WEIGHTS} has no {name} of the shape {list(shape)} in f32, f16, bf16 or f64")
+            raise VectorError(f"{self.path.name} has no {name} of the shape {list(shape)} in f32, f16, bf16 or f64")
         return tensors.take(data, dtype, name, first, step, n)
 
 
@@ -186,6 +186,20 @@ def _place(config: dict) -> tuple[str, int]:
     if said is not None and said != layer:
         raise VectorError(f"its hook_name is {tensors.printable(hook)}, and hook_layer {tensors.printable(str(said))}")
     return wish.names[0], layer
+
+
+def read_npz(path: pathlib.Path, layer_is: str | None, layer: int | None) -> Dictionary:
+    """Of Gemma Scope: five arrays, which say neither site nor layer."""
+    file = arrays.npz(path)
+    if set(file) != TENSORS:
+        raise VectorError(f"it has the arrays {tensors.printable(', '.join(sorted(file)), 200)}; expected those of Gemma Scope: {', '.join(sorted(TENSORS))}")
+    if layer_is is None or layer is None:
+        raise VectorError("it does not say what it reads: expected --layer-is SITE --shift LAYER; layer_20 of gemma-scope-2b-pt-res is resid_post of layer 20, of "
+                          "-mlp mlp_out, of -att z")
+    _, shape, _ = file["W_dec"]
+    if len(shape) != 2 or not all(0 < n < 1 << 32 for n in shape):
+        raise VectorError("its W_dec has no two dimensions: features, width")
+    return Dictionary(path, layer_is, 0, shape[1], shape[0], True, False, False)
 
 
 def read(folder: pathlib.Path) -> Dictionary:
