@@ -208,6 +208,13 @@ def test_some_steps_and_what_is_refused(check, tmp_path):
     shutil.copytree(GOLDEN / "trace", tmp_path / "copy")
     done = export(tmp_path / "copy" / "y", tmp_path / "copy")
     check(done.returncode == 2 and "--perfetto" in done.stderr and not (tmp_path / "copy" / "y").exists(), "not into a run", done.stderr)
+    for text, steps in (("0.001ms", [1, 2]), ("0.000001", [1, 2]), ("0.0000005s", [2]), ("1h", [0, 1, 2])):
+        done = export(tmp_path / text, "--last", text, GOLDEN / "trace")
+        check(f"{len(steps)} steps of 1 run" in done.stdout and [s[3]["number"] for s in Read(tmp_path / text).slices["steps"]] == steps, f"--last {text}", (done.stdout, done.stderr))
+    for words, told in ((["--last", "30 s"], "--last: expected a time"), (["--last", "0s"], "--last: expected a time"), (["--last", "1d"], "--last: expected a time"),
+                        (["--last", "1s", "--kept"], "one was expected"), (["--steps", "0:1", "--last", "1s"], "one was expected")):
+        done = export(tmp_path / "z", *words, GOLDEN / "trace")
+        check(done.returncode == 2 and told in done.stderr and not (tmp_path / "z").exists(), "refused by name", (words, done.stderr))
     full = export("/dev/full", GOLDEN / "trace")
     check(full.returncode == 2 and shutil.os.path.exists("/dev/full"), "a device is not written to", full.stderr)
 

@@ -30,6 +30,7 @@
 struct trace_export {
     struct perfetto out;
     const struct runs_steps *steps; /* NULL: of each run those that were kept */
+    uint64_t last_ns; /* not 0: those of so much time at its end, in place of @steps */
     size_t n_runs, n_untraced, n_steps;
     uint64_t last_flow; /* number of the last flow */
 };
@@ -255,9 +256,10 @@ static int export_run(const struct trace_run *t, void *ctx)
         a->n_untraced++;
         return 0;
     }
-    if (!a->steps && !runs_kept(t, &kept))
+    int r = a->last_ns ? runs_last(t, a->last_ns, &kept) : 0;
+    if (!a->steps && !a->last_ns && !runs_kept(t, &kept))
         a->out.error = ENOMEM;
-    int r = export_steps(a, t, a->steps ? a->steps : &kept);
+    r = r ? r : export_steps(a, t, a->steps && !a->last_ns ? a->steps : &kept);
     runs_kept_deinit(&kept);
     return r;
 }
@@ -303,9 +305,9 @@ static int close_file(struct trace_export *a, struct outfile *place, int r)
     return REPORT_IMPOSSIBLE;
 }
 
-int trace_export(char **paths, const char *file, const struct runs_steps *steps)
+int trace_export(char **paths, const char *file, const struct runs_steps *steps, uint64_t last_ns)
 {
-    struct trace_export a = { .steps = steps };
+    struct trace_export a = { .steps = steps, .last_ns = last_ns };
     _cleanup_(outfile_deinit) struct outfile place = { .fd = -1 };
     leftover_install();
     int r = choose(&place, paths, file), fd = r ? -1 : fcntl(place.fd, F_DUPFD_CLOEXEC, 3);

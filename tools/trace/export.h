@@ -6,6 +6,7 @@
 
 /**
  * trace_export() - the runs of @paths as one file that Perfetto reads
- * @file: must not be there; @steps: NULL: those that were kept. Return: an exit status.
+ * @file: must not be there; @steps: NULL: those that were kept; @last_ns: 0, or of each run those of so much time at its end, in place of @steps.
+ * Return: an exit status.
  */
-int trace_export(char **paths, const char *file, const struct runs_steps *steps);
+int trace_export(char **paths, const char *file, const struct runs_steps *steps, uint64_t last_ns);

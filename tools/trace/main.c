@@ -19,7 +19,7 @@ static const char before[] =
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
-    "       dmi-trace export --perfetto FILE [--steps A:B | --kept] RUN...\n"
+    "       dmi-trace export --perfetto FILE [--steps A:B | --last TIME | --kept] RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
@@ -51,7 +51,7 @@ static const char after[] =
 struct options {
     bool each, kept;
     struct kernels_form form;
-    const char *step, *steps, *slowest, *perfetto;
+    const char *step, *steps, *slowest, *perfetto, *last;
 };
 
 #define AT(field) offsetof(struct options, field)
@@ -69,6 +69,10 @@ static const struct option_row rows[] = {
       "diff, export, kernels: only steps with a number from A to before B, and ranges\n"
       "that meet them",
       option_text, AT(steps), "diff export kernels" },
+    { "--last TIME",
+      "export: only steps that ended in the last seconds of each run, as 30s; or 500ms, 2m,\n"
+      "1h",
+      option_text, AT(last), "export" },
     { "--kept", "export: only steps that dmi-ctl trace keep stored", option_flag, AT(kept),
       "export" },
     { "--full-names",
@@ -106,16 +110,40 @@ static bool steps_asked(const struct options *o, struct runs_steps *steps)
     return false;
 }
 
+/* A number of seconds, or of what its last letters say. Return: false: it is none above 0. */
+static bool read_time(const char *text, uint64_t *ns)
+{
+    static const struct {
+        const char *unit;
+        double ns;
+    } units[] = { { "ms", 1e6 }, { "s", 1e9 }, { "m", 60e9 }, { "h", 3600e9 }, { "", 1e9 } };
+    char number[32];
+    double value;
+    size_t n = strcspn(text, "msh"), i = 0;
+    while (i < sizeof units / sizeof *units && strcmp(text + n, units[i].unit) != 0)
+        i++;
+    if (i == sizeof units / sizeof *units || !n || n >= sizeof number)
+        return false;
+    snprintf(number, sizeof number, "%.*s", (int)n, text);
+    if (!parse_decimal(number, &value) || !(value > 0) || value * units[i].ns > 1e18)
+        return false;
+    *ns = (uint64_t)(value * units[i].ns);
+    return *ns > 0;
+}
+
 static int export(const struct options *o, char **paths)
 {
     struct runs_steps steps;
-    if (o->kept && o->steps)
-        return usage_wrong("export: --kept beside --steps: expected one");
+    uint64_t last_ns = 0;
+    if ((o->kept && o->steps) || (o->last && (o->kept || o->steps)))
+        return usage_wrong("export: of --steps, --last and --kept one was expected");
+    if (o->last && !read_time(o->last, &last_ns))
+        return usage_wrong("--last: expected a time, as 30s, 500ms, 2m or 1h");
     if (!o->perfetto)
         return usage_wrong("export: expected --perfetto FILE");
     if (!steps_asked(o, &steps))
         return REPORT_IMPOSSIBLE;
-    return trace_export(paths, o->perfetto, o->kept ? NULL : &steps);
+    return trace_export(paths, o->perfetto, o->kept ? NULL : &steps, last_ns);
 }
 
 static int kernels(const struct options *o, char **paths)

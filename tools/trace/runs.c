@@ -99,6 +99,36 @@ int runs_count(const struct trace_run *t, const struct runs_steps *steps, uint64
     return r ? REPORT_IMPOSSIBLE : 0;
 }
 
+struct ending {
+    uint64_t ns, end_ns; /* of the last step that ended */
+    struct runs_steps *to;
+};
+
+static void find_end(void *ctx, const struct dmi_step_times *at)
+{
+    struct ending *e = ctx;
+    e->end_ns = at->end_ns > e->end_ns ? at->end_ns : e->end_ns;
+}
+
+static void find_first(void *ctx, const struct dmi_step_times *at)
+{
+    struct ending *e = ctx;
+    if (e->end_ns - at->end_ns <= e->ns && at->number < e->to->first)
+        e->to->first = at->number;
+}
+
+int runs_last(const struct trace_run *t, uint64_t ns, struct runs_steps *out)
+{
+    struct err err = { 0 };
+    struct ending e = { ns, 0, out };
+    *out = (struct runs_steps){ .first = UINT64_MAX, .end = UINT64_MAX };
+    int r = reader_each_step_times(&err, t->reader, find_end, &e);
+    r = r ? r : reader_each_step_times(&err, t->reader, find_first, &e);
+    if (r)
+        complain("%s", err.msg);
+    return r ? REPORT_IMPOSSIBLE : 0;
+}
+
 bool runs_say_none(const char *path)
 {
     complain("%s has none of the steps of --steps: dmi-trace steps --each lists them", path);

@@ -53,6 +53,9 @@ bool runs_read_steps(const char *text, struct runs_steps *out);
 /* How many steps of @run are asked for. Return: as above. */
 int runs_count(const struct trace_run *run, const struct runs_steps *steps, uint64_t *n);
 
+/* Those that ended in the last @ns of the run, which end with its last step. Return: as above. */
+int runs_last(const struct trace_run *run, uint64_t ns, struct runs_steps *out);
+
 /* Says that no run of @path has a step of --steps. Return: true. */
 bool runs_say_none(const char *path);
 
