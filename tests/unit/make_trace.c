@@ -21,7 +21,7 @@
 static struct {
     struct text steps, marks, texts;
     struct ran_writer ran;
-    uint64_t now;
+    uint64_t now, n_ran;
 } made;
 
 static void add_step(const char *words)
@@ -45,6 +45,7 @@ static void add_ran(uint32_t kind, char *words)
                                 .name_bytes = (uint32_t)strlen(name) },
                      .name = name,
                      .begin_ns = made.now,
+                     .correlation = ++made.n_ran,
                      .step = *step == '-' ? DMI_RAN_UNKNOWN
                                           : DMI_RAN_FIRST + strtoull(step, NULL, 10) };
     r.end_ns = made.now += strtoull(ns, NULL, 10);

@@ -219,6 +219,38 @@ def test_some_steps_and_what_is_refused(check, tmp_path):
     check(full.returncode == 2 and shutil.os.path.exists("/dev/full"), "a device is not written to", full.stderr)
 
 
+def chrome(file, *words, status=0):
+    done = subprocess.run([DMI_TRACE, "export", "--chrome", file, *words], text=True, capture_output=True, check=False)
+    assert done.returncode == status, (words, done.returncode, done.stdout, done.stderr)
+    return done if status else [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+def test_what_pytorchs_profiler_writes(check, tmp_path):
+    """One run in Chrome's format, by the rules of HTA and TensorBoard's plugin: both were run on such a file on 2026-11-30 (HTA 0.5.0, torch-tb-profiler 0.4.3)."""
+    lines = [f"step {i}" for i in range(3)] + [f"kernel {step} {ns} {name}" for step in "012-" for ns, name in ((100, "_ZN2at6native4gemmIfEEvPT_"), (50, "norm"))] + ["fill 1 30"]
+    run = subprocess.run([BUILD / "tests" / "unit" / "make_trace", tmp_path / "run"], input="\n".join(lines) + "\n", text=True, capture_output=True, check=True).stdout.strip()
+    events = chrome(tmp_path / "a.json", run)
+    kernels = [e for e in events if e["cat"] == "kernel"]
+    check([(e["name"], e["dur"], e["args"].get("step")) for e in kernels] == [(name, us, step) for step in (0, 1, 2, None) for name, us in (("void at::native::gemm<float>(float*)", 0.1), ("norm", 0.05))],
+          "kernels, by the names that people write", kernels)
+    check(all((e["pid"], e["tid"]) == (e["args"]["device"], e["args"]["stream"]) for e in kernels) and kernels[1]["ts"] == pytest.approx(kernels[0]["ts"] + 0.1), "in their stream, one after the other", kernels[:2])
+    check([e["dur"] for e in events if e["cat"] == "gpu_memset"] == [0.03], "fills")
+    check([e["name"] for e in events if e["cat"] == "user_annotation"] == [f"ProfilerStep#{i}" for i in range(3)], "steps", events[:3])
+    launches = {e["args"]["correlation"]: e["name"] for e in events if e["cat"] == "cuda_runtime"}
+    check(launches == {e["args"]["correlation"]: "cudaMemsetAsync" if e["cat"] == "gpu_memset" else "cudaLaunchKernel" for e in events if "step" in e.get("args", ())},
+          "a launch of each whose step is known", launches)
+    some = chrome(tmp_path / "b.json", "--steps", "1:2", run)
+    check({e["args"]["step"] for e in some if "step" in e["args"]} == {1} and [e["name"] for e in some if e["cat"] == "user_annotation"] == ["ProfilerStep#1"], "--steps", some)
+    steps = [e for e in chrome(tmp_path / "c.json", GOLDEN / "trace") if e["cat"] == "user_annotation"]
+    check([(e["ts"], e["dur"]) for e in steps] == [(i, 0.998) for i in range(3)] and all(a["ts"] + a["dur"] < b["ts"] for a, b in zip(steps, steps[1:])), "steps that follow one another", steps)
+    ranges = [e["name"] for e in chrome(tmp_path / "d.json", GOLDEN / "ranges")]
+    check(sorted(ranges) == ["", "Forward", "Sample"], "ranges", ranges)
+    for words, told in (([GOLDEN / "trace", GOLDEN / "ranges"], "each has a file of its own"), ([GOLDEN / "valid"], "has no trace"), (["--steps", "7:9", GOLDEN / "trace"], "none of the steps"),
+                        (["--kept", GOLDEN / "trace"], "has no step that dmi-ctl trace keep stored"), (["--perfetto", tmp_path / "y", GOLDEN / "trace"], "expected --perfetto FILE or --chrome FILE")):
+        done = chrome(tmp_path / "e.json", *words, status=2)
+        check(told in done.stderr and not list(tmp_path.glob("e*")), "refused by name, without a file", (words, done.stderr))
+
+
 def test_names_are_text_whatever_a_run_holds(check, tmp_path):
     """A file as it may come: the name of a range is no UTF-8, with a control in it."""
     data = bytearray((GOLDEN / "ranges" / "seg-000000.dmi").read_bytes())

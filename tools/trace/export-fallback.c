@@ -4,9 +4,9 @@
 #include "tools/common/say.h"
 #include "tools/trace/export.h"
 
-int trace_export(char **paths, const char *file, const struct runs_steps *steps, uint64_t last_ns)
+int trace_export(char **paths, const char *file, const struct export_asked *asked)
 {
-    (void)paths, (void)file, (void)steps, (void)last_ns;
+    (void)paths, (void)file, (void)asked;
     complain("export: this dmi-trace was built without protobuf-c (Debian: libprotobuf-c-dev, "
              "protobuf-c-compiler)");
     return REPORT_IMPOSSIBLE;

@@ -11,8 +11,6 @@
 #include "core/cleanup.h"
 #include "core/sorted.h"
 #include "core/words.h"
-#include "tools/common/leftover.h"
-#include "tools/common/outfile.h"
 #include "tools/common/report.h"
 #include "tools/trace/export_ran.h"
 #include "tools/trace/export_ranges.h"
@@ -20,7 +18,6 @@
 #include "tools/trace/runs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +26,7 @@
 
 struct trace_export {
     struct perfetto out;
-    const struct runs_steps *steps; /* NULL: of each run those that were kept */
-    uint64_t last_ns; /* not 0: those of so much time at its end, in place of @steps */
+    const struct export_asked *asked;
     size_t n_runs, n_untraced, n_steps;
     uint64_t last_flow; /* number of the last flow */
 };
@@ -250,72 +246,24 @@ static int export_steps(struct trace_export *a, const struct trace_run *t,
 static int export_run(const struct trace_run *t, void *ctx)
 {
     struct trace_export *a = ctx;
-    struct runs_steps kept = { 0 };
+    struct runs_steps steps;
     if (!t->traced) {
         complain("%s: the run has no trace; dmi-run --trace makes one", t->run->path);
         a->n_untraced++;
         return 0;
     }
-    int r = a->last_ns ? runs_last(t, a->last_ns, &kept) : 0;
-    if (!a->steps && !a->last_ns && !runs_kept(t, &kept))
-        a->out.error = ENOMEM;
-    r = r ? r : export_steps(a, t, a->steps && !a->last_ns ? a->steps : &kept);
-    runs_kept_deinit(&kept);
+    int r = export_steps_of(a->asked, t, &steps);
+    r = r ? r : export_steps(a, t, &steps);
+    runs_kept_deinit(&steps);
     return r;
 }
 
-/* Says of a path that is in no part of the file why. */
-static void say_none(const struct trace_export *a, const char *path)
+int trace_export(char **paths, const char *file, const struct export_asked *asked)
 {
-    if (a->steps)
-        runs_say_none(path);
-    else
-        complain("%s has no step that dmi-ctl trace keep stored", path);
-}
-
-/* Checks the file against each run, which it must not lie in. Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int choose(struct outfile *place, char **paths, const char *file)
-{
-    struct err err = { 0 };
-    int r = 0;
-    for (size_t i = 0; !r && paths[i]; i++) {
-        outfile_deinit(place);
-        *place = (struct outfile){ .option = "--perfetto", .fd = -1 };
-        r = outfile_choose(&err, place, file, paths[i], "", false);
-    }
-    r = r ? r : outfile_open(&err, place);
-    if (r)
-        complain("%s", err.msg);
-    return r ? REPORT_IMPOSSIBLE : 0;
-}
-
-/* Return: 0; REPORT_IMPOSSIBLE, which is said. */
-static int close_file(struct trace_export *a, struct outfile *place, int r)
-{
-    struct err err = { 0 };
-    if (fclose(a->out.to) && !a->out.error)
-        a->out.error = errno;
-    if (a->out.error)
-        complain("cannot write %s: %s", place->path, strerror(a->out.error));
-    if (r || a->out.error)
-        return REPORT_IMPOSSIBLE;
-    if (!outfile_keep(&err, place))
-        return 0;
-    complain("%s", err.msg);
-    return REPORT_IMPOSSIBLE;
-}
-
-int trace_export(char **paths, const char *file, const struct runs_steps *steps, uint64_t last_ns)
-{
-    struct trace_export a = { .steps = steps, .last_ns = last_ns };
+    struct trace_export a = { .asked = asked };
     _cleanup_(outfile_deinit) struct outfile place = { .fd = -1 };
-    leftover_install();
-    int r = choose(&place, paths, file), fd = r ? -1 : fcntl(place.fd, F_DUPFD_CLOEXEC, 3);
-    if (!r && !(a.out.to = fd >= 0 ? fdopen(fd, "w") : NULL)) {
-        complain("cannot write %s: %s", file, strerror(errno));
-        closep(&fd);
-        r = REPORT_IMPOSSIBLE;
-    }
+    a.out.to = export_file_open(&place, paths, file, "--perfetto");
+    int r = a.out.to ? 0 : REPORT_IMPOSSIBLE;
     if (r)
         return r;
     for (size_t i = 0; !r && paths[i]; i++) {
@@ -324,10 +272,10 @@ int trace_export(char **paths, const char *file, const struct runs_steps *steps,
         if (r || a.n_runs > runs)
             continue;
         if (a.n_untraced == untraced)
-            say_none(&a, paths[i]);
+            export_say_none(asked, paths[i]);
         r = REPORT_IMPOSSIBLE;
     }
-    r = close_file(&a, &place, r);
+    r = export_file_close(a.out.to, a.out.error, &place, r);
     if (!r)
         printf("%s: %zu steps of %zu %s, %" PRIu64 " slices; open it at ui.perfetto.dev\n", file,
                a.n_steps, a.n_runs, word_for(a.n_runs, "run", "runs"), a.out.n_slices);

@@ -2,11 +2,13 @@
 /* dmi-trace export. A program of one thread. */
 #pragma once
 
-#include "tools/trace/runs.h"
+#include "tools/trace/export_file.h"
 
 /**
  * trace_export() - the runs of @paths as one file that Perfetto reads
- * @file: must not be there; @steps: NULL: those that were kept; @last_ns: 0, or of each run those of so much time at its end, in place of @steps.
- * Return: an exit status.
+ * @file: must not be there. Return: an exit status.
  */
-int trace_export(char **paths, const char *file, const struct runs_steps *steps, uint64_t last_ns);
+int trace_export(char **paths, const char *file, const struct export_asked *asked);
+
+/* One run as a file in Chrome's format, as PyTorch's profiler writes it, which Holistic Trace Analysis and TensorBoard read. Likewise. */
+int trace_export_chrome(char **paths, const char *file, const struct export_asked *asked);

@@ -19,7 +19,8 @@ static const char before[] =
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
-    "       dmi-trace export --perfetto FILE [--steps A:B | --last TIME | --kept] RUN...\n"
+    "       dmi-trace export --perfetto FILE|--chrome FILE [--steps A:B | --last TIME | --kept] "
+    "RUN...\n"
     "When the steps of a run ran, on the host and on the device. RUN: a run's folder, the --out\n"
     "folder of one run or of one command's ranks, or one segment file.\n"
     "\n"
@@ -51,7 +52,7 @@ static const char after[] =
 struct options {
     bool each, kept;
     struct kernels_form form;
-    const char *step, *steps, *slowest, *perfetto, *last;
+    const char *step, *steps, *slowest, *perfetto, *chrome, *last;
 };
 
 #define AT(field) offsetof(struct options, field)
@@ -65,6 +66,10 @@ static const struct option_row rows[] = {
       "show" },
     { "--perfetto FILE", "export: the file, which must not be there", option_text, AT(perfetto),
       "export" },
+    { "--chrome FILE",
+      "export: one run as JSON in Chrome's format, as PyTorch's profiler writes it, for\n"
+      "Holistic Trace Analysis and TensorBoard; the file must not be there",
+      option_text, AT(chrome), "export" },
     { "--steps A:B",
       "diff, export, kernels: only steps with a number from A to before B, and ranges\n"
       "that meet them",
@@ -139,11 +144,13 @@ static int export(const struct options *o, char **paths)
         return usage_wrong("export: of --steps, --last and --kept one was expected");
     if (o->last && !read_time(o->last, &last_ns))
         return usage_wrong("--last: expected a time, as 30s, 500ms, 2m or 1h");
-    if (!o->perfetto)
-        return usage_wrong("export: expected --perfetto FILE");
+    if (!o->perfetto == !o->chrome)
+        return usage_wrong("export: expected --perfetto FILE or --chrome FILE");
     if (!steps_asked(o, &steps))
         return REPORT_IMPOSSIBLE;
-    return trace_export(paths, o->perfetto, o->kept ? NULL : &steps, last_ns);
+    const struct export_asked asked = { o->kept ? NULL : &steps, last_ns };
+    return o->chrome ? trace_export_chrome(paths, o->chrome, &asked)
+                     : trace_export(paths, o->perfetto, &asked);
 }
 
 static int kernels(const struct options *o, char **paths)

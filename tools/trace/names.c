@@ -25,6 +25,14 @@ static void find(void *arg)
     h->found = demangle(h->name);
 }
 
+char *names_demangled(const char *name)
+{
+    struct hidden hidden = { .name = name };
+    if (demangle_is_for(name))
+        own_stack_run(find, &hidden, demangle_stack(name));
+    return hidden.found ? hidden.found : strdup(name);
+}
+
 static bool is_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
@@ -77,10 +85,7 @@ static void add_plain(struct text *to, const char *name)
 void names_short(struct text *to, const char *name)
 {
     _cleanup_(text_deinit) struct text plain = { 0 };
-    struct hidden hidden = { .name = name };
-    if (demangle_is_for(name))
-        own_stack_run(find, &hidden, demangle_stack(name));
-    _cleanup_(freep) char *found = hidden.found;
+    _cleanup_(freep) char *found = names_demangled(name);
     add_plain(&plain, found ? found : name);
     to->failed |= plain.failed;
     if (plain.failed || plain.n <= LONGEST) {

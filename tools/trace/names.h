@@ -10,3 +10,6 @@
  * "_ZN2at6native13add_kernelIfEEvPT_" becomes "add_kernel<float>".
  */
 void names_short(struct text *to, const char *name);
+
+/* What the name hides, as c++filt writes it; a copy of it where it hides nothing. free() it. NULL: no memory. */
+char *names_demangled(const char *name);
