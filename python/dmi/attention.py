@@ -84,6 +84,52 @@ class Attention:
     proofs: dict[tuple[int, int], Proof]
     edits: list[edited.Edit] = field(default_factory=list)
 
+    def rollout(self, residual: float = 0.5) -> Any:
+        """float64 [layers, queries, keys]: attention rollout (Abnar and Zuidema, arXiv 2005.00928), of all heads of layers that follow one another.
+
+        R[l] = B[l] R[l - 1], from the identity on, with B[l] = residual * I + (1 - residual) * the mean of the layer's heads, each row divided by its sum
+        residual   the share that a token keeps of itself in each layer: 0.5 in the paper
+        It takes values for equally large, and leaves out what MLPs do. ValueError: a layer, a head or a query lacks.
+        """
+        from .numeric import numpy
+        self._square()
+        if self.layers != list(range(self.layers[0], self.layers[0] + len(self.layers))):
+            raise ValueError(f"the layers {self.layers} do not follow one another: rollout goes from each to the next")
+        if not 0 <= residual < 1:
+            raise ValueError(f"residual={residual}: expected a share from 0 to below 1")
+        if numpy.isnan(self.weights).any() or self.heads != list(range(len(self.heads))):
+            raise ValueError("rollout is of all heads of each layer")
+        own = numpy.eye(len(self.queries))
+        found, last = [], own
+        for weights in self.weights:
+            both = residual * own + (1 - residual) * weights.mean(0, dtype=numpy.float64)
+            last = both / both.sum(-1, keepdims=True) @ last
+            found.append(last)
+        return numpy.stack(found)
+
+    def circuitsvis(self, layer: int, tokens: Iterable[str] | None = None) -> dict[str, Any]:
+        """What circuitsvis.attention.attention_patterns(**answer.circuitsvis(3)) and attention_heads() draw. @tokens: texts; None: positions."""
+        self._square()
+        if layer not in self.layers:
+            raise KeyError(f"the answer has no layer {layer}; it has {self.layers}")
+        return {"tokens": self._texts(tokens), "attention": self.weights[self.layers.index(layer)]}
+
+    def bertviz(self, tokens: Iterable[str] | None = None) -> dict[str, Any]:
+        """What bertviz.head_view(**answer.bertviz()) and model_view() draw: a tensor of PyTorch's for each layer. @tokens: texts; None: positions."""
+        import torch
+        self._square()
+        return {"attention": [torch.from_numpy(weights)[None] for weights in self.weights], "tokens": self._texts(tokens)}
+
+    def _square(self) -> None:
+        if self.weights.shape[2] != self.weights.shape[3] or self.queries != list(range(self.weights.shape[3])):
+            raise ValueError(f"the answer has {self.weights.shape[2]} queries of {self.weights.shape[3]} keys: ask without queries=, of a request of which no position lacks")
+
+    def _texts(self, tokens: Iterable[str] | None) -> list[str]:
+        found = [str(position) for position in self.queries] if tokens is None else list(tokens)
+        if len(found) != len(self.queries):
+            raise ValueError(f"tokens: {len(found)}, positions: {len(self.queries)}: as many are expected")
+        return found
+
 
 # ------------------------------------------------------------------------- the library
 

@@ -443,3 +443,35 @@ def test_structs_of_another_size():
     options.size = 0
     assert library.dmi_analyze_open(None, ctypes.byref(options), ctypes.byref(handle), why, ctypes.c_uint64(100)) == -22
     assert b"size was not set" in why.value
+
+
+def test_rollout_and_what_others_draw(tmp_path):
+    """Rollout as its authors write it; arrays as CircuitsVis and BertViz ask for them."""
+    captured = Captured(Model(layers=3, heads=4, kv=2, dim=8), 9, seed=5)
+    run = write_run(tmp_path / "run", {"r1": captured}, ROTATED)
+    with dmi.open(run) as opened:
+        answer, some = attention(opened), attention(opened, layers="0,2", queries=[4, 5])
+        apart = attention(opened, layers="0,2")
+        two = attention(opened, heads=[(0, 1), (1, 2)])
+    wanted, last = [], np.eye(9)
+    for weights in captured.weights:
+        share = 0.5 * weights.mean(0) + 0.5 * np.eye(9)
+        last = share / share.sum(1, keepdims=True) @ last
+        wanted.append(last)
+    found = answer.rollout()
+    assert found.shape == (3, 9, 9) and np.abs(found - wanted).max() < 1e-6 and np.abs(found.sum(-1) - 1).max() < 1e-12, found[0]
+    assert (np.triu(found[-1], 1) == 0).all() and np.abs(answer.rollout(0)[0] - captured.weights[0].mean(0)).max() < 1e-6
+    with pytest.raises(ValueError, match="2 queries of 6 keys"):
+        some.rollout()
+    with pytest.raises(ValueError, match=r"\[0, 2\] do not follow one another"):
+        apart.rollout()
+    with pytest.raises(ValueError, match="all heads"):
+        two.rollout()
+    with pytest.raises(ValueError, match="below 1"):
+        answer.rollout(1)
+    drawn = answer.circuitsvis(1, [f"t{i}" for i in range(9)])
+    assert drawn["tokens"][-1] == "t8" and (drawn["attention"] == answer.weights[1]).all() and answer.circuitsvis(0)["tokens"][3] == "3"
+    with pytest.raises(ValueError, match="tokens: 2, positions: 9"):
+        answer.circuitsvis(1, ["a", "b"])
+    with pytest.raises(KeyError, match="no layer 7"):
+        answer.circuitsvis(7)
