@@ -108,14 +108,14 @@ class Attention:
         return numpy.stack(found)
 
     def circuitsvis(self, layer: int, tokens: Iterable[str] | None = None) -> dict[str, Any]:
-        """What circuitsvis.attention.attention_patterns(**answer.circuitsvis(3)) and attention_heads() draw. @tokens: texts; None: positions."""
+        """What circuitsvis.attention.attention_patterns(**answer.circuitsvis(3)) and its attention_heads draw. @tokens: texts; None: positions."""
         self._square()
         if layer not in self.layers:
             raise KeyError(f"the answer has no layer {layer}; it has {self.layers}")
         return {"tokens": self._texts(tokens), "attention": self.weights[self.layers.index(layer)]}
 
     def bertviz(self, tokens: Iterable[str] | None = None) -> dict[str, Any]:
-        """What bertviz.head_view(**answer.bertviz()) and model_view() draw: a tensor of PyTorch's for each layer. @tokens: texts; None: positions."""
+        """What bertviz.head_view(**answer.bertviz()) and its model_view draw: a tensor of PyTorch's for each layer. @tokens: texts; None: positions."""
         import torch
         self._square()
         return {"attention": [torch.from_numpy(weights)[None] for weights in self.weights], "tokens": self._texts(tokens)}
