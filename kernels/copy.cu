@@ -38,28 +38,47 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
  * After its site in a graph, which is of the kernel's shape; the state was written by dmi_open, on which everything there depends. The mark needs no
  * order: dmi_close depends on all copies, so it sees what they wrote.
  */
+#define COPY_IN_GRAPH(gathers)                                                                     \
+    const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;                        \
+    if (!is_wanted(state, copy.number))                                                            \
+        return;                                                                                    \
+    struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                                \
+    struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);                 \
+    char *dst = payload_of(state, copy.number);                                                    \
+    gathers;                                                                                       \
+    if (first_unit())                                                                              \
+        return;                                                                                    \
+    mark->seq = state->seq;                                                                        \
+    mark->sum = dmi_copy_sum(copy.site, (dmi_u64)choice.n_rows * copy.row_bytes);
+
+/* Of one tensor. */
 #define GRAPH_COPY(shape, gathers)                                                                 \
     extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS)                                 \
         dmi_copy_graph_##shape(const __grid_constant__ struct dmi_graph_copy copy)                 \
     {                                                                                              \
-        const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;                    \
-        if (!is_wanted(state, copy.number))                                                        \
-            return;                                                                                \
-        struct dmi_copy_mark *mark = (struct dmi_copy_mark *)copy.mark;                            \
-        struct choice choice = choice_of(state, copy.number, copy.lists, copy.n_rows);             \
-        char *dst = payload_of(state, copy.number);                                                \
-        gathers;                                                                                   \
-        if (first_unit())                                                                          \
-            return;                                                                                \
-        mark->seq = state->seq;                                                                    \
-        mark->sum = dmi_copy_sum(copy.site, (dmi_u64)choice.n_rows * copy.row_bytes);              \
+        COPY_IN_GRAPH(gathers)                                                                     \
+    }
+
+/* Of several tensors at one place; the grid's y is their number. */
+#define GRAPH_COPIES(shape, gathers)                                                               \
+    extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS)                                 \
+        dmi_copies_graph_##shape(const __grid_constant__ struct dmi_graph_copies all)              \
+    {                                                                                              \
+        const struct dmi_graph_copy &copy = all.each[blockIdx.y];                                  \
+        COPY_IN_GRAPH(gathers)                                                                     \
     }
 
 /* Each row is one run, which lies at a multiple of 16 and is moved 16 bytes at a time: hidden states. Small code, as a GPU has to fetch it for such a node. */
-GRAPH_COPY(packed, gather_rows(&copy.gather, &choice, (struct bytes16 *)dst,
-                               inverted{ copy.gather.run_bytes / 16, copy.inverse }))
+#define PACKED                                                                                     \
+    gather_rows(&copy.gather, &choice, (struct bytes16 *)dst,                                      \
+                inverted{ copy.gather.run_bytes / 16, copy.inverse })
 /* Each row is one run. */
-GRAPH_COPY(rows, gather_any_rows(&copy.gather, &choice, dst))
-/* Whatever else. */
-GRAPH_COPY(strided, gather_any_strided(&copy.gather, &choice, dst,
-                                       { &mark->wild, (dmi_u32)state->seq, false }))
+#define ROWS gather_any_rows(&copy.gather, &choice, dst)
+/* Whatever else, and these too. */
+#define STRIDED                                                                                    \
+    gather_any_strided(&copy.gather, &choice, dst, { &mark->wild, (dmi_u32)state->seq, false })
+
+GRAPH_COPY(packed, PACKED)
+GRAPH_COPY(rows, ROWS)
+GRAPH_COPIES(packed, PACKED)
+GRAPH_COPIES(any, STRIDED)

@@ -174,6 +174,12 @@ struct dmi_graph_copy {
     dmi_u32 reserved;
 };
 
+#define DMI_COPIES 16
+/* Copies of one place in a graph, which one node makes: the block's y is the number of its own. */
+struct dmi_graph_copies {
+    struct dmi_graph_copy each[DMI_COPIES];
+};
+
 struct dmi_close {
     dmi_u64 state; /* address of the exec's first ticket */
     dmi_u64 marks; /* address of the first action's struct dmi_copy_mark */
@@ -186,6 +192,7 @@ struct dmi_close {
 static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
 static_assert(sizeof(struct dmi_reopen) == 32, "all that a launch says");
 static_assert(sizeof(struct dmi_graph_copy) == 144, "shared with device code");
+static_assert(sizeof(struct dmi_graph_copies) <= 4096, "kernel parameters of drivers before 12.1");
 static_assert(sizeof(struct dmi_close_desc) == 64, "stands in a slot");
 static_assert(sizeof(struct dmi_copy_mark) == 16, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");

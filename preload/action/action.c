@@ -54,6 +54,11 @@ void action_node(const struct action_place *place, const struct operand *operand
                  struct action_kernel *out)
 {
     enum spec_action action = session_site(operand->site)->action;
-    enum action_form form = action_table[action]->node(place, operand, out);
-    out->function = function_of(place->context, action, form);
+    out->form = action_table[action]->node(place, operand, out);
+    out->function = function_of(place->context, action, out->form);
+}
+
+CUfunction action_copies(const struct context *c, bool all)
+{
+    return function_of(c, SPEC_CAPTURE, all ? ACTION_NODES : ACTION_NODES_ANY);
 }

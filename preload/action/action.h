@@ -17,6 +17,7 @@ struct action_kernel {
     CUfunction function;
     void (*host)(const void *param);
     uint32_t blocks, threads;
+    uint32_t form;                                         /* enum action_form, of a node */
     uint64_t param[ACTION_PARAM_BYTES / sizeof(uint64_t)]; /* a struct of the action's own */
 };
 
@@ -42,7 +43,15 @@ struct action_place {
 };
 
 /* How an action is launched: each form has a kernel of its own. Nodes may have several, by what they read. */
-enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_NODE_ROWS, ACTION_NODE_STRIDED, ACTION_FORMS };
+enum action_form {
+    ACTION_EAGER,
+    ACTION_NODE,
+    ACTION_NODE_ROWS,
+    /* of up to DMI_COPIES copies at one place: all of ACTION_NODE, or whatever they read */
+    ACTION_NODES,
+    ACTION_NODES_ANY,
+    ACTION_FORMS
+};
 
 struct action {
     const char *kernels[ACTION_FORMS]; /* as kernels/ exports them; NULL: it has no such form */
@@ -70,6 +79,11 @@ const char *const *action_kernels(uint32_t *n);
 void action_eager(const struct action_launch *launch, struct action_kernel *out);
 void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out);
+
+/*
+ * The function of one node for several copies, of which each has the parameter that action_node() gives; @all: all of ACTION_NODE.
+ */
+CUfunction action_copies(const struct context *context, bool all);
 
 /* The word of the site's action, for messages. */
 static inline const char *action_word(uint32_t site)

@@ -50,7 +50,7 @@ static enum action_form form_of(const struct dmi_gather *g)
 {
     uint32_t units = g->run_bytes / 16;
     if (!gather_is_runs(g))
-        return ACTION_NODE_STRIDED;
+        return ACTION_NODES_ANY;
     return g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D ? ACTION_NODE
                                                                       : ACTION_NODE_ROWS;
 }
@@ -88,7 +88,8 @@ const struct action action_copy = {
     .kernels = { [ACTION_EAGER] = "dmi_copy_eager",
                  [ACTION_NODE] = "dmi_copy_graph_packed",
                  [ACTION_NODE_ROWS] = "dmi_copy_graph_rows",
-                 [ACTION_NODE_STRIDED] = "dmi_copy_graph_strided" },
+                 [ACTION_NODES] = "dmi_copies_graph_packed",
+                 [ACTION_NODES_ANY] = "dmi_copies_graph_any" },
     .eager = copy_eager,
     .node = copy_node,
 };

@@ -80,7 +80,7 @@ static int build(struct err *err, struct exec *x, CUgraph graph)
         r = exec_state_init(err, plan->context, plan->n_tickets, plan->n_nodes, &x->state);
     plan->state = x->state.memory;
     if (!r)
-        r = instrument_actions(err, plan);
+        r = instrument_actions(err, plan, NULL);
     if (!r)
         r = instrument_open_close(err, plan);
     return r;

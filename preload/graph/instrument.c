@@ -12,35 +12,40 @@
 
 #define OPEN_THREADS 256u
 
+struct grid {
+    uint32_t blocks, n, threads;
+};
+
+static const struct grid one_block = { 1, 1, OPEN_THREADS };
+
 /* A kernel of ours as the driver wants it described; @params holds the one parameter's address. */
-static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads,
-                                                void **params)
+static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, struct grid grid, void **params)
 {
     return (CUDA_KERNEL_NODE_PARAMS_v2){
         .func = f,
-        .gridDimX = blocks,
-        .gridDimY = 1,
+        .gridDimX = grid.blocks,
+        .gridDimY = grid.n,
         .gridDimZ = 1,
-        .blockDimX = threads,
+        .blockDimX = grid.threads,
         .blockDimY = 1,
         .blockDimZ = 1,
         .kernelParams = params,
     };
 }
 
-static CUresult set_params(CUgraphExec exec, CUgraphNode node, CUfunction f, uint32_t blocks,
-                           uint32_t threads, void *param)
+static CUresult set_params(CUgraphExec exec, CUgraphNode node, CUfunction f, struct grid grid,
+                           void *param)
 {
     void *params[] = { param };
-    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, grid, params);
     return kernel_node_set(exec, node, &k);
 }
 
 static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps,
-                           CUfunction f, uint32_t blocks, uint32_t threads, void *param)
+                           CUfunction f, struct grid grid, void *param)
 {
     void *params[] = { param };
-    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, grid, params);
     return kernel_node_add(node, graph, deps, n_deps, &k);
 }
 
@@ -72,6 +77,55 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
     action_node(&place, &action->operand, out);
 }
 
+/* What a node runs, of one action or of several copies. */
+struct node_kernel {
+    CUfunction function;
+    struct grid grid;
+    union {
+        uint64_t one[ACTION_PARAM_BYTES / sizeof(uint64_t)];
+        struct dmi_graph_copies copies;
+    } param;
+};
+
+/* One copy more of the node. */
+static void add_copy(struct node_kernel *node, const struct action_kernel *k, bool *packed)
+{
+    *packed = *packed && k->form == ACTION_NODE;
+    memcpy(&node->param.copies.each[node->grid.n++], k->param, sizeof node->param.copies.each[0]);
+    if (node->grid.blocks < k->blocks)
+        node->grid.blocks = k->blocks;
+    node->grid.threads = k->threads;
+}
+
+static bool is_alone(const struct graph_plan *plan, uint32_t lead)
+{
+    return lead + 1 >= plan->n_nodes || graph_plan_lead(plan, lead + 1) != lead;
+}
+
+/* What the node of @action runs: that, and what else it does. */
+static void node_kernel(const struct graph_plan *plan, const struct graph_action *action,
+                        struct node_kernel *out)
+{
+    struct action_kernel k;
+    uint32_t lead = graph_plan_lead(plan, action->number);
+    if (is_alone(plan, lead)) {
+        instrument_kernel(plan, action, &k);
+        *out = (struct node_kernel){ k.function, { k.blocks, 1, k.threads }, { { 0 } } };
+        memcpy(out->param.one, k.param, sizeof k.param); /* of ACTION_NODES_ANY the first copy */
+        return;
+    }
+    bool packed = true;
+    *out = (struct node_kernel){ .grid.n = 0 };
+    for (uint32_t c = 0; c < plan->n_actions; c++) {
+        uint32_t number = plan->actions[c].number;
+        if (number == PLAN_NONE || graph_plan_lead(plan, number) != lead)
+            continue;
+        instrument_kernel(plan, &plan->actions[c], &k);
+        add_copy(out, &k, &packed);
+    }
+    out->function = action_copies(plan->context, packed);
+}
+
 /* Those of a tap: of the first node that it comes after, or else before. */
 static CUgraphNode neighbour(const struct graph_plan *plan, const struct graph_kernel *kernel)
 {
@@ -91,11 +145,10 @@ static int priority_of(const struct graph_plan *plan, const struct graph_kernel 
 static CUresult add_node(struct graph_plan *plan, const struct graph_kernel *kernel,
                          const struct graph_action *action, const CUgraphNode *after, size_t n)
 {
-    struct action_kernel k;
+    struct node_kernel k;
     CUgraphNode *node = &plan->nodes[action->number].node;
-    instrument_kernel(plan, action, &k);
-    CUresult r =
-        add_kernel(kernel->graph, node, after, n, k.function, k.blocks, k.threads, k.param);
+    node_kernel(plan, action, &k);
+    CUresult r = add_kernel(kernel->graph, node, after, n, k.function, k.grid, &k.param);
     int priority = r == CUDA_SUCCESS ? priority_of(plan, kernel) : 0;
     if (priority)
         kernel_node_set_priority(*node, priority);
@@ -173,7 +226,7 @@ static size_t tap_dependencies(const struct graph_plan *plan, const struct numbe
     for (uint32_t m = n; m-- > 0 && !same;) {
         if (!follows(all[n].kernel, all[m].kernel) || is_between(all, m, n))
             continue;
-        ours[n_ours++] = plan->nodes[m].node;
+        ours[n_ours++] = plan->nodes[graph_plan_lead(plan, m)].node;
         same = tap_place_covers(all[m].kernel->tap, place); /* so it follows all the others */
     }
     if (same)
@@ -268,8 +321,33 @@ static int add_action(struct err *err, struct graph_plan *plan, const struct num
                                                            : add_after(err, plan, kernel, action);
 }
 
+/* Are the actions of number @n and of the one before it copies of one place, with nothing between them? */
+static bool joins(const struct numbered *all, uint32_t n)
+{
+    const struct numbered *a = &all[n - 1], *b = &all[n];
+    if (!a->action || !b->action)
+        return false;
+    const struct spec_site *before = session_site(a->action->site),
+                           *site = session_site(b->action->site);
+    if (before->action != SPEC_CAPTURE || site->action != SPEC_CAPTURE)
+        return false;
+    if (a->kernel->is_tap || b->kernel->is_tap)
+        return a->kernel->is_tap && b->kernel->is_tap && a->kernel->graph == b->kernel->graph &&
+               tap_place_same(a->kernel->tap, b->kernel->tap, 0);
+    return a->kernel == b->kernel && before->when == site->when;
+}
+
+static void find_leads(struct graph_plan *plan, const struct numbered *all, const uint32_t *leads)
+{
+    for (uint32_t n = 0; n < plan->n_nodes; n++) {
+        bool join = !leads && n && joins(all, n) && n - plan->leads[n - 1] < DMI_COPIES;
+        plan->leads[n] = leads ? leads[n] : join ? plan->leads[n - 1] : n;
+        plan->n_leads += plan->leads[n] == n;
+    }
+}
+
 /* In the order of numbers: an update's clone has its nodes in the order in which the exec's came, as drivers pair them. */
-int instrument_actions(struct err *err, struct graph_plan *plan)
+int instrument_actions(struct err *err, struct graph_plan *plan, const uint32_t *leads)
 {
     _cleanup_(freep) struct numbered *by_number = calloc(plan->n_nodes + 1, sizeof *by_number);
     if (!by_number)
@@ -280,8 +358,9 @@ int instrument_actions(struct err *err, struct graph_plan *plan)
                 by_number[plan->actions[c].number] =
                     (struct numbered){ &plan->kernels[i], &plan->actions[c] };
     int r = 0;
+    find_leads(plan, by_number, leads);
     for (uint32_t n = 0; n < plan->n_nodes && !r; n++)
-        if (by_number[n].action)
+        if (by_number[n].action && plan->leads[n] == n)
             r = add_action(err, plan, by_number, n);
     return r;
 }
@@ -289,10 +368,10 @@ int instrument_actions(struct err *err, struct graph_plan *plan)
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
                             const struct graph_action *action)
 {
-    struct action_kernel k;
-    instrument_kernel(plan, action, &k);
-    return set_params(exec, plan->nodes[action->number].node, k.function, k.blocks, k.threads,
-                      k.param);
+    struct node_kernel k;
+    node_kernel(plan, action, &k);
+    return set_params(exec, plan->nodes[graph_plan_lead(plan, action->number)].node, k.function,
+                      k.grid, &k.param);
 }
 
 /* ------------------------------------------------------------------------- open and close */
@@ -320,7 +399,7 @@ static CUresult add_opens(struct graph_plan *plan)
     for (uint32_t i = 0; i < plan->n_tickets && r == CUDA_SUCCESS; i++) {
         struct dmi_open empty = { .state = ticket_at(plan, i) };
         r = add_kernel(plan->clone, &plan->opens[i].node, &plan->opens[i - !!i].node, !!i,
-                       plan->context->kernels.open, 1, OPEN_THREADS, &empty);
+                       plan->context->kernels.open, one_block, &empty);
         if (r == CUDA_SUCCESS) /* all that follows waits for it */
             kernel_node_set_priority(plan->opens[i].node, plan->urgency);
     }
@@ -360,8 +439,9 @@ static int add_close(struct err *err, struct graph_plan *plan)
                                .desc = plan->context->desc_device,
                                .n_tickets = plan->n_tickets,
                                .n_slots = plan->context->ring.n_slots };
-    CUresult r = add_kernel(plan->clone, &plan->close.node, nodes, n_leaves,
-                            plan->context->kernels.close, 1, DMI_CLOSE_THREADS, &param);
+    CUresult r =
+        add_kernel(plan->clone, &plan->close.node, nodes, n_leaves, plan->context->kernels.close,
+                   (struct grid){ 1, 1, DMI_CLOSE_THREADS }, &param);
     if (r == CUDA_SUCCESS)
         kernel_node_set_priority(plan->close.node, plan->urgency);
     return refused(err, r);
@@ -377,13 +457,13 @@ CUresult instrument_set_again(CUgraphExec exec, const struct graph_plan *plan, u
                               struct dmi_reopen *again)
 {
     again->state = ticket_at(plan, n);
-    return set_params(exec, plan->opens[n].node, plan->context->kernels.reopen, 1, 1, again);
+    return set_params(exec, plan->opens[n].node, plan->context->kernels.reopen,
+                      (struct grid){ 1, 1, 1 }, again);
 }
 
 CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
                                const struct dmi_ticket *ticket)
 {
     struct dmi_open open = { .state = ticket_at(plan, n), .ticket = *ticket };
-    return set_params(exec, plan->opens[n].node, plan->context->kernels.open, 1, OPEN_THREADS,
-                      &open);
+    return set_params(exec, plan->opens[n].node, plan->context->kernels.open, one_block, &open);
 }

@@ -8,8 +8,11 @@
 
 #include <dmi/ring.h>
 
-/* Each action stands between its site and whatever is ordered against the site. Return: 0 or -errno. */
-int instrument_actions(struct err *err, struct graph_plan *plan);
+/*
+ * Each action stands between its site and whatever is ordered against the site; copies of one place, with nothing between them, are one node. @leads: which are,
+ * as the exec has it that the plan is an update of; NULL: it is none. Return: 0 or -errno.
+ */
+int instrument_actions(struct err *err, struct graph_plan *plan, const uint32_t *leads);
 
 /* The opens, one after the other, before every root that was there, close after every leaf. Return: 0 or -errno. */
 int instrument_open_close(struct err *err, struct graph_plan *plan);
@@ -18,7 +21,7 @@ int instrument_open_close(struct err *err, struct graph_plan *plan);
 void instrument_kernel(const struct graph_plan *plan, const struct graph_action *action,
                        struct action_kernel *out);
 
-/* New parameters for the node of an action in the exec: what its operand asks for. */
+/* New parameters for the node of an action in the exec: what its operand asks for, and those of the others that the node does. */
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
                             const struct graph_action *action);
 

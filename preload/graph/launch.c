@@ -31,14 +31,17 @@ static void follow_switches(struct exec *x)
         return;
     repeat_pass(&x->repeat);
     bool any = false;
+    for (uint32_t k = 0; k < x->plan.n_nodes; k++)
+        x->plan.nodes[k].wanted = false;
     for (uint32_t k = 0; k < x->plan.n_actions; k++) {
         const struct graph_action *c = &x->plan.actions[k];
-        bool on = acts(c->site);
-        if (c->number == PLAN_NONE)
+        if (c->number == PLAN_NONE || !acts(c->site))
             continue;
-        ticket_switch_node(x, &x->plan.nodes[c->number], !on);
-        any = any || on;
+        any = x->plan.nodes[graph_plan_lead(&x->plan, c->number)].wanted = true;
     }
+    for (uint32_t k = 0; k < x->plan.n_nodes; k++)
+        if (x->plan.nodes[k].node)
+            ticket_switch_node(x, &x->plan.nodes[k], !x->plan.nodes[k].wanted);
     if (!any)
         ticket_sleep(x);
     x->switches = switches;

@@ -187,7 +187,10 @@ int graph_plan_room(struct err *err, struct graph_plan *plan)
     plan->n_tickets = (plan->n_nodes + DMI_TICKET_ACTIONS - 1) / DMI_TICKET_ACTIONS;
     plan->nodes = calloc(plan->n_nodes + 1, sizeof *plan->nodes);
     plan->opens = calloc(plan->n_tickets + 1, sizeof *plan->opens);
-    return plan->nodes && plan->opens ? 0 : err_set(err, -ENOMEM, "no memory for its copies");
+    plan->leads = calloc(plan->n_nodes + 1, sizeof *plan->leads);
+    return plan->nodes && plan->opens && plan->leads
+               ? 0
+               : err_set(err, -ENOMEM, "no memory for its copies");
 }
 
 void graph_plan_without_actions(struct graph_plan *plan, enum dmi_drop reason)
@@ -583,5 +586,6 @@ void graph_plan_deinit(struct graph_plan *plan)
     free(plan->actions);
     free(plan->nodes);
     free(plan->opens);
+    free(plan->leads);
     *plan = (struct graph_plan){ 0 };
 }

@@ -26,7 +26,8 @@
 /* A node of ours in the clone, or in the exec. */
 struct graph_node {
     CUgraphNode node;
-    bool off; /* it is disabled */
+    bool off;    /* it is disabled */
+    bool wanted; /* by graph/launch.c: some of what it does is on */
 };
 
 /* One site of one kernel node: a node of ours acts there, or its records are counted drops. */
@@ -80,13 +81,20 @@ struct graph_plan {
     bool has_bodies; /* some kernels are in bodies; likewise */
     struct graph_action *actions;
     uint32_t n_actions;
-    struct graph_node *nodes; /* of actions, by number */
-    uint32_t n_nodes;
-    struct graph_node *opens; /* one a ticket */
+    struct graph_node *nodes; /* of actions, by number; one that does several has the first one's */
+    uint32_t *leads;          /* by number: that of the node which does it; NULL: each its own */
+    uint32_t n_nodes, n_leads; /* numbers, and nodes for them */
+    struct graph_node *opens;  /* one a ticket */
     uint32_t n_tickets;
     struct graph_node close;
     uint64_t epoch; /* session.memory_epoch when pointers were last checked */
 };
+
+/* The number of the node that does the action of number @n. */
+static inline uint32_t graph_plan_lead(const struct graph_plan *plan, uint32_t n)
+{
+    return plan->leads ? plan->leads[n] : n;
+}
 
 /* @c: index in plan->actions, one of @kernel's after the other. */
 #define EACH_ACTION(plan, kernel, c)                                                               \

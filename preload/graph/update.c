@@ -255,11 +255,11 @@ static void update_free(struct graph_update *u)
     free(u);
 }
 
-static int instrument(struct err *err, struct graph_update *u)
+static int instrument(struct err *err, struct graph_update *u, const struct exec *x)
 {
     int r = graph_plan_room(err, &u->plan);
     if (!r)
-        r = instrument_actions(err, &u->plan);
+        r = instrument_actions(err, &u->plan, x->plan.leads);
     return !r && u->complete ? instrument_open_close(err, &u->plan) : r;
 }
 
@@ -277,7 +277,7 @@ static int build(struct err *err, struct graph_update *u, struct exec *x, CUgrap
     if (!r)
         r = exec_make_room(err, x, u->next.n_actions);
     if (!r && u->plan.clone)
-        r = instrument(err, u);
+        r = instrument(err, u, x);
     return r;
 }
 

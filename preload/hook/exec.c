@@ -153,7 +153,7 @@ static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
 /* Kernels of ours in the graph. */
 static uint64_t own_kernels(const struct graph_plan *plan)
 {
-    return plan->n_nodes ? (uint64_t)plan->n_nodes + plan->n_tickets + 1 : 0;
+    return plan->n_nodes ? (uint64_t)plan->n_leads + plan->n_tickets + 1 : 0;
 }
 
 /* CUPTI's id of what is launched, where launches are counted by it. */

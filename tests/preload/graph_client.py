@@ -152,6 +152,17 @@ def piecewise(c):
         ok(cu.cuGraphLaunch(late, s))
 
 
+def layers(c):
+    """One graph for each layer of a forward, of which two are alike."""
+    s = c.streams[0]
+    odd, even = (ok(cu.cuGraphInstantiate(c.capture(lambda s: c.launch("block", s, 0, 64, k)), 0)) for k in (1, 2))  # pylint: disable=cell-var-from-loop
+    for n in (2, 2, 3, 1):
+        c.launch("first", s, 1, 8, 99)
+        for _ in range(n):
+            ok(cu.cuGraphLaunch(odd, s))
+        ok(cu.cuGraphLaunch(even, s))
+
+
 def in_flight(c):
     execs = []
     for k in range(4):
@@ -467,7 +478,7 @@ def homeless(c):
     c.launch("block", c.streams[0], 3, 16, 9)
 
 
-SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended,
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, layers, in_flight, update, enable, child, queries, ended,
                                      shapes, programmatic, early_event, priorities,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded, guest, homeless)}
 

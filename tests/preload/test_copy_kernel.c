@@ -62,7 +62,7 @@ static const struct {
     { "cuLaunchKernel", &cu.LaunchKernel },
 };
 
-static CUfunction copy_eager, copy_packed, copy_rows, copy_strided, close_graph;
+static CUfunction copy_eager, copy_packed, copy_rows, copy_strided, copies_packed, close_graph;
 static unsigned char source[SOURCE_BYTES];
 static CUdeviceptr source_device, payload_device, retired, state, marks, lists, slots_device;
 static int64_t slots[MAX_LIST]; /* of rows, where they lie in slots */
@@ -189,7 +189,9 @@ static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
         .row_bytes = (uint32_t)(size_of(gather) / gather->count[0]),
         .inverse = gather->run_bytes >= 16 ? DMI_INVERSE(gather->run_bytes / 16) : 0,
     };
-    launch(kernel, &copy, blocks);
+    struct dmi_graph_copies first = { .each = {
+                                          copy } }; /* of a kernel for several: the only one */
+    launch(kernel, &first, blocks);
 }
 
 /* What a copy has left: @expected in the payload ring, the counters as they were. */
@@ -224,7 +226,7 @@ static CUfunction graph_kernel(const struct dmi_gather *g, int i)
     uint32_t units = g->run_bytes / 16;
     bool packed = is_runs(g) && g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D;
     CUfunction kernels[] = { copy_strided, is_runs(g) ? copy_rows : NULL,
-                             packed ? copy_packed : NULL, NULL };
+                             packed ? copy_packed : NULL, packed ? copies_packed : NULL, NULL };
     return kernels[i];
 }
 
@@ -603,7 +605,8 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.ModuleGetFunction(&copy_eager, module, "dmi_copy_eager");
     r = r ? r : cu.ModuleGetFunction(&copy_packed, module, "dmi_copy_graph_packed");
     r = r ? r : cu.ModuleGetFunction(&copy_rows, module, "dmi_copy_graph_rows");
-    r = r ? r : cu.ModuleGetFunction(&copy_strided, module, "dmi_copy_graph_strided");
+    r = r ? r : cu.ModuleGetFunction(&copy_strided, module, "dmi_copies_graph_any");
+    r = r ? r : cu.ModuleGetFunction(&copies_packed, module, "dmi_copies_graph_packed");
     r = r ? r : cu.ModuleGetFunction(&close_graph, module, "dmi_close");
     r = r ? r : cu.MemAlloc(&source_device, sizeof source);
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);

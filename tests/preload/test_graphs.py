@@ -64,6 +64,15 @@ def test_launches_that_repeat_the_last(bench, scenario, delays, name, n_execs, n
     bench.check(got == (n_execs, n_launches - n_execs, n_launches, n_copies), "the others bring 32 bytes", launches)
 
 
+def test_a_graph_that_is_several_layers(scenario):
+    """What a launch repeats has the same place in the forward."""
+    expected, layers = [], []
+    for n in (2, 2, 3, 1):
+        expected += [filled(1, 64)] * n + [filled(2, 64)]
+        layers += range(n + 1)
+    scenario("layers", FORWARDS, expected, layers)
+
+
 @SEEDS
 def test_forks(scenario, delays):
     scenario("fork_join", FORWARDS, [filled(s, 64) for s in (1, 2, 3)] * 10, [0, 1, 2] * 10, **delays)
@@ -123,6 +132,33 @@ def test_child_graphs(scenario):
 
 def test_the_applications_graph_is_its_own(scenario):
     scenario("queries", FORWARDS, [filled(1, 64), filled(2, 64)], [0, 1])
+
+
+PARTS = {"packed": [(8 * i, 8, "[{row: true, count: 1}, {count: 8}]") for i in range(8)], "any": [(3 * i, 3, "[{row: true, count: 3}]") for i in range(16)]}
+
+
+@SEEDS
+@pytest.mark.parametrize("shape", PARTS)
+def test_copies_of_one_place_are_one_node(bench, scenario, delays, shape):
+    """Sites of one kernel, as Q, K and V of one projection."""
+    log, parts = bench.folder / "log", PARTS[shape]
+    text = spec(*(site(f"p{i}", dims=dims, offset=4 * at, layer="occ") for i, (at, _, dims) in enumerate(parts)), head=ROOM + HEAD)
+    run = scenario("reuse", text, DMI_STANDIN_LOG=log, **delays).run()
+    got = [[(r.layer, r.words) for r in run.of(i)] for i in range(len(parts))]
+    wanted = [[(s - 1, filled(s, n, at)) for s in (1, 2, 3, 4)] * 5 for at, n, _ in parts]
+    bench.check(got == wanted and not run.balance(), "each site has its own part", (run.balance(), got[0][:2], wanted[0][:2]))
+    launches = Counter(launch["kernel"] for launch in Log(log).launches)
+    n = {kernel: n for kernel, n in launches.items() if kernel.startswith("dmi_cop")}
+    bench.check(n == {f"dmi_copies_graph_{shape}": 20}, "one node", n)
+
+
+@pytest.mark.parametrize("name, seeds", [("update", (1, 2, 21, 22, 21, 22, 2)), ("enable", (1, 2, 2, 1, 2)), ("child", (1, 2, 5) * 3)])
+def test_copies_of_one_node_follow_their_kernel(bench, scenario, name, seeds):
+    """Through updates, nodes that are switched off, and child graphs."""
+    text = spec(site("a"), site("b"), site("c", when="before"), head=ROOM)
+    run = scenario(name, text).run()
+    got = [[r.words[0] >> 16 for r in run.of(i)] for i in range(2)]
+    bench.check(got == [list(seeds)] * 2 and not run.balance(), "both have what it wrote", (got, run.balance()))
 
 
 @pytest.mark.since(12030, "edges with data")

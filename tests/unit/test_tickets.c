@@ -84,14 +84,14 @@ static struct world {
 /* ------------------------------------------------------------------------- steps */
 
 /*
- * The batch of step number q has BATCH rows, of which some are padding where q is odd. Tensors of more rows are none of that batch.
+ * The batch of step number q has BATCH rows, of which some are padding unless 4 divides q: the last ones, or some in between. Tensors of more rows are none of that batch.
  * Row 0 is nobody's padding, so no record is empty.
  */
 #define BATCH 64u
 
 static bool is_padding(uint64_t step, uint64_t row)
 {
-    return step % 2 && row % (2 + step % 4) == 1;
+    return step % 4 == 3 ? row % 5 == 1 : step % 4 && row >= BATCH / 2 / (step % 4);
 }
 
 /* Any thread of the engine's may say one at any time. */
@@ -123,7 +123,7 @@ static bool row_is_kept(const struct run_record *r, uint32_t i)
 {
     if (!r->kept) /* a tensor larger than the batch, without a step, or that has no padding */
         return r->step == SESSION_NO_STEP || r->dims[0] > BATCH || r->dims[0] == 1 ||
-               r->step % 2 == 0;
+               r->step % 4 == 0 || (r->step % 4 < 3 && r->dims[0] <= BATCH / 2 / (r->step % 4));
     return r->kept[i] < BATCH && !is_padding(r->step, r->kept[i]) &&
            (i == 0 ? r->kept[0] == 0 : r->kept[i] > r->kept[i - 1]);
 }
@@ -780,8 +780,8 @@ static uint64_t thread_ns(void)
 }
 
 /*
- * What LAUNCHES of the exec take, each in a step of its own: CPU nanoseconds of the library, a launch. Steps of odd numbers have padding, so that other rows
- * are kept than in those before and after; the last one's number is even.
+ * What LAUNCHES of the exec take, each in a step of its own: CPU nanoseconds of the library, a launch. Without @repeats every other one has padding, and so other rows
+ * than those before and after; the last one has none.
  */
 static double launch_ns(struct exec *x, bool repeats)
 {
@@ -789,8 +789,8 @@ static double launch_ns(struct exec *x, bool repeats)
     for (int i = 0; i < LAUNCHES; i++) {
         struct graph_job job;
         struct session_call call;
-        uint64_t step = session.next_step, odd = !repeats && i % 2 == 0;
-        step += step % 2 != odd;
+        uint64_t step = session.next_step, kind = !repeats && i % 2 == 0;
+        step += (kind - step) % 4;
         session.next_step = step + 1;
         say_step(step, DMI_STEP_OF_THREAD);
         uint64_t start = thread_ns();
