@@ -181,6 +181,45 @@ struct tap_place *tap_place_moved(const struct tap_place *place, int64_t by)
     return p;
 }
 
+/* Whether the application's node at position @at depends on one that @place comes after; a node that is not there does not. */
+static bool depends(const struct tap_place *place, uint32_t at, const struct node_map *map,
+                    bool *yes)
+{
+    struct edges in;
+    const struct node_pair *node = node_map_at(map, at);
+    *yes = false;
+    if (!node)
+        return true;
+    if (!edges_in(node->app, &in))
+        return false;
+    for (uint32_t i = 0; i < place->n_after && !*yes; i++) {
+        const struct node_pair *after = node_map_at(map, place->at[i]);
+        *yes = after && holds(in.nodes, in.n, after->app);
+    }
+    edges_free(&in);
+    return true;
+}
+
+struct tap_place *tap_place_within(const struct tap_place *place, int64_t by,
+                                   const struct node_map *map)
+{
+    struct tap_place *p = tap_place_moved(place, by);
+    uint32_t n = p && p->n_after ? p->n_before : 0, n_kept = 0;
+    uint32_t *before = p ? p->at + p->n_after : NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        bool yes;
+        if (!depends(p, before[i], map, &yes)) {
+            free(p);
+            return NULL;
+        }
+        if (yes)
+            before[n_kept++] = before[i];
+    }
+    if (n)
+        p->n_before = n_kept;
+    return p;
+}
+
 bool tap_place_same(const struct tap_place *a, const struct tap_place *b, int64_t by)
 {
     bool same = a->n_after == b->n_after && a->n_before == b->n_before;

@@ -62,6 +62,14 @@ struct tap_place *tap_place_find(const struct graph_tap *tap, CUgraph graph,
 /* The same place where all positions are @by higher (or, below 0, lower). Return: NULL without memory. */
 struct tap_place *tap_place_moved(const struct tap_place *place, int64_t by);
 
+/**
+ * tap_place_within() - @place of an exec's tap, its positions @by higher, in the graph of @map, which lacks the tap
+ * It comes before those nodes only that depend there on a node that it comes after. Otherwise a copy would stand in for an edge that
+ * the graph lacks, and drivers would take an update that they refuse. Return: NULL without memory, or where the driver does not say.
+ */
+struct tap_place *tap_place_within(const struct tap_place *place, int64_t by,
+                                   const struct node_map *map);
+
 /* Are these one place, the second's positions taken @by higher? */
 bool tap_place_same(const struct tap_place *a, const struct tap_place *b, int64_t by);
 

@@ -97,7 +97,7 @@ static CUgraph graph_at(const struct graph_plan *plan, uint32_t position)
 static struct graph_kernel *add_tap_place(struct err *err, struct graph_plan *to,
                                           const struct graph_kernel *old, uint32_t by)
 {
-    struct tap_place *place = tap_place_moved(old->tap, -(int64_t)by);
+    struct tap_place *place = tap_place_within(old->tap, -(int64_t)by, &to->map);
     uint32_t anchor = place ? tap_place_anchor(place) : PLAN_NONE;
     struct graph_kernel *kernel = NULL;
     CUgraph graph = anchor == PLAN_NONE ? to->clone : graph_at(to, anchor);

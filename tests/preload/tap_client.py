@@ -184,6 +184,34 @@ def update(c):
     ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+def update_without_the_edge(c):
+    """A tap lies on the edge between two nodes. A graph of the same nodes without the tap updates the exec with that edge, and not without; in a child graph too."""
+    s = c.streams[0]
+
+    def by_edges(*edges):
+        graph = ok(cu.cuGraphCreate(0))
+        nodes = [ok(cu.cuGraphAddKernelNode(graph, None, 0, c.params(name, 0, 64, seed))) for name, seed in (("block", 3), ("other", 4))]
+        for a, b in edges:
+            ok(cu.cuGraphAddDependencies(graph, [nodes[a]], [nodes[b]], [cu.CUgraphEdgeData()], 1))
+        return graph
+
+    def holding(inner):
+        graph = ok(cu.cuGraphCreate(0))
+        return graph, ok(cu.cuGraphAddChildGraphNode(graph, None, 0, inner))
+
+    tapped = c.capture(lambda s: [c.launch("block", s, 0, 64, 1), c.tap("q", 0, s, 0), c.launch("other", s, 0, 64, 2)])
+    exe = c.replay(tapped, 1)
+    for edges in ((), ((1, 0),), ((0, 1),)):
+        c.say(cu.cuGraphExecUpdate(exe, by_edges(*edges))[0])
+        ok(cu.cuGraphLaunch(exe, s))
+    outer, node = holding(tapped)
+    exe = c.replay(outer, 1)
+    for edges in ((), ((1, 0),), ((0, 1),)):
+        graph = by_edges(*edges)
+        c.say(cu.cuGraphExecChildGraphNodeSetParams(exe, node, graph)[0] if edges else cu.cuGraphExecUpdate(exe, holding(graph)[0])[0])
+        ok(cu.cuGraphLaunch(exe, s))
+
+
 def nodes_change(c):
     """A node that a tap came after ends; one after it, whose handle may come back, too."""
     def body(s):

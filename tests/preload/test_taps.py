@@ -119,6 +119,15 @@ def test_updates(bench, play):
     bench.check(not run.balance(), "all is accounted for", run.balance())
 
 
+@pytest.mark.since(12030, "edges with data")
+def test_updates_that_lack_the_edge_of_a_tap(bench, play):
+    """Where the tap's copy took the edge's place, no copy stands in for an edge that is not there."""
+    result = play("update_without_the_edge", taps("q"))
+    bench.captured("update_without_the_edge", result, [filled(1, 64)] * 6)
+    said = result.stdout.splitlines()[:6]
+    bench.check([line.startswith("0") or "SUCCESS" in line for line in said] == [False, False, True] * 2, "the driver refuses graphs without it", said)
+
+
 def test_nodes_that_end(bench, play):
     run = play("nodes_change", taps("q", "k")).run()
     bench.check([run.counters.dropped_sum(0).records, run.counters.captured[0].records] == [2, 0],
