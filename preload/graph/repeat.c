@@ -8,6 +8,7 @@
 #include "preload/capture/shed.h"
 #include "preload/context/gauge.h"
 #include "preload/context/launch_records.h"
+#include "preload/edit/edits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,8 +149,10 @@ static bool add_item(struct repeat *r, struct repeat_site *to, const struct admi
     if (item->state == ADMISSION_NONE)
         return true;
     to->launches++;
-    if (item->context != l->context || site->steps.every != 1 || spec_is_place(site))
+    if (item->context != l->context || site->steps.every != 1)
         return false;
+    if (spec_is_place(site)) /* edits that come into force are a switch */
+        return item->state == ADMISSION_COUNTED && !edits_reach_site(item->site);
     if (item->state == ADMISSION_COUNTED)
         return !admission_wanted(l, item);
     if (item->state != ADMISSION_LAUNCHED || !item->has_record || item->n_shed || item->pick.rows ||

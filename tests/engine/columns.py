@@ -32,6 +32,16 @@ import full_trace  # noqa: E402
 # parameter that is no pointer, or one to fewer bytes, is a counted drop. A suite may put its own in their place.
 SITES = (("first", "arg[0]", 0, 16), ("byte", "arg[0]", 0, 1), ("second", "param[8]", 8, 16))
 NAMES = ("without", "idle", "captured", "traced")
+# Of a fifth column, for suites that ask for it: a place at every launch, and an edit there that takes no request.
+PLACE = """hookspec: 1
+name: places
+sites:
+  - {name: place, kernel: '.*', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}, {count: 4}], write: {}}
+"""
+OFF = """editspec: 1
+edits:
+  - {name: 'off', site: place, requests: never, do: [zero]}
+"""
 # Tests that end processes of theirs by a signal: what these had launched by then may be lost, and dmi-dump says so.
 ENDING = ()
 # A pytest plugin of ours: when each test began, in the clock of the driver's call log.
@@ -72,6 +82,11 @@ class Column:
             more |= {"DMI_SPEC": path, "DMI_STANDIN_LOG": self.folder / "calls-%p",
                      "DMI_STANDIN_DUMP": ";".join(f"after {at} {n} .*" for _, _, at, n in SITES),
                      "DMI_STANDIN_DUMP_FILE": self.folder / "dumps-%p"}
+        if self.name == "edited":
+            path, edits = self.folder / "spec.yaml", self.folder / "edits.yaml"
+            path.write_text(PLACE)
+            edits.write_text(OFF)
+            more |= {"DMI_SPEC": path, "DMI_EDITS": edits}
         if self.name == "traced":
             more |= {"DMI_TRACE": "full", "DMI_TRACE_STEP": "kernel:.", "DMI_CUPTI": harness.STANDIN / "cupti" / "libcupti.so.13", "DMI_STANDIN_LOG": self.folder / "calls-%p"}
         return more

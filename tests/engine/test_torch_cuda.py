@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real PyTorch on the stand-in driver, through the double of the CUDA runtime (tests/standin/runtime), in four columns.
+"""Real PyTorch on the stand-in driver, through the double of the CUDA runtime (tests/standin/runtime), in five columns.
 
 torch_cuda_programs.py holds the programs: copies, streams, threads, graphs, allocators, two devices, processes that are forked and
 spawned. Each compares its values bit by bit. columns.py says what is checked: outcomes program by program without the library, with
-it, with every launch captured, every launch of the driver's log accounted for, and with a trace in full. The programs run once for
+it, with every launch captured, every launch of the driver's log accounted for, with a trace in full, and with an edit that is off. The programs run once for
 each of PyTorch's allocators. Skipped, by name, where the wheels are not to be had, or want a function of the runtime that the double lacks.
 """
 import shutil
@@ -41,6 +41,7 @@ def test_programs_of_pytorch(environment, allocator, check, subtests, monkeypatc
     python, env = environment
     spec = columns.spec().replace("row: none", "row: none, shared_memory: allow")  # a program shares memory with its child
     monkeypatch.setattr(columns, "spec", lambda: spec)
+    monkeypatch.setattr(columns, "NAMES", (*columns.NAMES, "edited"))
     folder = WORK / allocator
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
