@@ -709,6 +709,10 @@ enum { MANY = 252, TURNS = 20, LAUNCHES = 20 };
 /* MANY launches of one kernel with one tensor of BATCH rows. Nobody looks at the parameters of its nodes. */
 static struct exec *make_large(struct device_node *nodes)
 {
+    prepare(NULL);
+    spec->overload.mode = OVERLOAD_COMPLETE;
+    spec->overload.wait_ns = STUCK_S / 2 * SECOND;
+    device.context = world.context;
     static unsigned char tensor[BATCH];
     unsigned char *out = tensor;
     uint32_t n = sizeof tensor;
@@ -758,8 +762,8 @@ static struct exec *make_large(struct device_node *nodes)
     return x;
 }
 
-/* What dmi_close does where every copy has run. */
-static void publish_all(const struct admission_launch *l)
+/* What dmi_close does where every copy has run. @off: by how much the first slot's sum is. */
+static void publish_all(const struct admission_launch *l, uint32_t off)
 {
     for (uint32_t i = 0, first = 0; first < l->records->n; i++, first += DMI_CLOSE_RECORDS) {
         struct dmi_close_desc record = { .ready = l->number, .site = DMI_SITE_CLOSE };
@@ -768,6 +772,7 @@ static void publish_all(const struct admission_launch *l)
             record.ran[k / 32] |= 1u << k % 32;
             record.sum += dmi_copy_sum(r->site, r->n_bytes);
         }
+        record.sum += i ? 0 : off;
         ring_publish_close(ring_desc(&l->context->ring, l->slot + i), &record);
     }
 }
@@ -799,7 +804,7 @@ static double launch_ns(struct exec *x, bool repeats)
         ns += thread_ns() - start;
         ck_assert_uint_eq(job.repeats, repeats);
         ck_assert_uint_eq(job.launch.records->n, MANY);
-        publish_all(&job.launch);
+        publish_all(&job.launch, 0);
         start = thread_ns();
         graph_after(x, &job, CUDA_SUCCESS);
         session_leave(&call);
@@ -813,14 +818,42 @@ static int order(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
+static void free_large(struct exec *x)
+{
+    free(x->plan.kernels);
+    free(x->plan.actions);
+    free(x->plan.nodes);
+    free(x->plan.opens);
+    free(x->scratch.items);
+    repeat_deinit(&x->repeat);
+    free(x);
+    end_context();
+}
+
+/* What the device copied is not what was reserved: nothing that the slot tells of is taken. */
+START_TEST(a_launch_whose_sums_differ_is_a_mismatch)
+{
+    static struct device_node nodes[MANY + 2];
+    struct exec *x = make_large(nodes);
+    struct graph_job job;
+    struct session_call call;
+    say_step(4, DMI_STEP_OF_THREAD);
+    bool armed = session_enter(&call);
+    graph_before(x, (struct stream){ NULL, false }, armed, &job);
+    publish_all(&job.launch, 1);
+    graph_after(x, &job, CUDA_SUCCESS);
+    session_leave(&call);
+    ck_assert(context_stop(world.context, STUCK_S / 2 * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_MISMATCH), DMI_CLOSE_RECORDS);
+    ck_assert_uint_eq(kit_captured(), MANY - DMI_CLOSE_RECORDS);
+    free_large(x);
+}
+END_TEST
+
 START_TEST(a_launch_that_repeats_the_last_one_costs_a_tenth)
 {
     static struct device_node nodes[MANY + 2];
     double repeated[TURNS], other[TURNS];
-    prepare(NULL);
-    spec->overload.mode = OVERLOAD_COMPLETE;
-    spec->overload.wait_ns = STUCK_S / 2 * SECOND;
-    device.context = world.context;
     struct exec *x = make_large(nodes);
     for (int i = 0; i < TURNS; i++) {
         other[i] = launch_ns(x, false);
@@ -834,14 +867,7 @@ START_TEST(a_launch_that_repeats_the_last_one_costs_a_tenth)
     printf("%d sites: %.2f us a launch, one that repeats the last %.2f us\n", MANY,
            other[TURNS / 2] / 1e3, repeated[TURNS / 2] / 1e3);
     ck_assert(10 * repeated[TURNS / 2] <= other[TURNS / 2]);
-    free(x->plan.kernels);
-    free(x->plan.actions);
-    free(x->plan.nodes);
-    free(x->plan.opens);
-    free(x->scratch.items);
-    repeat_deinit(&x->repeat);
-    free(x);
-    end_context();
+    free_large(x);
 }
 END_TEST
 
@@ -856,6 +882,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(random, STUCK_S + 10);
     tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, first,
                         first + n_schedules);
+    tcase_add_test(random, a_launch_whose_sums_differ_is_a_mismatch);
     suite_add_tcase(suite, random);
 #ifndef __SANITIZE_THREAD__ /* which costs more than what is timed */
     TCase *cost = tcase_create("cost");
