@@ -62,4 +62,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*__all__, *_MODULES, "range", "range_since", "__all__", "__doc__", "__version__"])
+    return sorted([*__all__, *_MODULES, range.__name__, range_since.__name__, "__all__", "__doc__", "__version__"])

@@ -245,7 +245,7 @@ def test_captured_on_the_stand_in(check, mode, tmp_path):
 
 
 @on_standin
-@pytest.mark.parametrize("fail, site", [("cuGraphExecKernelNodeSetParams_v2:3:1", "resid_pre"), ("cuGraphClone:0:801", "marked")])
+@pytest.mark.parametrize("fail, site", [("cuGraphExecKernelNodeSetParams_v2:3:1,cuGraphExecKernelNodeSetParams_v2:4:1", "resid_pre"), ("cuGraphClone:0:801", "marked")])
 def test_missing_records_are_seen(fail, site, tmp_path, monkeypatch):
     monkeypatch.setenv("DMI_STANDIN_FAIL", fail)
     found = group(tmp_path, *OF_STANDIN)

@@ -385,6 +385,7 @@ def contexts(c):
     c.f["block"] = ok(cu.cuModuleGetFunction(module, b"block"))
     c.buffers[2] = ok(cu.cuMemAlloc(BYTES))
     ok(cu.cuMemsetD8(c.buffers[2], 0, BYTES))
+    ok(cu.cuCtxSynchronize())
     graph, _ = by_hand(c, [("block", 2, 64, 1)])
     stream = ok(cu.cuStreamCreate(1))
     ok(cu.cuCtxSetCurrent(c.context))
