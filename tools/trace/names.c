@@ -60,11 +60,11 @@ static void add_unqualified(struct text *to, const char *from, size_t n)
     }
 }
 
-/* Where the parameters of a function without template arguments begin. */
+/* Where the parameters of a function without template arguments begin. What begins with a parenthesis is none's name. */
 static size_t before_parameters(const char *name)
 {
     for (const char *p = name; (p = strchr(p, '(')); p++)
-        if (strncmp(p, "(anonymous", 10) != 0)
+        if (p > name && strncmp(p, "(anonymous", 10) != 0)
             return (size_t)(p - name);
     return strlen(name);
 }
