@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 import harness
-from harness import DMI_DUMP, PRELOAD, Counters
+from harness import DMI_DUMP, DMI_RUN, PRELOAD, Counters
 from segments import read_run
 from standin_log import Log, read_dumps, read_log
 
@@ -73,7 +73,7 @@ class Column:
 
     def settings(self):
         """The environment that makes the column what it is."""
-        if self.name == "without":
+        if self.name in ("without", "edited"):
             return {}
         more = {"LD_PRELOAD": PRELOAD, "DMI_LOG": self.folder / "dmi.log", "DMI_OUT": self.out, "DMI_DURABILITY": "none"}
         if self.name == "captured":
@@ -82,14 +82,18 @@ class Column:
             more |= {"DMI_SPEC": path, "DMI_STANDIN_LOG": self.folder / "calls-%p",
                      "DMI_STANDIN_DUMP": ";".join(f"after {at} {n} .*" for _, _, at, n in SITES),
                      "DMI_STANDIN_DUMP_FILE": self.folder / "dumps-%p"}
-        if self.name == "edited":
-            path, edits = self.folder / "spec.yaml", self.folder / "edits.yaml"
-            path.write_text(PLACE)
-            edits.write_text(OFF)
-            more |= {"DMI_SPEC": path, "DMI_EDITS": edits}
         if self.name == "traced":
             more |= {"DMI_TRACE": "full", "DMI_TRACE_STEP": "kernel:.", "DMI_CUPTI": harness.STANDIN / "cupti" / "libcupti.so.13", "DMI_STANDIN_LOG": self.folder / "calls-%p"}
         return more
+
+    def under(self):
+        """The words before the suite's command."""
+        if self.name != "edited":
+            return []
+        path, edits = self.folder / "spec.yaml", self.folder / "edits.yaml"
+        path.write_text(PLACE)
+        edits.write_text(OFF)
+        return [DMI_RUN, "--spec", path, "--edits", edits, "--lenient", "--out", self.out, "--log", self.folder / "dmi.log", "--"]
 
     def run(self, command, cwd, env):
         """pytest's @command, with a report of its own; a suite that dies leaves no outcomes."""
@@ -101,7 +105,7 @@ class Column:
         env["PYTHONPATH"] = f"{self.folder}:{env.get('PYTHONPATH', '')}"
         started = time.monotonic()
         with open(self.folder / "tests.log", "wb") as log:
-            subprocess.run([*map(str, command), "-p", "column_marks", f"--junitxml={self.report}"], cwd=cwd, env=env,
+            subprocess.run([*map(str, [*self.under(), *command]), "-p", "column_marks", f"--junitxml={self.report}"], cwd=cwd, env=env,
                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
         self.seconds = time.monotonic() - started
         if self.report.exists():

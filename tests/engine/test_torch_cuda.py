@@ -6,6 +6,7 @@ spawned. Each compares its values bit by bit. columns.py says what is checked: o
 it, with every launch captured, every launch of the driver's log accounted for, with a trace in full, and with an edit that is off. The programs run once for
 each of PyTorch's allocators. Skipped, by name, where the wheels are not to be had, or want a function of the runtime that the double lacks.
 """
+import re
 import shutil
 
 import pytest
@@ -49,6 +50,8 @@ def test_programs_of_pytorch(environment, allocator, check, subtests, monkeypatc
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-o", "python_functions=program_*", "--rootdir", folder, folder / PROGRAMS.name]
     ran = columns.run_columns(folder, command, folder, env | ALLOCATORS[allocator] | {"DMI_STANDIN_DEVICES": "2", "DMI_STANDIN_MEMORY": "1G"})
     columns.judge(ran, CANNOT.get(allocator, {}), check, subtests)
+    edits = [harness.run([harness.DMI_DUMP, "stats", "--edits", run], check=False).stdout for run in harness.runs_of(ran[4].out)]
+    check(edits and all(re.search(r"^off +\d+ +\d+ +0 ", text, re.MULTILINE) for text in edits), "the edit was in force in each process, and wrote no row", edits)
 
 
 def test_a_pytorch_that_wants_more_is_skipped_by_name(environment, monkeypatch):
