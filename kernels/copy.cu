@@ -51,7 +51,7 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
     mark->seq = state->seq;                                                                        \
     mark->sum = dmi_copy_sum(copy.site, (dmi_u64)choice.n_rows * copy.row_bytes);
 
-/* Of one tensor. */
+/* A node that copies one tensor. */
 #define GRAPH_COPY(shape, gathers)                                                                 \
     extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS)                                 \
         dmi_copy_graph_##shape(const __grid_constant__ struct dmi_graph_copy copy)                 \
@@ -59,7 +59,7 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
         COPY_IN_GRAPH(gathers)                                                                     \
     }
 
-/* Of several tensors at one place; the grid's y is their number. */
+/* A node that copies several tensors at one place; the grid's y is their number. */
 #define GRAPH_COPIES(shape, gathers)                                                               \
     extern "C" __global__ void __launch_bounds__(DMI_COPY_THREADS)                                 \
         dmi_copies_graph_##shape(const __grid_constant__ struct dmi_graph_copies all)              \

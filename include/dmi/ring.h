@@ -97,7 +97,7 @@ struct dmi_copy_mark {
     dmi_u32 wild; /* low half of seq: it met a slot that there is not */
 };
 
-/* Of one record. The drain compares what dmi_close summed with its own sum: they differ where device and host differ over what was copied. */
+/* What one record adds to its launch's sum. The drain compares what dmi_close summed with its own sum: they differ where device and host differ over what was copied. */
 DMI_SHARED dmi_u32 dmi_copy_sum(dmi_u32 site, dmi_u64 n_bytes)
 {
     return (site + 1) * 2654435761u + (dmi_u32)(n_bytes ^ n_bytes >> 32);

@@ -390,7 +390,7 @@ static void count_site(struct unpublished *f, uint32_t site)
     f->n[i]++;
 }
 
-/* Under the lock: whoever cancels a launch lets go of its records. */
+/* Under the lock: a thread that cancels a launch lets go of its records. */
 static void count_in_flight(const struct context *c, uint64_t index, struct unpublished *f)
 {
     const struct ring_slot *slot = ring_slot(&c->ring, index);

@@ -20,7 +20,7 @@ void launch_records_hold(struct launch_records *r, uint32_t n)
 
 void launch_records_release(struct launch_records *r)
 {
-    /* whoever is last sees what the others did with it */
+    /* the last to let go sees what the others did with it */
     if (r && atomic_sub_acq_rel(&r->refs, 1) == 1)
         free(r);
 }

@@ -119,7 +119,7 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
                     const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     struct graph_kernel *kernel = kernel_of(x, app);
-    repeat_deinit(&x->repeat);
+    repeat_pass(&x->repeat);
     if (!kernel && func != &func_unmatched)
         kernel = add_kernel(x, app, func);
     if (!kernel) {
@@ -130,6 +130,7 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
         action_changed(x, &x->plan.actions[c], func, k);
     if (kernel->func == func && kernel->first_action != PLAN_NONE)
         return;
+    repeat_deinit(&x->repeat);
     kernel->func = func;
     if (kernel->in_body)
         graph_plan_report_body(func);

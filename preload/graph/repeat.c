@@ -185,8 +185,7 @@ void repeat_learn(struct repeat *r, const struct graph_plan *plan, const struct 
 {
     launch_records_release(r->records);
     r->records = NULL;
-    r->ready = learn(r, plan, l);
-    r->told = r->ready; /* the launch brings its ticket to the state */
+    r->ready = learn(r, plan, l); /* the launch brings its ticket to the state */
     r->noted = false;
     if (!r->ready)
         return;
@@ -250,7 +249,7 @@ static void count(const struct repeat *r)
 
 bool repeat_launch(struct repeat *r, struct admission_launch *l)
 {
-    if (!r->ready || !r->told || l->said.overlaps || (l->step && l->step->all != l->step) ||
+    if (!r->ready || l->said.overlaps || (l->step && l->step->all != l->step) ||
         !picks_repeat(r, l))
         return false;
     pthread_mutex_lock(&l->context->lock);

@@ -44,8 +44,7 @@ struct repeat_rows {
 
 struct repeat {
     bool noted;   /* of the launch under way: before and after */
-    bool ready;   /* the next launch may repeat it, */
-    bool told;    /* and its ticket is the one in the exec's state */
+    bool ready;   /* the next launch may repeat it, whose ticket is the one in the exec's state */
     bool refused; /* the driver does not take dmi_reopen */
     bool in_step;
     int begins, kind; /* what its first kernel begins, -1: nothing; the forward that it is of */
@@ -57,10 +56,10 @@ struct repeat {
     struct launch_records *records; /* held; NULL: none */
 };
 
-/* The plan has changed, or its exec ends: nothing repeats what was before. */
+/* The plan has other actions, or its exec ends: nothing that was listed of them holds. */
 void repeat_deinit(struct repeat *repeat);
 
-/* Its actions were switched, or memory has come and gone: what was listed of them stays. */
+/* The next launch repeats none: actions were switched or read something else, memory has come and gone, or another ticket goes to the exec's state. */
 static inline void repeat_pass(struct repeat *repeat)
 {
     repeat->ready = false;

@@ -72,7 +72,7 @@ static bool set_all(struct exec *x, const struct admission_launch *l)
 {
     struct dmi_ticket t = { 0 };
     bool set = true;
-    x->repeat.told = false;
+    repeat_pass(&x->repeat);
     for (uint32_t n = 0; n < x->plan.n_tickets && set; n++) {
         if (l)
             fill(x, l, n, &t);

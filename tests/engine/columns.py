@@ -32,7 +32,7 @@ import full_trace  # noqa: E402
 # parameter that is no pointer, or one to fewer bytes, is a counted drop. A suite may put its own in their place.
 SITES = (("first", "arg[0]", 0, 16), ("byte", "arg[0]", 0, 1), ("second", "param[8]", 8, 16))
 NAMES = ("without", "idle", "captured", "traced")
-# Of a fifth column, for suites that ask for it: a place at every launch, and an edit there that takes no request.
+# What a fifth column has, for suites that ask for it: a place at every launch, and an edit there that takes no request.
 PLACE = """hookspec: 1
 name: places
 sites:

@@ -22,7 +22,7 @@ struct export_asked {
     uint64_t last_ns; /* not 0: those of so much time at its end, in place of @steps */
 };
 
-/* Of one run. runs_kept_deinit() in any case. Return: 0; REPORT_IMPOSSIBLE, which is said. */
+/* The steps of one run. runs_kept_deinit() in any case. Return: 0; REPORT_IMPOSSIBLE, which is said. */
 int export_steps_of(const struct export_asked *asked, const struct trace_run *run,
                     struct runs_steps *out);
 
