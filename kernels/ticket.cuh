@@ -16,6 +16,14 @@ static __device__ __forceinline__ char *payload_of(const struct dmi_ticket *tick
     return (char *)ticket->payload + (dmi_u64)ticket->offset16[number] * 16;
 }
 
+/* Rows that a launch keeps. @lists: address of the context's row lists. */
+static __device__ __forceinline__ struct choice listed(const struct dmi_rows *rows, dmi_u64 lists)
+{
+    struct choice some = { rows->at == DMI_ROWS_FIRST ? nullptr : (const dmi_u32 *)lists + rows->at,
+                           rows->n_rows };
+    return some;
+}
+
 /* The rows that the ticket says for it. @lists: address of the context's row lists; @n_rows: of all of the tensor. */
 static __device__ __forceinline__ struct choice choice_of(const struct dmi_ticket *ticket,
                                                           dmi_u32 number, dmi_u64 lists,
@@ -23,10 +31,5 @@ static __device__ __forceinline__ struct choice choice_of(const struct dmi_ticke
 {
     struct choice all = { nullptr, n_rows };
     dmi_u32 which = ticket->rows_of[number];
-    if (which == DMI_ROWS_ALL)
-        return all;
-    const struct dmi_rows *rows = &ticket->rows[which];
-    struct choice some = { rows->at == DMI_ROWS_FIRST ? nullptr : (const dmi_u32 *)lists + rows->at,
-                           rows->n_rows };
-    return some;
+    return which == DMI_ROWS_ALL ? all : listed(&ticket->rows[which], lists);
 }

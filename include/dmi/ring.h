@@ -180,6 +180,27 @@ struct dmi_graph_copies {
     struct dmi_graph_copy each[DMI_COPIES];
 };
 
+/* What one launch says to the copies of a graph that are one node: its ticket, as far as they need it. */
+struct dmi_alone {
+    dmi_u64 seq;     /* 0: it is to do nothing */
+    dmi_u64 payload; /* address of the launch's first byte in the ring */
+    dmi_u64 desc;    /* address of the slot for its closing descriptor */
+    struct dmi_rows rows[DMI_COPIES];
+    dmi_u32 offset16[DMI_COPIES];     /* as in a ticket */
+    unsigned char record[DMI_COPIES]; /* number of its record in the launch */
+};
+
+/*
+ * Copies of a graph that has no other nodes of ours: this node brings what the launch says, copies, and publishes for the launch. The exec's state has its two words
+ * in the place of a ticket.
+ */
+struct dmi_copies_alone {
+    dmi_u64 used;    /* address of a u64: the last launch that it copied for */
+    dmi_u64 retired; /* address of a u32: blocks that are done; 0 before and after */
+    struct dmi_alone launch;
+    struct dmi_graph_copies copies;
+};
+
 struct dmi_close {
     dmi_u64 state; /* address of the exec's first ticket */
     dmi_u64 marks; /* address of the first action's struct dmi_copy_mark */
@@ -193,6 +214,8 @@ static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers bef
 static_assert(sizeof(struct dmi_reopen) == 32, "all that a launch says");
 static_assert(sizeof(struct dmi_graph_copy) == 144, "shared with device code");
 static_assert(sizeof(struct dmi_graph_copies) <= 4096, "kernel parameters of drivers before 12.1");
+static_assert(sizeof(struct dmi_copies_alone) <= 4096, "kernel parameters of drivers before 12.1");
+static_assert(DMI_COPIES <= 32, "their records are bits of one word");
 static_assert(sizeof(struct dmi_close_desc) == 64, "stands in a slot");
 static_assert(sizeof(struct dmi_copy_mark) == 16, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");

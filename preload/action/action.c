@@ -58,7 +58,8 @@ void action_node(const struct action_place *place, const struct operand *operand
     out->function = function_of(place->context, action, out->form);
 }
 
-CUfunction action_copies(const struct context *c, bool all)
+CUfunction action_copies(const struct context *c, bool packed, bool alone)
 {
-    return function_of(c, SPEC_CAPTURE, all ? ACTION_NODES : ACTION_NODES_ANY);
+    enum action_form form = alone ? ACTION_ALONE : ACTION_NODES;
+    return function_of(c, SPEC_CAPTURE, packed ? form : form + 1);
 }

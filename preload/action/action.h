@@ -50,6 +50,9 @@ enum action_form {
     /* of up to DMI_COPIES copies at one place: all of ACTION_NODE, or whatever they read */
     ACTION_NODES,
     ACTION_NODES_ANY,
+    /* the same in a graph that has no other node of ours */
+    ACTION_ALONE,
+    ACTION_ALONE_ANY,
     ACTION_FORMS
 };
 
@@ -81,9 +84,10 @@ void action_node(const struct action_place *place, const struct operand *operand
                  struct action_kernel *out);
 
 /*
- * The function of one node for several copies, of which each has the parameter that action_node() gives; @all: all of ACTION_NODE.
+ * The function of one node for several copies, of which each has the parameter that action_node() gives. @packed: all are of ACTION_NODE. @alone: no other node
+ * of ours is in the graph.
  */
-CUfunction action_copies(const struct context *context, bool all);
+CUfunction action_copies(const struct context *context, bool packed, bool alone);
 
 /* The word of the site's action, for messages. */
 static inline const char *action_word(uint32_t site)

@@ -89,7 +89,9 @@ const struct action action_copy = {
                  [ACTION_NODE] = "dmi_copy_graph_packed",
                  [ACTION_NODE_ROWS] = "dmi_copy_graph_rows",
                  [ACTION_NODES] = "dmi_copies_graph_packed",
-                 [ACTION_NODES_ANY] = "dmi_copies_graph_any" },
+                 [ACTION_NODES_ANY] = "dmi_copies_graph_any",
+                 [ACTION_ALONE] = "dmi_copies_alone_packed",
+                 [ACTION_ALONE_ANY] = "dmi_copies_alone_any" },
     .eager = copy_eager,
     .node = copy_node,
 };

@@ -100,7 +100,7 @@ struct context_strand {
     struct context_counts sites[]; /* per site of the spec */
 };
 
-#define CONTEXT_KERNELS 48 /* of actions */
+#define CONTEXT_KERNELS 56 /* of actions */
 
 /* Kernels of ours, loaded in this CUDA context. */
 struct context_kernels {

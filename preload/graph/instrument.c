@@ -7,6 +7,7 @@
 #include "preload/graph/kernel_node.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,20 +85,23 @@ struct node_kernel {
     union {
         uint64_t one[ACTION_PARAM_BYTES / sizeof(uint64_t)];
         struct dmi_graph_copies copies;
+        struct dmi_copies_alone alone;
     } param;
 };
 
 /* One copy more of the node. */
-static void add_copy(struct node_kernel *node, const struct action_kernel *k, bool *packed)
+static void add_copy(struct node_kernel *node, struct dmi_graph_copies *copies,
+                     const struct action_kernel *k, bool *packed)
 {
     *packed = *packed && k->form == ACTION_NODE;
-    memcpy(&node->param.copies.each[node->grid.n++], k->param, sizeof node->param.copies.each[0]);
+    memcpy(&copies->each[node->grid.n++], k->param, sizeof copies->each[0]);
     if (node->grid.blocks < k->blocks)
         node->grid.blocks = k->blocks;
     node->grid.threads = k->threads;
 }
 
-static bool is_alone(const struct graph_plan *plan, uint32_t lead)
+/* Does the node of number @lead one action? */
+static bool does_one(const struct graph_plan *plan, uint32_t lead)
 {
     return lead + 1 >= plan->n_nodes || graph_plan_lead(plan, lead + 1) != lead;
 }
@@ -108,7 +112,7 @@ static void node_kernel(const struct graph_plan *plan, const struct graph_action
 {
     struct action_kernel k;
     uint32_t lead = graph_plan_lead(plan, action->number);
-    if (is_alone(plan, lead)) {
+    if (!plan->alone && does_one(plan, lead)) {
         instrument_kernel(plan, action, &k);
         *out = (struct node_kernel){ k.function, { k.blocks, 1, k.threads }, { { 0 } } };
         memcpy(out->param.one, k.param, sizeof k.param); /* of ACTION_NODES_ANY the first copy */
@@ -116,14 +120,19 @@ static void node_kernel(const struct graph_plan *plan, const struct graph_action
     }
     bool packed = true;
     *out = (struct node_kernel){ .grid.n = 0 };
+    struct dmi_graph_copies *copies = plan->alone ? &out->param.alone.copies : &out->param.copies;
+    if (plan->alone) {
+        out->param.alone.used = plan->state + offsetof(struct dmi_ticket, seq);
+        out->param.alone.retired = plan->state + offsetof(struct dmi_ticket, n_actions);
+    }
     for (uint32_t c = 0; c < plan->n_actions; c++) {
         uint32_t number = plan->actions[c].number;
         if (number == PLAN_NONE || graph_plan_lead(plan, number) != lead)
             continue;
         instrument_kernel(plan, &plan->actions[c], &k);
-        add_copy(out, &k, &packed);
+        add_copy(out, copies, &k, &packed);
     }
-    out->function = action_copies(plan->context, packed);
+    out->function = action_copies(plan->context, packed, plan->alone);
 }
 
 /* Those of a tap: of the first node that it comes after, or else before. */
@@ -359,6 +368,9 @@ int instrument_actions(struct err *err, struct graph_plan *plan, const uint32_t 
                     (struct numbered){ &plan->kernels[i], &plan->actions[c] };
     int r = 0;
     find_leads(plan, by_number, leads);
+    if (!leads)
+        plan->alone = plan->n_leads == 1 && by_number[0].action &&
+                      session_site(by_number[0].action->site)->action == SPEC_CAPTURE;
     for (uint32_t n = 0; n < plan->n_nodes && !r; n++)
         if (by_number[n].action && plan->leads[n] == n)
             r = add_action(err, plan, by_number, n);
@@ -449,8 +461,20 @@ static int add_close(struct err *err, struct graph_plan *plan)
 
 int instrument_open_close(struct err *err, struct graph_plan *plan)
 {
-    int r = add_open(err, plan);
-    return r ? r : add_close(err, plan);
+    int r = plan->alone ? 0 : add_open(err, plan);
+    return r || plan->alone ? r : add_close(err, plan);
+}
+
+CUresult instrument_set_alone(CUgraphExec exec, const struct graph_plan *plan,
+                              const struct dmi_alone *launch)
+{
+    struct node_kernel k;
+    uint32_t c = 0;
+    while (plan->actions[c].number == PLAN_NONE)
+        c++;
+    node_kernel(plan, &plan->actions[c], &k);
+    k.param.alone.launch = *launch;
+    return set_params(exec, plan->nodes[0].node, k.function, k.grid, &k.param);
 }
 
 CUresult instrument_set_again(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,

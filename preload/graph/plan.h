@@ -6,6 +6,8 @@
  *
  *     open -> every root;  site -> action -> action -> whatever depends on the site;  every leaf -> close
  *
+ * Where all of its actions are copies that one node makes, that node does what open and close do, and there are none.
+ *
  * Thread: the one that instantiates or updates, entered; one at a time per plan.
  */
 #pragma once
@@ -84,7 +86,8 @@ struct graph_plan {
     struct graph_node *nodes; /* of actions, by number; one that does several has the first one's */
     uint32_t *leads;          /* by number: that of the node which does it; NULL: each its own */
     uint32_t n_nodes, n_leads; /* numbers, and nodes for them */
-    struct graph_node *opens;  /* one a ticket */
+    bool alone; /* the first node is the only one, and there are no opens and no close */
+    struct graph_node *opens; /* one a ticket */
     uint32_t n_tickets;
     struct graph_node close;
     uint64_t epoch; /* session.memory_epoch when pointers were last checked */

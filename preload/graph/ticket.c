@@ -11,7 +11,7 @@
 
 bool ticket_switch_node(const struct exec *x, struct graph_node *node, bool off)
 {
-    if (node->off == off)
+    if (node->off == off || !node->node)
         return true;
     if (!driver_table.cuGraphNodeSetEnabled ||
         driver_table.cuGraphNodeSetEnabled(x->handle, node->node, !off) != CUDA_SUCCESS)
@@ -68,11 +68,52 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
     }
 }
 
+/* What @launch says to the node that does all of its copies. */
+static void fill_alone(const struct exec *x, const struct admission_launch *l, struct dmi_alone *a)
+{
+    const struct context *c = x->plan.context;
+    a->seq = l->number;
+    a->payload = c->payload + l->payload;
+    a->desc = c->desc_device + (l->slot & (c->ring.n_slots - 1)) * sizeof(struct dmi_desc);
+    for (uint32_t k = 0; k < l->n; k++) {
+        const struct admission *item = &l->items[k];
+        const struct graph_action *action = &x->plan.actions[k];
+        /* a launch that repeats the last one has its items as that left them */
+        if (action->number == PLAN_NONE ||
+            (item->state != ADMISSION_RESERVED && item->state != ADMISSION_LAUNCHED))
+            continue;
+        a->offset16[action->number] = (uint32_t)(item->payload / RING_ALIGN);
+        a->record[action->number] = (unsigned char)item->place;
+        a->rows[action->number] =
+            item->choice == DMI_ROWS_ALL
+                ? (struct dmi_rows){ DMI_ROWS_FIRST, action->operand.view.dims[0] }
+                : l->choices[item->choice];
+    }
+}
+
+/* @l NULL: nothing. Where the driver does not take it the node stays off: it may have what was said of a launch that was refused. */
+static bool set_alone(struct exec *x, const struct admission_launch *l)
+{
+    struct graph_node *node = &x->plan.nodes[0];
+    struct dmi_alone a = { .seq = 0 };
+    for (uint32_t i = 0; i < DMI_COPIES; i++)
+        a.offset16[i] = DMI_NOT_WANTED;
+    if (l && l->slot != RING_NO_SLOT)
+        fill_alone(x, l, &a);
+    bool set = instrument_set_alone(x->handle, &x->plan, &a) == CUDA_SUCCESS;
+    if (!set)
+        ticket_switch_node(x, node, true);
+    x->empty = set && !a.seq;
+    return set && (!a.seq || ticket_switch_node(x, node, false));
+}
+
 static bool set_all(struct exec *x, const struct admission_launch *l)
 {
     struct dmi_ticket t = { 0 };
     bool set = true;
     repeat_pass(&x->repeat);
+    if (x->plan.alone)
+        return set_alone(x, l);
     for (uint32_t n = 0; n < x->plan.n_tickets && set; n++) {
         if (l)
             fill(x, l, n, &t);
@@ -92,6 +133,8 @@ bool ticket_deliver(struct exec *x, const struct admission_launch *l)
 
 bool ticket_deliver_again(struct exec *x, const struct admission_launch *l)
 {
+    if (x->plan.alone)
+        return set_alone(x, l);
     struct dmi_reopen again = { .seq = l->number,
                                 .close_slot =
                                     (uint32_t)l->slot & (x->plan.context->ring.n_slots - 1),
@@ -120,5 +163,6 @@ void ticket_sleep(struct exec *x)
 
 bool ticket_is_read(const struct exec *x)
 {
-    return x->plan.n_tickets && !x->plan.opens[0].off;
+    const struct graph_node *first = x->plan.alone ? x->plan.nodes : x->plan.opens;
+    return x->plan.n_tickets && !first->off;
 }

@@ -154,6 +154,7 @@ static int fit(struct err *err, struct graph_plan *to, const struct graph_plan *
             r = take_numbers(err, to, from, &from->kernels[i], range->first);
     to->n_nodes = from->n_nodes;
     to->n_tickets = from->n_tickets;
+    to->alone = from->alone;
     return r;
 }
 
@@ -384,7 +385,7 @@ static void take_over(struct exec *x, struct graph_update *u)
     x->plan.epoch =
         0; /* actions of both were checked at different times: the next launch checks all */
     if (u->complete)
-        x->empty = true; /* the update's opens came with empty tickets */
+        x->empty = true; /* the update's opens came with empty tickets, or a node alone with none */
 }
 
 /* The exec is updated, and what it holds now could not be found out. */

@@ -136,7 +136,7 @@ def check_switches(check, name, launches, on):
         forward += any(begins.fullmatch(launch["kernel"]) is not None for begins in sites.BEGIN.values())
         if launch["exec"] and forward >= 0:
             want += any(on[forward][i] for i, site in enumerate(sites.SITES) if site.regex.fullmatch(launch["kernel"]))
-    nodes = sum(launch["kernel"].startswith(("dmi_copy_graph_", "dmi_copies_graph_")) for launch in launches)
+    nodes = sum(launch["kernel"].startswith(("dmi_copy_graph_", "dmi_copies_graph_", "dmi_copies_alone_")) for launch in launches)
     check(nodes == want, f"{name}: in graphs {nodes} nodes of copies ran, those of kernels with sites that were on", "" if nodes == want else want)
 
 

@@ -333,10 +333,10 @@ def early_event(c):
 
 
 def priorities(c):
-    """What a stream of a high priority captured."""
+    """What a stream of a high priority captured: two sites, and one."""
     c.streams[0] = ok(cu.cuStreamCreateWithPriority(1, -3))
-    exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: c.launch("block", s, 0, 64, 1)), 0))
-    for _ in range(2):
+    for n in (2, 1):
+        exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: [c.launch("block", s, 0, 64, 1) for _ in range(n)]), 0))
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
@@ -367,6 +367,41 @@ def switched(c):
         ok(cu.cuGraphExecKernelNodeSetParams(exe, nodes[1], c.params("block", 0, 1 + i % 64, i)))
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
         c.launch("block", c.streams[0], 3, 16, 1000 + i)
+
+
+def lone_seeds():
+    """What the site of `lone` writes in each replay: as (seed, rows)."""
+    return [(i // 4 + 1, 1 + i // 4 * 7 % 64) for i in range(60)] + [(70, 64)] * 4
+
+
+def lone(c):
+    """A graph with one site: replays, new parameters for its kernel, an update, a launch into a capture."""
+    names = [("first", 1, 8, 99), ("block", 0, 1, 1), ("other", 0, 64, 60)]
+    graph, nodes = by_hand(c, names)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    *before, _, _, _, _ = seeds = lone_seeds()
+    for i, (seed, rows) in enumerate(before):
+        if i and seed != seeds[i - 1][0]:
+            c.say(cu.cuGraphExecKernelNodeSetParams(exe, nodes[1], c.params("block", 0, rows, seed))[0])
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.say(cu.cuGraphExecUpdate(exe, by_hand(c, [names[0], ("block", 2, 64, 70), ("other", 2, 64, 60)])[0])[0])
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.sync()
+    outer = ok(cu.cuGraphInstantiate(c.capture(lambda s: ok(cu.cuGraphLaunch(exe, s))), 0))
+    ok(cu.cuGraphLaunch(outer, c.streams[0]))
+    c.sync()
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def lone_off(c):
+    """The same, whose kernel is switched off and on."""
+    graph, nodes = by_hand(c, [("first", 1, 8, 99), ("block", 0, 64, 1), ("other", 0, 64, 60)])
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    for on in (1, 0, 1, 1, 0, 0, 1):
+        ok(cu.cuGraphNodeSetEnabled(exe, nodes[1], on))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
 def updatable(c):
@@ -480,7 +515,7 @@ def homeless(c):
 
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, layers, in_flight, update, enable, child, queries, ended,
                                      shapes, programmatic, early_event, priorities,
-                                     embedded, switched, updatable, contexts, destroyed, without_rows, crowded, guest, homeless)}
+                                     embedded, switched, lone, lone_off, updatable, contexts, destroyed, without_rows, crowded, guest, homeless)}
 
 if __name__ == "__main__":
     client = Client()

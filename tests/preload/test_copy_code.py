@@ -14,6 +14,7 @@ from harness import BUILD, ROOT
 FATBIN = BUILD / "kernels" / "dmi_kernels.fatbin"
 pytestmark = pytest.mark.built(FATBIN)
 DISASSEMBLER = ROOT / "build" / "toolchain" / "nvidia" / "cu13" / "bin" / "nvdisasm"
+ALONE = ("dmi_copies_alone_packed", "dmi_copies_alone_any")
 COPIES = ("dmi_copy_graph_packed", "dmi_copy_graph_rows", "dmi_copies_graph_packed", "dmi_copies_graph_any")
 
 
@@ -49,18 +50,22 @@ def count(lines, pattern):
 
 
 def test_bytes(check, code):
-    for name, most in {"dmi_copy_graph_packed": 2048, "dmi_copies_graph_packed": 2560, "dmi_open": 1536, "dmi_close": 3072}.items():
+    for name, most in {"dmi_copy_graph_packed": 2048, "dmi_copies_graph_packed": 2560, "dmi_copies_alone_packed": 2560, "dmi_open": 1536, "dmi_close": 3072}.items():
         check(code[name][0] <= most, f"{name} has at most {most} bytes", code[name][0])
     check(code["dmi_copy_graph_packed"][0] * 4 < code["dmi_copy_graph_rows"][0], "the small kernel is what it is for",
           {name: code[name][0] for name in COPIES})
 
 
 def test_fences(check, code):
-    """A copy in a graph has none of them; what it takes for a launch to be published stands once, in dmi_close."""
+    """A copy in a graph has none of them; what it takes for a launch to be published stands once, in dmi_close, or in the node that is alone."""
     for name in (*COPIES, "dmi_open"):
         found = [line for line in code[name][1] if re.search(r"MEMBAR|ATOM|\bRED\.|\.SYS", line)]
         check(not found, f"{name}: no fence, no atomic, no store at system scope", found)
     close, eager = code["dmi_close"][1], code["dmi_copy_eager"][1]
     check((count(close, "MEMBAR"), count(close, r"\.SYS"), count(close, r"\b(ATOMG|RED)\.")) == (1, 2, 0),
           "dmi_close: one fence, before one store at system scope", [line for line in close if "MEMBAR" in line or ".SYS" in line])
+    for name in ALONE:
+        lines = code[name][1]
+        check((count(lines, "MEMBAR"), count(lines, r"\.SYS"), count(lines, r"\b(ATOMG|RED)\.")) == (2, 2, 1),
+              f"{name}: one counter of blocks, and one store at system scope", [line for line in lines if "MEMBAR" in line or ".SYS" in line])
     check((count(eager, "MEMBAR"), count(eager, "ATOMG.E.ADD")) == (2, 1), "an eager copy publishes by itself", count(eager, "MEMBAR"))

@@ -24,6 +24,7 @@
 #define SLOT          2 /* the one that is used */
 #define MARK          5 /* the one that is used, among those of a state */
 #define LIST_AT       5 /* where the list of rows lies among the lists */
+#define RECORD        9 /* its number in the launch */
 #define CHOICE        7 /* its number in the ticket */
 #define MAX_LIST      64
 
@@ -62,7 +63,8 @@ static const struct {
     { "cuLaunchKernel", &cu.LaunchKernel },
 };
 
-static CUfunction copy_eager, copy_packed, copy_rows, copy_strided, copies_packed, close_graph;
+static CUfunction copy_eager, copy_packed, copy_rows, copy_strided, copies_packed, alone_packed,
+    alone_any, close_graph;
 static unsigned char source[SOURCE_BYTES];
 static CUdeviceptr source_device, payload_device, retired, state, marks, lists, slots_device;
 static int64_t slots[MAX_LIST]; /* of rows, where they lie in slots */
@@ -136,10 +138,15 @@ static void gather_by_definition(const struct dmi_gather *g, const struct choice
                 }
 }
 
-static void launch(CUfunction kernel, void *parameter, unsigned blocks)
+static void launch_several(CUfunction kernel, void *parameter, unsigned blocks, unsigned n)
 {
     void *params[] = { parameter };
-    ok(cu.LaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL));
+    ok(cu.LaunchKernel(kernel, blocks, n, 1, THREADS, 1, 1, 0, NULL, params, NULL));
+}
+
+static void launch(CUfunction kernel, void *parameter, unsigned blocks)
+{
+    launch_several(kernel, parameter, blocks, 1);
 }
 
 static void launch_eager(const struct dmi_gather *gather, const struct choice *choice,
@@ -164,6 +171,43 @@ static struct dmi_copy_mark mark_left(void)
     return mark;
 }
 
+/* The parameter of a copy of a graph that @mark is of. */
+static struct dmi_graph_copy graph_copy(const struct dmi_gather *gather,
+                                        const struct dmi_desc *record)
+{
+    return (struct dmi_graph_copy){
+        .gather = *gather,
+        .state = state,
+        .mark = marks + MARK * sizeof(struct dmi_copy_mark),
+        .lists = lists,
+        .number = 3,
+        .site = record->site,
+        .n_rows = gather->count[0],
+        .row_bytes = (uint32_t)(size_of(gather) / gather->count[0]),
+        .inverse = gather->run_bytes >= 16 ? DMI_INVERSE(gather->run_bytes / 16) : 0,
+    };
+}
+
+/* As the second of two copies that are alone in their graph, of which this launch wants not the first. */
+static struct dmi_copies_alone alone_parameter(const struct dmi_gather *gather,
+                                               const struct choice *choice,
+                                               const struct dmi_desc *record)
+{
+    struct dmi_copies_alone alone = {
+        .used = state,
+        .retired = retired,
+        .launch = { .seq = record->ready,
+                    .payload = payload_device,
+                    .desc = desc_device + SLOT * sizeof *desc,
+                    .offset16 = { DMI_NOT_WANTED, (uint32_t)(record->payload / 16) },
+                    .record = { 0, RECORD } },
+    };
+    alone.launch.rows[1] = (struct dmi_rows){ choice->list ? LIST_AT : DMI_ROWS_FIRST, choice->n };
+    for (int i = 0; i < 2; i++)
+        alone.copies.each[i] = graph_copy(gather, record);
+    return alone;
+}
+
 /* As copy number 3 of a graph, whose ticket dmi_open would have left where we write it. */
 static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
                          const struct choice *choice, const struct dmi_desc *record,
@@ -178,19 +222,8 @@ static void launch_graph(CUfunction kernel, const struct dmi_gather *gather,
     ticket.offset16[3] = (uint32_t)(record->payload / 16);
     ok(cu.MemcpyHtoD(state, &ticket, sizeof ticket));
     ok(cu.MemcpyHtoD(marks, none, sizeof none));
-    struct dmi_graph_copy copy = {
-        .gather = *gather,
-        .state = state,
-        .mark = marks + MARK * sizeof none[0],
-        .lists = lists,
-        .number = 3,
-        .site = record->site,
-        .n_rows = gather->count[0],
-        .row_bytes = (uint32_t)(size_of(gather) / gather->count[0]),
-        .inverse = gather->run_bytes >= 16 ? DMI_INVERSE(gather->run_bytes / 16) : 0,
-    };
-    struct dmi_graph_copies first = { .each = {
-                                          copy } }; /* of a kernel for several: the only one */
+    struct dmi_graph_copies first = { 0 }; /* of a kernel for several: the only one */
+    first.each[0] = graph_copy(gather, record);
     launch(kernel, &first, blocks);
 }
 
@@ -214,17 +247,54 @@ static void clear(unsigned char *expected)
     memset(desc, 0, N_SLOTS * sizeof *desc);
 }
 
+/* Copies that are alone publish for the launch, once. */
+static void check_alone(CUfunction kernel, const struct dmi_gather *gather,
+                        const struct choice *choice, const struct dmi_desc *record, unsigned blocks,
+                        unsigned char *expected)
+{
+    static const struct dmi_copy_mark none[MARK + 1];
+    static const struct dmi_ticket fresh;
+    static const struct dmi_close_desc nothing;
+    uint64_t src = gather->src - source_device;
+    struct dmi_close_desc wanted = { .ready = record->ready,
+                                     .site = DMI_SITE_CLOSE,
+                                     .sum = dmi_copy_sum(record->site, record->n_bytes),
+                                     .ran = { 1u << RECORD },
+                                     .wild = { is_wild(gather, choice) ? 1u << RECORD : 0 } };
+    struct dmi_copies_alone alone = alone_parameter(gather, choice, record);
+    ok(cu.MemcpyHtoD(state, &fresh, sizeof fresh));
+    ok(cu.MemcpyHtoD(marks, none, sizeof none));
+    clear(expected);
+    gather_by_definition(gather, choice, src, expected + record->payload);
+    launch_several(kernel, &alone, blocks, 2);
+    check_payload(expected);
+    ck_assert_int_eq(memcmp(&desc[SLOT], &wanted, sizeof wanted), 0);
+
+    clear(expected); /* the same once more: it is used; and a launch that is to do nothing */
+    for (int i = 0; i < 2; i++) {
+        launch_several(kernel, &alone, blocks, 2);
+        check_payload(expected);
+        ck_assert_int_eq(memcmp(&desc[SLOT], &nothing, sizeof nothing), 0);
+        alone.launch.seq = 0;
+    }
+}
+
 static bool is_runs(const struct dmi_gather *g)
 {
     return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner &&
            !g->slot_bytes;
 }
 
+static bool is_packed(const struct dmi_gather *g)
+{
+    uint32_t units = g->run_bytes / 16;
+    return is_runs(g) && g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D;
+}
+
 /* Those of a graph that can gather @g; NULL where there are no more. */
 static CUfunction graph_kernel(const struct dmi_gather *g, int i)
 {
-    uint32_t units = g->run_bytes / 16;
-    bool packed = is_runs(g) && g->access == 16 && units > 1 && units <= DMI_INVERSE_MAX_D;
+    bool packed = is_packed(g);
     CUfunction kernels[] = { copy_strided, is_runs(g) ? copy_rows : NULL,
                              packed ? copy_packed : NULL, packed ? copies_packed : NULL, NULL };
     return kernels[i];
@@ -267,6 +337,10 @@ static void check_choice(const struct dmi_gather *shape, const struct choice *ch
         ck_assert_uint_eq(mark.sum, dmi_copy_sum(11, n));
         ck_assert_uint_eq(mark.wild, is_wild(shape, choice) ? seq : 0);
     }
+    record.flags = 0;
+    check_alone(alone_any, &gather, choice, &record, blocks, expected);
+    if (is_packed(&gather))
+        check_alone(alone_packed, &gather, choice, &record, blocks, expected);
 }
 
 /* All rows, the first of them, and some by a list. */
@@ -607,6 +681,8 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.ModuleGetFunction(&copy_rows, module, "dmi_copy_graph_rows");
     r = r ? r : cu.ModuleGetFunction(&copy_strided, module, "dmi_copies_graph_any");
     r = r ? r : cu.ModuleGetFunction(&copies_packed, module, "dmi_copies_graph_packed");
+    r = r ? r : cu.ModuleGetFunction(&alone_packed, module, "dmi_copies_alone_packed");
+    r = r ? r : cu.ModuleGetFunction(&alone_any, module, "dmi_copies_alone_any");
     r = r ? r : cu.ModuleGetFunction(&close_graph, module, "dmi_close");
     r = r ? r : cu.MemAlloc(&source_device, sizeof source);
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);

@@ -14,6 +14,7 @@ from kit import filled, site, spec
 from standin_log import Log
 
 pytest.importorskip("cuda.bindings")
+from graph_client import lone_seeds, switches  # it needs them
 pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
 
 CLIENT = pathlib.Path(__file__).with_name("graph_client.py")
@@ -170,8 +171,8 @@ def test_a_copy_takes_the_place_of_edges(bench, scenario, delays):
     scenario("shapes", ANY, [filled(s, 64) for s in [1, 2] * 5 + [1] * 15], DMI_STANDIN_LOG=log, **delays)
     shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]  # first without the library
     bench.check(shapes[:4] == [(5, 4), (4, 3), (3, 2), (2, 1)], "the application's graphs", shapes)
-    bench.check(shapes[4:] == [(9, 8), (7, 7), (6, 7), (5, 4)],
-                "a copy costs a join two edges, others one", shapes)
+    bench.check(shapes[4:] == [(9, 8), (5, 4), (4, 4), (3, 2)],
+                "a copy costs a join two edges, others one; one copy needs no other node", shapes)
 
 
 @pytest.mark.since(12030, "edges with data")
@@ -185,7 +186,7 @@ def test_programmatic_launches(bench, scenario, seed, edges):
              DMI_STANDIN_DELAY_SEED=str(seed))
     shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]
     if edges == "any":
-        bench.check(shapes == [(8, 7), (3, 2), (14, 13), (6, 7)], "a copy takes a programmatic edge's place, but at a join", shapes)
+        bench.check(shapes == [(8, 7), (3, 2), (14, 13), (4, 4)], "a copy takes a programmatic edge's place, but at a join", shapes)
 
 
 @pytest.mark.since(12030, "events of launches")
@@ -201,9 +202,49 @@ def test_an_event_that_comes_before_the_end(bench, scenario):
 def test_nodes_of_ours_have_a_priority(bench, scenario):
     """That of the node that each stands beside; open and close the most urgent one."""
     log = bench.folder / "log"
-    scenario("priorities", ANY, [filled(1, 64)] * 2, DMI_STANDIN_LOG=log)
+    scenario("priorities", ANY, [filled(1, 64)] * 3, DMI_STANDIN_LOG=log)
     given = [call["priority"] for call in Log(log).calls if call["name"] == "cuGraphKernelNodeSetAttribute"]
-    bench.check(given == [-3, -3, -3], "copy, open and close", given)
+    bench.check(given == [-3] * 4 + [-3], "two copies, open and close; one copy", given)
+
+
+@SEEDS
+@pytest.mark.parametrize("shape", PARTS)
+def test_a_node_alone_is_told_of_launches(bench, scenario, delays, shape):
+    """Where all copies of a graph are one node there is no other, whatever becomes of the graph."""
+    log = bench.folder / "log"
+    parts = PARTS[shape][:3] if shape == "any" else PARTS[shape]
+    text = spec(*(site(f"p{i}", dims=dims, offset=4 * at) for i, (at, _, dims) in enumerate(parts)), head=ROOM)
+    run = scenario("in_flight", text, DMI_STANDIN_LOG=log, **delays).run()
+    got = [Counter(tuple(r.words) for r in run.of(i)) for i in range(len(parts))]
+    wanted = [Counter({tuple(filled(10 + k, n, at)): 20 for k in range(4)}) for at, n, _ in parts]
+    bench.check(got == wanted and not run.balance(), "each site has its own part", run.balance())
+    launches = Counter(launch["kernel"] for launch in Log(log).launches)
+    bench.check({kernel: n for kernel, n in launches.items() if kernel.startswith("dmi_")} == {f"dmi_copies_alone_{shape}": 80}, "one node", launches)
+
+
+@SEEDS
+def test_a_node_alone_follows_its_kernel(bench, scenario, delays):
+    """Through new parameters, an update, and a launch into a capture."""
+    log = bench.folder / "log"
+    scenario("lone", ANY, [filled(*each) for each in lone_seeds()], DMI_STANDIN_LOG=log, **delays)
+    launches = Counter(launch["kernel"] for launch in Log(log).launches)
+    bench.check({kernel: n for kernel, n in launches.items() if kernel.startswith("dmi_")} == {"dmi_copies_alone_any": 64}, "one node", launches)
+    scenario("lone_off", ANY, [filled(1, 64)] * 4, **delays)
+
+
+@pytest.mark.parametrize("n", (2, 3, 8, 30, 79))  # of 15 the application's own, as many of the node whose kernel it changes, and one a launch
+def test_what_a_node_alone_is_told_is_used_once(bench, n):
+    """Setting it fails, and so does switching the node off."""
+    allowed = [filled(*each) for each in lone_seeds()]
+    want = bench.run([], command=[sys.executable, CLIENT, "lone"], preload=False, timeout=120)
+    result = bench.run([], ANY, command=[sys.executable, CLIENT, "lone"], timeout=120,
+                       DMI_STANDIN_FAIL=f"cuGraphExecKernelNodeSetParams_v2:{n},cuGraphNodeSetEnabled:0")
+    run = result.run()
+    dropped = run.counters.dropped[0]
+    bench.check(not run.balance() and set(dropped) <= {"copy_failed", "unsupported"}, "it could not be set: accounting balances", (run.balance(), dropped))
+    bench.check(len(run.of(0)) >= 54 and all(r.words in allowed for r in run.of(0)), "all others' records are right", (len(run.of(0)), dropped))
+    own = "701" in result.stdout  # the call that fails was the application's
+    bench.check(own or result.said() == want.said(), "the program does not notice", result.stderr[-300:])
 
 
 def test_embedded_without_a_ticket(scenario):
@@ -212,7 +253,6 @@ def test_embedded_without_a_ticket(scenario):
 
 def switched_on():
     """What `switched` launches while it is on: of block and other, as (layer, words); and how many replays have all off."""
-    from graph_client import switches  # it needs cuda.bindings
     on, blocks, others, n_off, noted = {"block": True, "other": True}, [], [], 0, []
     for i, change in enumerate(switches()):
         if change:
