@@ -314,7 +314,7 @@ void parse_step_times(const struct table_view *v, uint32_t i, struct dmi_step_ti
 {
     *at = (struct dmi_step_times){ .engine_step = DMI_NO_STEP };
     memcpy(at, v->entries + (uint64_t)i * v->entry_bytes,
-           v->entry_bytes < sizeof *at ? DMI_STEP_TIMES_LEAST : sizeof *at);
+           v->entry_bytes < sizeof *at ? v->entry_bytes : sizeof *at);
 }
 
 const char *parse_range(const struct table_view *v, uint32_t i, struct dmi_range_entry *at,

@@ -23,6 +23,8 @@ enum dmi_step_times_flags {
     DMI_STEP_HAS_GAP = 1 << 1,    /* gap_ns is known */
     DMI_STEP_SEVERAL = 1 << 2,    /* several threads launched: the last of their ends counts */
     DMI_STEP_UNENDED = 1 << 3,    /* the process, or its thread, ended within it */
+    /* device_ns is at least what the device took: it was done, or may have been, before the host looked */
+    DMI_STEP_HOST_LATE = 1 << 4,
 
     /* why device_ns is not known */
     DMI_STEP_NO_LAUNCH = 1 << 8,     /* nothing was launched in it */
@@ -63,9 +65,12 @@ struct dmi_step_times {
     uint32_t waits;          /* calls in which the host waits for the device */
     uint32_t wait_us;        /* microseconds in them */
     uint64_t engine_step;    /* the engine's own number of it; DMI_NO_STEP: not known */
+    uint64_t
+        waited_ns; /* host: end of the last of its waits; 0: there was none, or it is not known */
 };
 
-#define DMI_STEP_TIMES_LEAST 128u /* of writers before 2026-11-29: all up to engine_step */
+#define DMI_STEP_TIMES_LEAST                                                                       \
+    128u /* of writers before 2026-11-29: all up to engine_step; since then to waited_ns */
 
 enum dmi_mark_kind {
     DMI_MARK_BEGUN = 1,  /* the trace begins; text: its tier */
@@ -155,7 +160,7 @@ struct dmi_trace_shape {
 static_assert(sizeof(struct dmi_trace_head) == 24, "on-disk layout");
 static_assert(sizeof(struct dmi_trace_shape) == 64, "on-disk layout");
 static_assert(sizeof(struct dmi_range_entry) == 48, "on-disk layout");
-static_assert(sizeof(struct dmi_step_times) == 136, "on-disk layout");
+static_assert(sizeof(struct dmi_step_times) == 144, "on-disk layout");
 static_assert(sizeof(struct dmi_mark) == 32, "on-disk layout");
 
 #endif

@@ -106,7 +106,7 @@ static inline uint64_t wait_ends(uint64_t begin_ns)
     if (__builtin_expect(!begin_ns, 1))
         return 0;
     uint64_t now_ns = clock_mono_ns();
-    steps_waited(now_ns - begin_ns);
+    steps_waited(now_ns - begin_ns, now_ns);
     return now_ns;
 }
 

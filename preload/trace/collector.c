@@ -145,6 +145,7 @@ static void take(struct trace_step *step)
     at->begin_ns = trace_clock_real(ahead_ns, at->begin_ns);
     at->end_ns = trace_clock_real(ahead_ns, at->end_ns);
     at->launch_ns = trace_clock_real(ahead_ns, at->launch_ns);
+    at->waited_ns = trace_clock_real(ahead_ns, at->waited_ns);
     text_add(&c->times, (const char *)at, sizeof *at);
 }
 

@@ -6,6 +6,7 @@
 #include "core/locked.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
+#include "preload/trace/threads.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -129,13 +130,18 @@ static void say(struct trace_step *step, uint32_t flag)
     __atomic_fetch_or(&step->at.flags, flag, __ATOMIC_RELAXED);
 }
 
-/* The context is current. */
+/* Nothing is recorded in such a stream. */
+static bool is_capturing(struct trace_step *step, struct stream stream)
+{
+    bool is = stream_is_capturing(stream);
+    if (is)
+        say(step, DMI_STEP_CAPTURING);
+    return is;
+}
+
+/* In a stream that is not captured. The context is current. */
 static void record(struct trace_step *step, struct stream stream, CUevent *event)
 {
-    if (stream_is_capturing(stream)) {
-        say(step, DMI_STEP_CAPTURING);
-        return;
-    }
     if (!*event)
         *event = take_or_create(step->events);
     if (!*event || !stream_record(stream, event))
@@ -149,12 +155,37 @@ void events_begin(struct trace_step *step, struct stream stream)
     bool found = LOCKED(&events.lock, context && use_events(step, find(context), stream));
     if (found || (context && add_context(step, context, stream))) {
         step->at.device = (uint16_t)step->events->device;
-        record(step, stream, &step->begin);
+        if (!is_capturing(step, stream))
+            record(step, stream, &step->begin);
     } else {
         say(step, DMI_STEP_ELSEWHERE);
     }
     if (pushed)
         current_pop();
+}
+
+/*
+ * Is the device done with the stream, which is not captured, or may it be? Its context is current. While another one is captured the driver must not be asked: of the
+ * default stream that would end the capture.
+ */
+static bool may_be_done(struct stream stream)
+{
+    __typeof__(cuStreamQuery) *ask =
+        stream.per_thread ? driver_table.cuStreamQuery_ptsz : driver_table.cuStreamQuery;
+    if (!ask || atomic_load_relaxed(&trace_gate) & TRACE_GATE_CAPTURES)
+        return true;
+    struct stream_relaxed relaxed = stream_relax(); /* a capture may begin meanwhile */
+    CUresult r = ask(stream.handle);
+    stream_unrelax(&relaxed);
+    return r != CUDA_ERROR_NOT_READY;
+}
+
+static void record_end(struct trace_step *step, uint32_t i, struct stream stream)
+{
+    bool late = may_be_done(stream);
+    __atomic_fetch_and(&step->late, ~(1u << i), __ATOMIC_RELAXED); /* of an event before */
+    __atomic_fetch_or(&step->late, (uint32_t)late << i, __ATOMIC_RELAXED);
+    record(step, stream, &step->ends[i]);
 }
 
 /* A thread's own stream, which no other one can name. */
@@ -177,7 +208,8 @@ void events_end(struct trace_step *step, uint32_t i, struct stream stream, bool 
         return;
     }
     bool pushed = context != current && current_push(context);
-    record(step, stream, &step->ends[i]);
+    if (!is_capturing(step, stream))
+        record_end(step, i, stream);
     if (pushed)
         current_pop();
 }
@@ -252,6 +284,7 @@ static CUresult measure(struct trace_step *step, uint32_t *last)
     if (r == CUDA_SUCCESS) {
         step->at.device_ns = (uint64_t)most;
         step->at.flags |= DMI_STEP_HAS_DEVICE;
+        step->at.flags |= step->late >> *last & 1 ? DMI_STEP_HOST_LATE : 0;
     }
     CUevent before = step->events->last_end;
     if (r == CUDA_SUCCESS && before && elapsed(before, step->begin, &ns) == CUDA_SUCCESS) {

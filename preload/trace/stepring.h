@@ -27,6 +27,8 @@ struct trace_step {
     uint64_t epoch;           /* of the events (events.h) */
     CUevent begin, ends[STEP_MAX_ENDS];
     uint32_t n_ends;
+    uint32_t
+        late; /* a bit an end: the device was done before it was recorded, or may have been; atomic */
 
     /* of steps.c, under that lock; @at: the counts */
     uint64_t gate;   /* trace_gate while it ran */

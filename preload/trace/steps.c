@@ -80,6 +80,9 @@ static bool add_counts(struct trace_step *step, const struct trace_thread *t)
     step->at.stall_ns += now.stall_ns - t->base.stall_ns;
     step->at.waits += (uint32_t)(now.waits - t->base.waits);
     step->at.wait_us += (uint32_t)((now.wait_ns - t->base.wait_ns) / 1000);
+    uint64_t waited_ns = now.waits > t->base.waits ? atomic_load_relaxed(&t->waited_ns) : 0;
+    if (step->at.waited_ns < waited_ns)
+        step->at.waited_ns = waited_ns;
     return launches || graphs;
 }
 

@@ -60,8 +60,8 @@ void steps_stalled(bool loads, uint64_t ns);
  */
 void steps_look(void);
 
-/* It waited @ns for the device. */
-void steps_waited(uint64_t ns);
+/* It waited @ns for the device, until @now_ns of CLOCK_MONOTONIC. */
+void steps_waited(uint64_t ns, uint64_t now_ns);
 
 /* Kernels of DMI's own that the calling thread launched. */
 void steps_own(uint32_t n);

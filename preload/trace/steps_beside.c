@@ -83,13 +83,14 @@ void steps_look(void)
     errno = saved;
 }
 
-void steps_waited(uint64_t ns)
+void steps_waited(uint64_t ns, uint64_t now_ns)
 {
     struct trace_thread *t = based_self();
     if (!t)
         return;
     atomic_store_relaxed(&t->now.waits, t->now.waits + 1);
     atomic_store_relaxed(&t->now.wait_ns, t->now.wait_ns + ns);
+    atomic_store_relaxed(&t->waited_ns, now_ns);
 }
 
 void steps_own(uint32_t n)

@@ -43,11 +43,12 @@ struct trace_thread {
         entered_ns; /* of CLOCK_MONOTONIC, with trace_by_stream: no later than its first launch for that */
     struct lane *lanes, *lane; /* of lanes.c: all of the thread's, and that of its last launch */
     struct trace_counts now;   /* relaxed */
-    CUstream last;             /* of its last launch; relaxed */
-    bool last_per_thread;      /* likewise */
-    bool beside;               /* another thread said the step; written by it */
-    CUcontext last_context;    /* that was current at its last launch, while @beside; relaxed */
-    bool last_gone;            /* it ended, or there was none; relaxed */
+    uint64_t waited_ns;     /* of CLOCK_MONOTONIC: end of its last wait for the device; relaxed */
+    CUstream last;          /* of its last launch; relaxed */
+    bool last_per_thread;   /* likewise */
+    bool beside;            /* another thread said the step; written by it */
+    CUcontext last_context; /* that was current at its last launch, while @beside; relaxed */
+    bool last_gone;         /* it ended, or there was none; relaxed */
 } __attribute__((aligned(64)));
 
 /*

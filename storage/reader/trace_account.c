@@ -117,7 +117,8 @@ static void note_step(struct judge *j, enum rule rule, uint64_t step)
     (DMI_STEP_NO_LAUNCH | DMI_STEP_CAPTURING | DMI_STEP_STREAM_GONE | DMI_STEP_CONTEXT_GONE |      \
      DMI_STEP_REFUSED | DMI_STEP_UNFINISHED | DMI_STEP_ELSEWHERE)
 #define KNOWN                                                                                      \
-    (REASONS | DMI_STEP_HAS_DEVICE | DMI_STEP_HAS_GAP | DMI_STEP_SEVERAL | DMI_STEP_UNENDED)
+    (REASONS | DMI_STEP_HAS_DEVICE | DMI_STEP_HAS_GAP | DMI_STEP_SEVERAL | DMI_STEP_UNENDED |      \
+     DMI_STEP_HOST_LATE)
 
 static void judge_flags(struct judge *j, const struct dmi_step_times *at)
 {

@@ -19,7 +19,7 @@ import format_reader  # noqa: E402
 DMI_TRACE = BUILD / "tools" / "dmi-trace"
 pytestmark = pytest.mark.built(DMI_TRACE, DMI_RUN)
 FORWARD = ["launch first 0 1 64 p 64 1", "launch block 0 1 64 p 64 2", "launch other 0 1 64 p 64 3", "launch last 0 1 64 p 64 4", "sync", "digest p 256"]
-DEVICE, GAP, UNENDED, NO_LAUNCH, CAPTURING, STREAM_GONE, CONTEXT_GONE, REFUSED, ELSEWHERE = 1, 2, 8, 256, 512, 1024, 2048, 4096, 16384
+DEVICE, GAP, UNENDED, LATE, NO_LAUNCH, CAPTURING, STREAM_GONE, CONTEXT_GONE, REFUSED, ELSEWHERE = 1, 2, 8, 16, 256, 512, 1024, 2048, 4096, 16384
 BEGUN, SOURCE, CLOCK, LOST, ENDED = 1, 2, 3, 4, 5
 ENGINE, FORWARDS, KERNEL, RANGE = 5, 4, 2, 3
 NVTX, MODULE = BUILD / "tests" / "preload" / "nvtx_client", BUILD / "tests" / "preload" / "libnvtx_module.so"
@@ -67,7 +67,7 @@ def test_steps_of_an_engine_without_a_spec(bench):
     times = run.step_times
     bench.check(len(times) == 3, "three steps", result.stderr)
     bench.check([t["launches"] for t in times] == [4, 8, 0], "launches, without those outside of steps and those refused", times)
-    bench.check([t["flags"] for t in times] == [DEVICE, DEVICE | GAP, NO_LAUNCH], "device times and gaps", times)
+    bench.check([t["flags"] & ~LATE for t in times] == [DEVICE, DEVICE | GAP, NO_LAUNCH], "device times and gaps", times)
     bench.check([(t["step"], run.steps[t["step"]].step, t["engine_step"], t["number"]) for t in times] == [(0, 7, 7, 0), (1, 8, 8, 1), (2, 9, 9, 2)], "which steps", times)
     bench.check([(t["rows"], t["requests"], t["prefill"], t["decode"], t["context"]) for t in times] ==
                 [(4, 2, 3, 1, 10 * i + 9) for i in (7, 8, 9)], "what the batch was", times)
@@ -80,6 +80,26 @@ def test_steps_of_an_engine_without_a_spec(bench):
     bench.check(not run.records and not run.dictionary["sites"], "nothing is captured")
     bench.check("dmi: trace: 3 steps, begun by the engine" in result.stderr and "dmi-trace steps" in result.stderr, "the log's summary", result.stderr)
     complete(bench, "no spec", result)
+
+
+def test_a_device_that_was_done_before_the_host_looked(bench):
+    """Where the thread does something else before it waits, the device's time is an upper bound; where it waits at once, it is not."""
+    device = bench.folder / "times"
+    device.write_text("kernel * 100000000\n")
+    launches = ["launch block 0 1 64 p 64 2"]
+    script = [*START, "stream s", "stream t", *step(1, *launches, "sync"), *step(2, *launches, "sleep 300", "sync"), *step(3, *launches, "sleep 300"),
+              "capture s", *step(4, "launch block t 1 64 p 64 2"), "endcapture g s", "sync"]
+    result = alike(bench, "late", script, None, DMI_TRACE="steps", DMI_STANDIN_TIMES=device)
+    times = traced(result).step_times
+    bench.check([t["flags"] & LATE for t in times] == [0, LATE, LATE, LATE], "which device times are upper bounds", times)
+    bench.check([t["waited_ns"] > t["launch_ns"] for t in times[:2]] == [True] * 2 and all(t["waited_ns"] <= t["end_ns"] for t in times[:2]) and times[2]["waited_ns"] == 0,
+                "when the thread's wait ended", times)
+    bench.check(50e6 < times[0]["device_ns"] < 250e6 < times[1]["device_ns"], "time in which the host slept counts where it looked late", times)
+    said = json.loads(subprocess.run([DMI_TRACE, "steps", "--each", "--json", result.folders[0]], text=True, capture_output=True, check=False).stdout)
+    bench.check([s["host_late"] for s in said["steps"]] == [False, True, True, True] and said["host_late"] == 3, "dmi-trace steps says so", said)
+    text = subprocess.run([DMI_TRACE, "steps", "--each", result.folders[0]], text=True, capture_output=True, check=False).stdout
+    bench.check(text.count("<=") == 3 and "late   3 times" in text, "as text, too", text)
+    complete(bench, "late", result)
 
 
 def test_beside_a_capture(bench):
@@ -102,7 +122,7 @@ def test_steps_begin_at_a_kernel_that_the_user_names(bench):
     script = [*START, *FORWARD, *FORWARD, *FORWARD]
     result = alike(bench, "a kernel", script, None, DMI_TRACE="steps", DMI_TRACE_STEP="kernel:^fir")
     run = traced(result)
-    bench.check([(t["launches"], t["source"], t["flags"] & ~UNENDED) for t in run.step_times] ==
+    bench.check([(t["launches"], t["source"], t["flags"] & ~(UNENDED | LATE)) for t in run.step_times] ==
                 [(4, KERNEL, DEVICE), (4, KERNEL, DEVICE | GAP), (4, KERNEL, DEVICE | GAP)], "kernel:PATTERN", run.step_times)
     bench.check((KERNEL, "kernel:^fir") in [(value, text) for _, value, kind, text in run.marks if kind == SOURCE], "the mark says it", run.marks)
     complete(bench, "a kernel", result)
@@ -247,7 +267,7 @@ def test_a_run_that_began_before_cuda_times_the_device(bench):
     script = ["range before", "rangeend", *START, *step(1, *FORWARD), *step(2, *FORWARD)]
     result = alike(bench, "early", script, None, DMI_TRACE="steps")
     times = traced(result).step_times
-    bench.check([t["flags"] for t in times] == [DEVICE, DEVICE | GAP], "device times up to the last step", (times, result.stderr))
+    bench.check([t["flags"] & ~LATE for t in times] == [DEVICE, DEVICE | GAP], "device times up to the last step", (times, result.stderr))
     complete(bench, "early", result)
 
 
@@ -258,8 +278,8 @@ def test_what_has_no_device_time_says_why(bench):
     result = alike(bench, "reasons", script, None, DMI_TRACE="steps")
     times = traced(result).step_times
     bench.check([t["launches"] for t in times] == [0, 4, 1, 4], "a launch that is captured is none", times)
-    bench.check([t["flags"] & ~GAP for t in times][:3] == [NO_LAUNCH, DEVICE, DEVICE], "reasons; a wait before the stream ended", times)
-    bench.check(times[3]["flags"] & ~GAP in (DEVICE, CONTEXT_GONE), "a step whose context may end before it", times)
+    bench.check([t["flags"] & ~(GAP | LATE) for t in times][:3] == [NO_LAUNCH, DEVICE, DEVICE], "reasons; a wait before the stream ended", times)
+    bench.check(times[3]["flags"] & ~(GAP | LATE) in (DEVICE, CONTEXT_GONE), "a step whose context may end before it", times)
     complete(bench, "reasons", result)
 
 

@@ -21,12 +21,12 @@ DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
-STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5IQ"), struct.Struct("<QqIIII")
+STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5I2Q"), struct.Struct("<QqIIII")
 TRACE_HEAD, SHAPE = struct.Struct("<IIIIQ"), struct.Struct("<16I")
 RANGE = struct.Struct("<QQQIHHIIII")
 STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
                     "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "source", "thread", "loads", "allocations", "waits", "wait_us",
-                    "engine_step")
+                    "engine_step", "waited_ns")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 
@@ -491,11 +491,13 @@ class Run:
     def read_trace(self, kind, meta):
         layout = {STEP_TIMES: STEP_TIME, MARKS: MARK, RANGES: RANGE}[kind]
         n, size, n_strings, _flags = struct.unpack_from("<IIII", meta)
-        least = layout.size - (8 if kind == STEP_TIMES else 0)  # of writers before 2026-11-29
+        least = layout.size - (16 if kind == STEP_TIMES else 0)  # of writers before 2026-11-29
         expect(size >= least and size % 8 == 0 and 16 + n * size + n_strings <= len(meta), "a table of the trace")
         strings = meta[16 + n * size:16 + n * size + n_strings]
         for i in range(n):
-            fields = layout.unpack((meta[16 + i * size:16 + (i + 1) * size] + b"\xff" * 8)[:layout.size])
+            known = meta[16 + i * size:16 + (i + 1) * size]
+            more = b"\xff" * 8 + bytes(8)  # engine_step and waited_ns, where an entry lacks them
+            fields = layout.unpack((known + more[len(known) - layout.size:] if len(known) < layout.size else known)[:layout.size])
             if kind == STEP_TIMES:
                 self.step_times.append(dict(zip(STEP_TIME_FIELDS, fields, strict=True)))
                 continue

@@ -41,6 +41,7 @@ struct CUevent_st {
 static struct {
     uint64_t now_us;
     bool capturing[2048], busy;
+    bool done;                /* with all streams */
     int fail, calls;          /* the call of this number fails; 0: none */
     unsigned first_of_second; /* streams from this number on are of the second context */
     unsigned n_asked;         /* for the context of a stream, or the device of a context */
@@ -140,6 +141,13 @@ static CUresult event_record(CUevent e, CUstream s)
     return CUDA_SUCCESS;
 }
 
+static CUresult stream_query(CUstream s)
+{
+    ck_assert(!(atomic_load_relaxed(&trace_gate) & TRACE_GATE_CAPTURES));
+    ck_assert(!device.capturing[number_of(s)]);
+    return device.done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
 static CUresult event_query(CUevent e)
 {
     (void)e;
@@ -167,6 +175,7 @@ static void set_up(void)
                                     .cuCtxPopCurrent_v2 = pop,
                                     .cuStreamGetCtx = stream_ctx,
                                     .cuStreamIsCapturing = is_capturing,
+                                    .cuStreamQuery = stream_query,
                                     .cuEventCreate = event_create,
                                     .cuEventRecord = event_record,
                                     .cuEventQuery = event_query,
@@ -320,7 +329,7 @@ START_TEST(a_step_ends_with_its_last_launch_where_the_host_waited_after_it)
         step_begins(i);
         launch(1, CUDA_SUCCESS);
         steps_look();
-        steps_waited(2000);
+        steps_waited(2000, 700 + i);
         launch(1, CUDA_SUCCESS);
         steps_look();
         steps_look(); /* nothing new: the event stays */
@@ -331,9 +340,41 @@ START_TEST(a_step_ends_with_its_last_launch_where_the_host_waited_after_it)
     ck_assert_uint_eq(a.device_ns, 20000);
     ck_assert_uint_eq(a.waits, 1);
     ck_assert_uint_eq(a.wait_us, 2);
+    ck_assert_uint_eq(a.waited_ns, 700);
+    ck_assert_uint_eq(b.waited_ns, 701);
     ck_assert_uint_eq(b.device_ns, 20000);
     ck_assert_int_eq(b.gap_ns, 5000000);
     ck_assert_uint_eq(device.n_events, 4);
+}
+END_TEST
+
+/* Its device time is an upper bound then, of the event that counts alone; and where the driver must not be asked, it may be. */
+START_TEST(a_step_says_that_the_device_was_done_before_the_host_looked)
+{
+    for (uint64_t i = 0; i < 4; i++) {
+        step_begins(i);
+        launch(1, CUDA_SUCCESS);
+        device.done = i != 1;
+        steps_look();
+        if (i == 2) { /* a later look comes in time */
+            launch(1, CUDA_SUCCESS);
+            device.done = false;
+            steps_look();
+        }
+        if (i == 3) {
+            launch(1, CUDA_SUCCESS);
+            device.done = false;
+            steps_capture_begins(); /* of another stream */
+            steps_look();
+            steps_capture_ends();
+        }
+    }
+    step_begins(4);
+    for (uint64_t i = 0; i < 4; i++) {
+        uint32_t late = i == 0 || i == 3 ? DMI_STEP_HOST_LATE : 0;
+        ck_assert_uint_eq(collect().flags & ~(uint32_t)DMI_STEP_HAS_GAP,
+                          DMI_STEP_HAS_DEVICE | late);
+    }
 }
 END_TEST
 
@@ -357,7 +398,7 @@ START_TEST(nothing_is_recorded_or_counted_on_a_capturing_stream)
     ck_assert_uint_eq(a.launches, 1);
     ck_assert_uint_eq(a.graph_launches, 0);
     ck_assert_uint_eq(a.own, 0);
-    ck_assert_uint_eq(a.flags, DMI_STEP_HAS_DEVICE);
+    ck_assert_uint_eq(a.flags, DMI_STEP_HAS_DEVICE | DMI_STEP_HOST_LATE);
     ck_assert_uint_eq(b.launches, 1);
     ck_assert_uint_eq(b.flags, DMI_STEP_CAPTURING);
 }
@@ -1235,6 +1276,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_add_test(tc, a_step_has_its_launches_and_the_time_between_its_events);
     tcase_add_test(tc, a_step_ends_with_its_last_launch_where_the_host_waited_after_it);
+    tcase_add_test(tc, a_step_says_that_the_device_was_done_before_the_host_looked);
     tcase_add_test(tc, nothing_is_recorded_or_counted_on_a_capturing_stream);
     tcase_add_test(tc, where_no_device_time_is_known_the_step_says_why);
     tcase_add_test(tc, the_driver_is_asked_for_the_context_of_a_stream_once);

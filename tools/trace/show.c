@@ -92,7 +92,9 @@ static void show_step(struct step_page *a, const struct dmi_step_times *at)
     if (reason)
         snprintf(device, sizeof device, "%s", reason);
     else
-        snprintf(device, sizeof device, "%.3f ms", (double)at->device_ns / 1e6);
+        snprintf(device, sizeof device, "%s%.3f ms%s", at->flags & DMI_STEP_HOST_LATE ? "<= " : "",
+                 (double)at->device_ns / 1e6,
+                 at->flags & DMI_STEP_HOST_LATE ? ": it was done before the host looked" : "");
     report_line(&a->report, "step    %" PRIu64 "%s, begun by %s", at->number, step,
                 runs_source(at->source));
     report_line(&a->report, "host    %.3f ms, its first launch after %.3f ms",

@@ -97,11 +97,17 @@ MS(host_ns_p50)
 MS(host_ns_p99)
 MS(gap_ns_p50)
 MS(wait_ns_p50)
-MS(device_ns)
 MS(host_ns)
 MS(gap_ns)
 MS(busy_ns)
 MS(longest_idle_ns)
+
+static void cell_device_ns(struct text *to, const json_t *row)
+{
+    if (json_is_true(json_object_get(row, "host_late")))
+        text_printf(to, "<=");
+    add_ms(to, row, "device_ns");
+}
 
 #define MEAN(key)                                                                                  \
     static void cell_##key(struct text *to, const json_t *row)                                     \
@@ -187,6 +193,7 @@ static json_t *short_row(const struct dmi_step_times *at)
         { "sequence", u64_or_null(at->step) }, { "phase", json_string(phase_words[phase_of(at)]) },
         { "rows", value_u64(at->rows) },
         { "device_ns", known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns) },
+        { "host_late", json_boolean(at->flags & DMI_STEP_HOST_LATE) },
         { "host_ns", json_integer((json_int_t)(at->end_ns - at->begin_ns)) },
         { "gap_ns", known(at->flags & DMI_STEP_HAS_GAP, at->gap_ns) },
         { "launches", value_u64(at->launches) },
@@ -204,8 +211,10 @@ json_t *trace_step_row(const struct dmi_step_times *at)
         { "decode", value_u64(at->decode) }, { "context", value_u64(at->context) },
         { "stall_ns", value_u64(at->stall_ns) }, { "loads", value_u64(at->loads) },
         { "allocations", value_u64(at->allocations) }, { "waits", value_u64(at->waits) },
-        { "wait_us", value_u64(at->wait_us) }, { "device", value_u64(at->device) },
-        { "source", json_string(runs_source(at->source)) }, { "thread", value_u64(at->thread) });
+        { "wait_us", value_u64(at->wait_us) },
+        { "waited_ns", known(at->waited_ns, (json_int_t)at->waited_ns) },
+        { "device", value_u64(at->device) }, { "source", json_string(runs_source(at->source)) },
+        { "thread", value_u64(at->thread) });
     if (json_object_update(row, more)) {
         json_decref(row);
         row = NULL;
@@ -277,7 +286,7 @@ struct chunk_steps {
 
 /* What is known of a run once its steps were read. */
 struct totals {
-    uint64_t n, timed, device_ns, gap_ns, launches, graphs, own;
+    uint64_t n, timed, late, device_ns, gap_ns, launches, graphs, own;
     uint32_t source; /* of the last one */
     const char *words[16];
     uint64_t counts[16]; /* without a device time, by reason */
@@ -357,6 +366,7 @@ static void add_step(struct totals *t, const struct dmi_step_times *at)
     t->n++;
     t->source = at->source;
     t->timed += (at->flags & DMI_STEP_HAS_DEVICE) != 0;
+    t->late += (at->flags & DMI_STEP_HOST_LATE) != 0;
     t->device_ns += at->device_ns;
     t->gap_ns += at->gap_ns > 0 ? (uint64_t)at->gap_ns : 0;
     t->launches += at->launches;
@@ -447,6 +457,11 @@ static int slowest_table(struct window *w, struct totals *t)
 
 static void on_device(struct report *report, const struct totals *s, double idle)
 {
+    if (s->late)
+        report_line(report,
+                    "late   %" PRIu64 " times on the device are upper bounds: it was done before "
+                    "the host looked, or may have been",
+                    s->late);
     report_line(report, "idle   %.1f%% of the device's time lies between steps", 100 * idle);
     report_line(report,
                 "own    %" PRIu64 " kernels of DMI's, beside %" PRIu64
@@ -478,6 +493,7 @@ static void head(struct report *report, const struct trace_run *t, const struct 
     report_member(report, "n_steps", value_u64(s->n));
     report_member(report, "source", value_text(source));
     report_member(report, "timed", value_u64(s->timed));
+    report_member(report, "host_late", value_u64(s->late));
     report_member(report, "lost", value_u64(t->marks.n_lost));
     report_member(report, "ranges_lost", value_u64(t->marks.n_ranges_lost));
     report_member(report, "idle", value_double(idle));
