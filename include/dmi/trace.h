@@ -106,6 +106,7 @@ enum dmi_range_source {
     DMI_RANGE_SAID = 1,     /* dmi_range_begin() */
     DMI_RANGE_NVTX = 2,     /* an NVTX range that a thread pushed and popped */
     DMI_RANGE_OVERLAPS = 3, /* dmi_range_begin_at(): ranges of its thread may overlap it */
+    DMI_RANGE_CALL = 4,     /* a call of the driver's that took long, by its name */
 };
 
 /* 6.6. An entry of a RANGES chunk. */

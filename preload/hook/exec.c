@@ -14,6 +14,7 @@
 #include "preload/recording/nodes.h"
 #include "preload/trace/graphs.h"
 #include "preload/trace/leaves.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 
 #include <stddef.h>
@@ -163,6 +164,17 @@ static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
                                                            : 0;
 }
 
+/* The driver's own launch, of its function @name. @traced: NULL: no trace looks at it. */
+static CUresult launch(__typeof__(cuGraphLaunch) *real, CUgraphExec handle, CUstream stream,
+                       const struct trace_thread *traced, const char *name)
+{
+    uint64_t begin_ns = traced ? clock_mono_ns() : 0;
+    CUresult r = real(handle, stream);
+    if (begin_ns)
+        range_ring_call(name, begin_ns, clock_mono_ns());
+    return r;
+}
+
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
     static inline CUresult name##_captured(__typeof__(name) *real, CUgraphExec handle,             \
                                            CUstream cu_stream)                                     \
@@ -177,7 +189,7 @@ static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
             if (recorded(handle, stream, &r))                                                      \
                 return r;                                                                          \
             bool embedded = plain_is_embedded(stream);                                             \
-            r = real(handle, cu_stream);                                                           \
+            r = launch(real, handle, cu_stream, traced, #name);                                    \
             trace_graph_launched(traced, stream, r, graph_id(traced, handle), 0);                  \
             if (embedded)                                                                          \
                 AFTER_SUCCESS(r, strip_embedded(NULL, stream));                                    \
@@ -190,7 +202,7 @@ static uint32_t graph_id(const struct trace_thread *traced, CUgraphExec handle)
         if (traced && atomic_load_relaxed(&trace_by_stream))                                       \
             graphs_launches(x, job.counted);                                                       \
         session_pause(&call);                                                                      \
-        CUresult r = real(handle, cu_stream);                                                      \
+        CUresult r = launch(real, handle, cu_stream, traced, #name);                               \
         session_resume(&call);                                                                     \
         graph_after(x, &job, r);                                                                   \
         trace_graph_launched(traced, stream, r, graph_id(traced, handle), own_kernels(&x->plan));  \

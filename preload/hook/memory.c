@@ -18,7 +18,7 @@ EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *p, size_t n)
     __typeof__(cuMemAlloc_v2) *real = REAL(cuMemAlloc_v2);
     uint64_t begin_ns = stall_begins();
     CUresult r = real(p, n);
-    stall_ends(begin_ns, false);
+    stall_ends(begin_ns, false, "cuMemAlloc_v2");
     AFTER_SUCCESS(r, begins(*p, n));
     lifecycle_waited(r);
     return r;

@@ -112,7 +112,7 @@ static void note_library_file(CUlibrary library, const char *path)
         __typeof__(name) *real = REAL(name);                                                       \
         uint64_t begin_ns = stall_begins();                                                        \
         CUresult r = real pass;                                                                    \
-        stall_ends(begin_ns, true);                                                                \
+        stall_ends(begin_ns, true, #name);                                                         \
         AFTER_SUCCESS(r, note);                                                                    \
         lifecycle_waited(r);                                                                       \
         return r;                                                                                  \

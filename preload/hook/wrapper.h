@@ -10,6 +10,7 @@
 #include "preload/base/driver.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
+#include "preload/trace/range_ring.h"
 #include "preload/trace/steps.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -84,11 +85,14 @@ static inline uint64_t stall_begins(void)
     return session_does(SESSION_TRACE) ? clock_mono_ns() : 0;
 }
 
-/* It is over. @begin_ns: of stall_begins(); @loads: it loads code. */
-static inline void stall_ends(uint64_t begin_ns, bool loads)
+/* It is over, a call of @name. @begin_ns: of stall_begins(); @loads: it loads code. */
+static inline void stall_ends(uint64_t begin_ns, bool loads, const char *name)
 {
-    if (__builtin_expect(begin_ns != 0, 0))
-        steps_stalled(loads, clock_mono_ns() - begin_ns);
+    if (__builtin_expect(!begin_ns, 1))
+        return;
+    uint64_t now_ns = clock_mono_ns();
+    steps_stalled(loads, now_ns - begin_ns);
+    range_ring_call(name, begin_ns, now_ns);
 }
 
 /* A call that waits for the device. Return: when it begins; 0: no trace. */
@@ -117,7 +121,7 @@ static inline uint64_t wait_ends(uint64_t begin_ns)
         __typeof__(name) *real = REAL(name);                                                       \
         uint64_t begin_ns = stall_begins();                                                        \
         CUresult r = real pass;                                                                    \
-        stall_ends(begin_ns, false);                                                               \
+        stall_ends(begin_ns, false, #name);                                                        \
         lifecycle_waited(r);                                                                       \
         return r;                                                                                  \
     }

@@ -108,6 +108,31 @@ static uint32_t innermost(const struct range_ring *r, const void *owner)
     return r->depth;
 }
 
+/* Within those that are open. */
+static void begin(const struct range_ring *r, struct range_entry *e, enum dmi_range_source source,
+                  const char *name, size_t n)
+{
+    n = n < RANGE_BYTES - 1 ? n : RANGE_BYTES - 1;
+    e->step = said_sequence();
+    e->thread = r->thread;
+    e->depth = (uint16_t)r->depth;
+    e->source = (uint8_t)source;
+    e->n_facts = 0;
+    memcpy(e->name, name, n);
+    e->name[n] = 0;
+}
+
+/* It has ended. Return: false: there is no room. */
+static bool put(struct range_ring *r, const struct range_entry *e)
+{
+    if (r->head - atomic_load_acquire(&r->tail) >= RANGE_ENTRIES) /* of range_ring_take() */
+        return false;
+    memcpy(&r->entries[r->head % RANGE_ENTRIES], e,
+           offsetof(struct range_entry, facts) + e->n_facts * sizeof *e->facts);
+    atomic_store_release(&r->head, r->head + 1); /* to range_ring_take() */
+    return true;
+}
+
 int range_ring_begin(const void *owner, enum dmi_range_source source, const char *name, size_t n)
 {
     if (!atomic_load_relaxed(&on))
@@ -120,15 +145,9 @@ int range_ring_begin(const void *owner, enum dmi_range_source source, const char
         return lose();
     }
     struct range_entry *e = &r->open[r->depth];
-    n = n < RANGE_BYTES - 1 ? n : RANGE_BYTES - 1;
+    begin(r, e, source, name, n);
+    r->depth++;
     e->owner = owner;
-    e->step = said_sequence();
-    e->thread = r->thread;
-    e->depth = (uint16_t)r->depth++;
-    e->source = (uint8_t)source;
-    e->n_facts = 0;
-    memcpy(e->name, name, n);
-    e->name[n] = 0;
     e->begin_ns = clock_mono_ns();
     return 0;
 }
@@ -156,16 +175,28 @@ int range_ring_end(const void *owner)
     if (at == r->depth)
         return -ENOENT;
     struct range_entry *e = &r->open[at];
-    bool room = r->head - atomic_load_acquire(&r->tail) < RANGE_ENTRIES; /* of range_ring_take() */
     e->end_ns = now;
-    if (room) {
-        memcpy(&r->entries[r->head % RANGE_ENTRIES], e,
-               offsetof(struct range_entry, facts) + e->n_facts * sizeof *e->facts);
-        atomic_store_release(&r->head, r->head + 1); /* to range_ring_take() */
-    }
+    bool room = put(r, e);
     r->depth--;
     memmove(e, e + 1, (r->depth - at) * sizeof *e); /* of other owners that stay open */
     return room ? 0 : lose();
+}
+
+void range_ring_call(const char *name, uint64_t begin_ns, uint64_t end_ns)
+{
+    if (end_ns - begin_ns < RANGE_CALL_NS || !atomic_load_relaxed(&on))
+        return;
+    int saved = errno;
+    struct range_entry e;
+    struct range_ring *r = own();
+    if (r) {
+        begin(r, &e, DMI_RANGE_CALL, name, strlen(name));
+        e.begin_ns = begin_ns;
+        e.end_ns = end_ns;
+    }
+    if (!r || !put(r, &e))
+        lose();
+    errno = saved;
 }
 
 int range_ring_fact(const void *owner, const char *name, int64_t value)

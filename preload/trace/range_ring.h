@@ -17,6 +17,7 @@
 #define RANGE_FACTS     4u
 #define RANGE_KEY_BYTES 24u /* of a fact, its NUL included */
 #define RANGE_BYTES     72u /* of a name, likewise; what is longer is cut */
+#define RANGE_CALL_NS   50000u /* from here on a call of the driver's is one */
 
 struct range_fact {
     char key[RANGE_KEY_BYTES];
@@ -54,6 +55,9 @@ int range_ring_end(const void *owner);
 
 /* A fact of the innermost open one of @owner. Return: 0; -ENOENT; -ENOSPC, it has as many; 1, no trace is on. */
 int range_ring_fact(const void *owner, const char *key, int64_t value);
+
+/* The calling thread was in the driver's function @name from @begin_ns to @end_ns: a range, where that was long. Keeps errno. */
+void range_ring_call(const char *name, uint64_t begin_ns, uint64_t end_ns);
 
 /* Hands the ranges that have ended to @fn, thread by thread. Thread: the collector. */
 void range_ring_take(void (*fn)(const struct range_entry *entry));

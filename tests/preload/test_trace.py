@@ -102,6 +102,25 @@ def test_a_device_that_was_done_before_the_host_looked(bench):
     complete(bench, "late", result)
 
 
+def test_calls_that_take_long_are_ranges(bench):
+    """Launches of graphs, loads and allocations; as long as they took, in the thread that made them, and no others."""
+    graph = ["stream s", "capture s", "launch block s 1 64 p 64 1", "endcapture g s", "graphexec x g"]
+    script = [*START, *graph, *step(1, "graphlaunch x s", "ssync s"), *step(2, "graphlaunch x s", "alloc q 4096", "module n fill", "ssync s"), *step(3, "graphlaunch x s", "ssync s")]
+    stalls = {"cuGraphLaunch": 2, "cuMemAlloc_v2": 2, "cuModuleLoadData": 2}
+    plain = alike(bench, "none is slow", script, None, DMI_TRACE="steps")
+    result = alike(bench, "slow calls", script, None, DMI_TRACE="steps", DMI_STANDIN_STALL=",".join(f"other.{name}:{n}:60000000" for name, n in stalls.items()))
+    run = traced(result)
+    long = [(name, end - begin, thread) for begin, end, _, thread, _, _, name, _ in run.calls if end - begin >= 60e6]
+    bench.check([name for name, _, _ in long] == list(stalls) and all(60e6 <= took < 1e9 for _, took, _ in long), "those that are slow", run.calls)
+    bench.check({thread for _, _, thread in long} == {t["thread"] for t in run.step_times}, "in the thread of the steps", run.calls)
+    second = run.step_times[1]
+    bench.check(all(second["begin_ns"] <= begin and end <= second["end_ns"] for begin, end, *_ in run.calls if end - begin >= 60e6), "within their step", (second, run.calls))
+    bench.check(not [call for call in traced(plain).calls if call[1] - call[0] < 50000], "a call is one from 50 us on", traced(plain).calls)
+    said = json.loads(subprocess.run([DMI_TRACE, "show", "--step", "1", "--json", result.folders[0]], text=True, capture_output=True, check=False).stdout)
+    bench.check([r["name"] for r in said["ranges"] if r["source"] == "call" and r["ns"] >= 60e6] == list(stalls), "dmi-trace show has them", said)
+    complete(bench, "slow calls", result)
+
+
 def test_beside_a_capture(bench):
     text = spec(site("block", layer="occ"), head="forward:\n  - {kind: step, begin: {kernel: '^first$'}}")
     script = [*START, *FORWARD, *FORWARD, *step(3, *FORWARD), *step(4, *FORWARD)]

@@ -122,7 +122,7 @@ static void config_read(void)
         c->n_threads = MAX_WORKERS;
     if (getenv("CUDA_VISIBLE_DEVICES"))
         c->n_devices = visible_devices(getenv("CUDA_VISIBLE_DEVICES"), c->n_devices);
-    fail_parse(getenv("DMI_STANDIN_FAIL"));
+    fail_parse(getenv("DMI_STANDIN_FAIL"), getenv("DMI_STANDIN_STALL"));
     times_read(getenv("DMI_STANDIN_TIMES"));
     if (c->log && *c->log)
         log_open(c->log);

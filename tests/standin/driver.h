@@ -57,9 +57,9 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id);
 CUresult entry_leave(struct entry_frame *frame, CUresult res);
 CUresult entry_not_supported(enum entry_id id);
 
-/** fail_parse() - read DMI_STANDIN_FAIL */
-void fail_parse(const char *text);
-/** fail_check() - count a call, whose result is what a rule says: CUDA_SUCCESS if none speaks of it */
+/** fail_parse() - read DMI_STANDIN_FAIL and DMI_STANDIN_STALL */
+void fail_parse(const char *fail, const char *stall);
+/** fail_check() - count a call, and take as long as a rule says; its result is what a rule says: CUDA_SUCCESS if none speaks of it */
 CUresult fail_check(enum entry_id id);
 /** fail_own() - the number of the program's own call that this one is, by what the program said to standin_own(); 0: none */
 unsigned long fail_own(enum entry_id id);

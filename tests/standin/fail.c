@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fail.c - calls that fail because DMI_STANDIN_FAIL says so
+ * fail.c - calls that fail because DMI_STANDIN_FAIL says so, and calls that take long because DMI_STANDIN_STALL does
  *
- * Rules, by comma: WHICH:N[:RESULT], N 0 for every one, RESULT 999 unless given. WHICH is an exported symbol, whoever calls it;
+ * Rules, by comma: WHICH:N[:RESULT], N 0 for every one, RESULT 999 unless given; of DMI_STANDIN_STALL WHICH:N:NANOSECONDS. WHICH is an exported symbol, whoever calls it;
  * `own`: the Nth call that the program says is its own; or `other.SYMBOL`: the Nth one of SYMBOL that is not.
  *
  * A program says so by standin_own(): from there on, until it says NULL, every call of that entry by that thread is its
@@ -12,15 +12,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static struct fail_rule {
+struct call_rule {
     enum { ANYBODYS, OWN, OTHERS } whose;
-    int id;   /* an enum entry_id; of OWN any */
-    long nth; /* 0: every call */
-    CUresult result;
+    int id;     /* an enum entry_id; of OWN any */
+    long nth;   /* 0: every call */
+    long value; /* the result, or how long the call takes */
     atomic_long n_calls;
-} fail_rules[64];
-static unsigned n_fail_rules;
+};
+
+#define MOST_RULES 64
+
+static struct rules {
+    struct call_rule all[MOST_RULES];
+    unsigned n;
+} failing, stalling;
 static atomic_ulong n_own;
 
 static bool is(const char *text, size_t n, const char *name)
@@ -37,7 +44,7 @@ static bool find_entry(const char *text, size_t n, int *id)
     return false;
 }
 
-static bool find_which(const char *text, size_t n, struct fail_rule *rule)
+static bool find_which(const char *text, size_t n, struct call_rule *rule)
 {
     static const char others[] = "other.";
     size_t skip = strncmp(text, others, strlen(others)) ? 0 : strlen(others);
@@ -46,27 +53,33 @@ static bool find_which(const char *text, size_t n, struct fail_rule *rule)
     return rule->whose == OWN || find_entry(text + skip, n - skip, &rule->id);
 }
 
-void fail_parse(const char *text)
+static void parse(const char *text, struct rules *rules, long value)
 {
-    while (text && *text && n_fail_rules < ARRAY_SIZE(fail_rules)) {
-        struct fail_rule *rule = &fail_rules[n_fail_rules];
+    while (text && *text && rules->n < MOST_RULES) {
+        struct call_rule *rule = &rules->all[rules->n];
         size_t n_name = strcspn(text, ":,");
         const char *rest = text + n_name;
         char *end;
 
         rule->nth = 1;
-        rule->result = CUDA_ERROR_UNKNOWN;
+        rule->value = value;
         if (*rest == ':') {
             rule->nth = strtol(rest + 1, &end, 10);
             rest = end;
             if (*rest == ':') {
-                rule->result = (CUresult)strtol(rest + 1, &end, 10);
+                rule->value = strtol(rest + 1, &end, 10);
                 rest = end;
             }
         }
-        n_fail_rules += find_which(text, n_name, rule);
+        rules->n += find_which(text, n_name, rule);
         text = *rest ? rest + 1 : rest;
     }
+}
+
+void fail_parse(const char *fail, const char *stall)
+{
+    parse(fail, &failing, CUDA_ERROR_UNKNOWN);
+    parse(stall, &stalling, 0);
 }
 
 unsigned long fail_own(enum entry_id id)
@@ -75,7 +88,7 @@ unsigned long fail_own(enum entry_id id)
 }
 
 /* Which call of those that @rule speaks of this one is; 0: it does not speak of it. */
-static long place(struct fail_rule *rule, enum entry_id id)
+static long place(struct call_rule *rule, enum entry_id id)
 {
     unsigned long own = fail_own(id);
 
@@ -86,15 +99,26 @@ static long place(struct fail_rule *rule, enum entry_id id)
     return atomic_fetch_add(&rule->n_calls, 1) + 1;
 }
 
+/* What the first rule says that speaks of this call; @none: none does. */
+static long value_of(struct rules *rules, enum entry_id id, long none)
+{
+    for (unsigned i = 0; i < rules->n; i++) {
+        long n = place(&rules->all[i], id);
+
+        if (n && (rules->all[i].nth == 0 || rules->all[i].nth == n))
+            return rules->all[i].value;
+    }
+    return none;
+}
+
 CUresult fail_check(enum entry_id id)
 {
-    for (unsigned i = 0; i < n_fail_rules; i++) {
-        long n = place(&fail_rules[i], id);
+    long ns = value_of(&stalling, id, 0);
+    struct timespec stall = { ns / 1000000000, ns % 1000000000 };
 
-        if (n && (fail_rules[i].nth == 0 || fail_rules[i].nth == n))
-            return fail_rules[i].result;
-    }
-    return CUDA_SUCCESS;
+    if (ns > 0)
+        nanosleep(&stall, NULL);
+    return (CUresult)value_of(&failing, id, CUDA_SUCCESS);
 }
 
 /* No part of the Driver API: clients that know the stand-in look it up by name. */

@@ -57,6 +57,19 @@ START_TEST(the_nth_call_fails_as_told)
 }
 END_TEST
 
+START_TEST(the_nth_call_takes_as_long_as_told)
+{
+    CUdeviceptr p;
+
+    setenv("DMI_STANDIN_STALL", "cuMemAlloc_v2:2:50000000", 1);
+    test_setup();
+    ok(cuMemAlloc_v2(&p, 16));
+    double begin = now();
+    ok(cuMemAlloc_v2(&p, 16));
+    ck_assert_double_ge(now() - begin, 0.05);
+}
+END_TEST
+
 void standin_own(const char *symbol);
 
 /* Between the program and the driver a library may call the same entry, and others. */
@@ -300,6 +313,7 @@ int main(void)
     TCase *tcase = tcase_create("config");
 
     tcase_add_test(tcase, the_nth_call_fails_as_told);
+    tcase_add_test(tcase, the_nth_call_takes_as_long_as_told);
     tcase_add_test(tcase, the_programs_own_calls_are_told_from_others);
     tcase_add_test(tcase, the_log_has_calls_launches_and_what_is_missing);
     tcase_add_test(tcase, the_log_is_text_whatever_the_application_gives);

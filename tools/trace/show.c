@@ -77,7 +77,9 @@ static json_t *range_json(const struct step_page *a, const struct met_range *s)
                         { "ns", json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)) },
                         { "thread", value_u64(s->at.thread) }, { "depth", value_u64(s->at.depth) },
                         { "facts", facts ? facts : json_object() },
-                        { "source", json_string(s->at.source == DMI_RANGE_NVTX ? "nvtx" : "said") },
+                        { "source", json_string(s->at.source == DMI_RANGE_NVTX   ? "nvtx"
+                                                : s->at.source == DMI_RANGE_CALL ? "call"
+                                                                                 : "said") },
                         { "overlaps", json_boolean(s->at.source == DMI_RANGE_OVERLAPS) });
 }
 
