@@ -13,7 +13,7 @@ import pytest
 
 from built import require
 from harness import BUILD
-from kit import site, spec
+from kit import filled, site, spec
 from standin_log import Log
 
 pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
@@ -88,6 +88,13 @@ def test_left_alone(bench, way, captured, why):
     last = 1 if way == "contexts" else len(launches) - 1  # each context counts its own
     bench.check(bool(layers) and layers[0] == 0 and layers[-1] == last and layers == sorted(set(layers)),
                 "layers of what comes later are right", f"{layers[:4]} ... {layers[-4:]}, {len(launches)} launches")
+
+
+def test_each_copy_of_several_tickets_is_in_its_place(bench):
+    run_, launches, _ = run(bench, "many_copies")
+    got = [r.words for r in run_.of(0)]
+    wanted = [filled(i, 1 + i % 16) for i in range(1400)] * 2  # between two eager launches
+    bench.check(got[1:-1] == wanted, "what each launch wrote", (len(got), len(launches), got[:3], wanted[:3]))
 
 
 def verified(run):

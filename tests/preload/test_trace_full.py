@@ -146,8 +146,8 @@ def test_another_clock_than_the_hosts_makes_no_step_wrong(bench, clock, said):
         result, run, log = full(bench, what, script, cupti=f"13000,{clock}{lost}")
         known = [r for r in run.ran if r.kind == KERNEL and r.step >= FIRST]
         bench.check(not wrong(run), f"{what}: no kernel is under another step", wrong(run)[:3])
-        # Where records are lost, a busy machine measures the clock with an error of whole steps, and proves little: unit/trace_join judges how much.
-        bench.check(len(known) == 240 if not lost else "lag" in clock or known, f"{what}: what is known", len(known))
+        # Where records are lost, a busy machine measures the clock with an error of whole steps, and may prove nothing: unit/trace_join judges how much.
+        bench.check(lost or len(known) == 240, f"{what}: what is known", len(known))
         bench.check("by CUPTI's clock" in result.stderr if said and "lag" in clock else said in result.stderr if said else "CUPTI's clock" not in result.stderr, f"{what}: the log", result.stderr)
         steps = {t["number"] + FIRST: t for t in run.step_times}
         off = [(r.begin - steps[r.step]["begin_ns"], r.begin - steps[r.step]["end_ns"]) for r in known]  # a step waits for its kernels
