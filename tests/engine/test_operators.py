@@ -53,3 +53,21 @@ def test_operators_against_the_cpu(long, seeds, check):
         check(not ran.returncode and len(lines) >= (90 if long else len(SHORT)), f"seed {seed}: all ran", ran.stderr[-1000:])
         for line in lines:
             check(not line["wrong"], f"seed {seed}: {line['operator']}", line["wrong"][:3])
+
+
+# What fused attention cannot do here: {what: (code, what names the kernel)}
+REFUSED = {
+    "the backward pass of flash": ("x = torch.ones(1, 2, 4, 16, dtype=torch.bfloat16, device='cuda', requires_grad=True)\nF.scaled_dot_product_attention(x, x, x).sum().backward()",
+                                   "pytorch_flash::flash_bwd_dot_do_o_kernel<"),
+    "dropout": ("x = torch.ones(1, 2, 4, 16, device='cuda')\nF.scaled_dot_product_attention(x, x, x, dropout_p=0.5)\ntorch.cuda.synchronize()", "the kernel attention_f32 trapped"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_there_is_refused_by_name(what):
+    """A program that asks for it fails, and `missing` or the stand-in names the kernel."""
+    python, env = torch_cuda_env.python_with_cuda()
+    code, name = REFUSED[what]
+    ran = subprocess.run([OPERATORS / "missing", python, "-c", f"import torch, torch.nn.functional as F\n{code}"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         check=False)
+    assert ran.returncode and name in ran.stderr, ran.stderr[-2000:]

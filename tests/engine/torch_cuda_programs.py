@@ -3,7 +3,7 @@
 
 They run in the environment of tools/setup/torch-cuda.txt, know nothing of DMI, and are pytest's, so that each is one outcome. Every
 value is compared with what the CPU computes, bit by bit: kernels are Triton's and compute with whole numbers, so that no rounding is
-in the way.
+in the way. Random numbers alone are compared with those of another way to draw them.
 """
 import os
 import threading
@@ -231,6 +231,19 @@ def program_a_graph_forks_to_a_side_stream():
         t.copy_(numbers(begin=k))
     graph.replay()
     assert same(z, numbers() * 3 + numbers(begin=2) + numbers() * 2 + numbers(begin=1))
+
+
+def program_random_numbers_of_a_graph():
+    """Replays draw what eager code draws by the same seed."""
+    x = torch.empty(1000, device="cuda")
+    torch.manual_seed(3)
+    wanted = [x.uniform_().cpu() for _ in range(3)]
+    graph = graph_of(x.uniform_)
+    torch.manual_seed(3)
+    for numbers_of_seed in wanted:
+        graph.replay()
+        assert same(x, numbers_of_seed)
+    assert not same(wanted[0], wanted[1])
 
 
 def program_what_a_capture_forbids_ends_it():

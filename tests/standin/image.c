@@ -5,6 +5,8 @@
 
 #include "ptx/ptx.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -188,6 +190,15 @@ bool image_global(const struct image *image, const char *name, size_t *offset, s
     return false;
 }
 
+/* No driver says so: what a kernel of a test cannot do ends in a trap. Once a process. */
+static void say_trap(const char *kernel)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&said))
+        fprintf(stderr, "standin: the kernel %s trapped\n", kernel);
+}
+
 CUresult image_run(const struct image *image, unsigned index, const struct kernel_work *kernel,
                    uint64_t first_block, uint64_t n_blocks, struct ptx_together *together,
                    const struct ptx_dependents *dependents)
@@ -202,6 +213,8 @@ CUresult image_run(const struct image *image, unsigned index, const struct kerne
 
     memcpy(grid.grid, kernel->grid, sizeof(grid.grid));
     memcpy(grid.block, kernel->block, sizeof(grid.block));
-    return status_result(
-        ptx_launch(ptx_module_kernel(image->ptx, index), &grid, kernel->params, &fault));
+    int status = ptx_launch(ptx_module_kernel(image->ptx, index), &grid, kernel->params, &fault);
+    if (status == PTX_E_TRAP)
+        say_trap(kernel->function->name);
+    return status_result(status);
 }

@@ -5,11 +5,13 @@ Shapes, strides, types and values are random, by the seed. A line of JSON for ea
 compared, and what differed or was refused. PART: only operators whose names hold one.
 """
 import json
+import math
 import os
 import random
 import sys
 
 sys.setdlopenflags(os.RTLD_LAZY)
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
@@ -51,9 +53,7 @@ def view(sizes, dtype, low=-4.0, high=4.0):
         base[-1] *= 2
     elif kind == "repeated" and sizes:
         base[rng.randrange(len(sizes))] = 1
-    n = 1
-    for size in base:
-        n *= size
+    n = math.prod(base)
     host = values(n, dtype, low, high).reshape(base)
     pair = []
     for tensor in (host, host.cuda()):
@@ -66,17 +66,13 @@ def view(sizes, dtype, low=-4.0, high=4.0):
 
 
 def dense(sizes, dtype, low=-4.0, high=4.0):
-    n = 1
-    for size in sizes:
-        n *= size
+    n = math.prod(sizes)
     host = values(n, dtype, low, high).reshape(sizes)
     return Pair(host, host.cuda())
 
 
 def indices(sizes, limit, below_zero=False, dtype=None):
-    n = 1
-    for size in sizes:
-        n *= size
+    n = math.prod(sizes)
     host = torch.tensor([rng.randrange(-limit if below_zero else 0, limit) for _ in range(n)], dtype=dtype or I64).reshape(sizes)
     return Pair(host, host.cuda())
 
@@ -233,6 +229,17 @@ CASES["log_softmax"] = softmax(F.log_softmax)
 CASES["softmax as float"] = lambda: ((lambda x: F.softmax(x, dim=-1, dtype=F32)), [dense(shape(1), BF16)])
 
 
+@case("layer_norm")
+def layer_norm():
+    """And rms_norm(). Rows of some lengths, and some that begin in the middle of a word, take the kernels that are not vectorized."""
+    width, dtype, weighted = rng.choice((3, 8, 64, 100)), rng.choice((F32, BF16, F16)), rng.random() < 0.5
+    function = rng.choice((F.layer_norm, F.rms_norm))
+
+    def call(x, *weights):
+        return function(x, (width,), *(weights[:1] if function == F.rms_norm else weights), eps=1e-3)
+    return call, [view(shape(0, 2) + [width], dtype), *(dense([width], dtype) for _ in range(2 if weighted else 0))]
+
+
 @case("cumsum")
 def cumsum():
     sizes, dtype = shape(2), rng.choice(HALVES + INTS)
@@ -367,6 +374,36 @@ def topk():
     return (lambda x: torch.topk(x, k, largest=largest)[0]), [view(shape(0, 2) + [n], dtype)]
 
 
+def attention(sizes, dtype, mask):
+    """Queries, keys, values, with heads beside tokens in memory, as models have them; a mask, of which one kind may mask all keys of a query."""
+    batch, heads, kv_heads, n, n_keys, width = sizes
+    given = []
+    for n_heads, n_rows in ((heads, n), (kv_heads, n_keys), (kv_heads, n_keys)):
+        x = dense([batch, n_rows, n_heads, width], dtype, -1, 1)
+        given.append(Pair(x.host.transpose(1, 2), x.device.transpose(1, 2)))
+    if mask:
+        given.append(dense([batch, rng.choice((1, heads)), n, n_keys], rng.choice((BOOL, dtype))))
+    return given
+
+
+def attention_of(gradient=False):
+    dtype, mask = rng.choice(HALVES if gradient else (F32, BF16, F16)), rng.random() < 0.5
+    causal = not mask and rng.random() < 0.5
+    kv_heads = rng.choice((1, 2))
+    heads, n = kv_heads * (rng.choice((1, 3)) if not mask and not gradient and dtype != F32 else 1), rng.choice((1, 6, 33))
+    sizes = (rng.choice((1, 2)), heads, kv_heads, n, n if causal else rng.choice((1, 7, 40)), rng.choice((8, 16, 80, 128)))
+
+    def function(q, k, v, mask=None):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=kv_heads != heads)
+    return function, attention(sizes, dtype, mask)
+
+
+@case("attention")
+def fused_attention():
+    """Where PyTorch takes fused kernels: without a mask and in half precision "flash", else "memory efficient"."""
+    return attention_of()
+
+
 def gradients(function, *given):
     """The result of @function, and the gradients of its squares with respect to all floats of @given."""
     leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in given]
@@ -379,6 +416,20 @@ def gradients(function, *given):
 def softmax_gradient():
     function = rng.choice((F.softmax, F.log_softmax))
     return (lambda x: gradients(lambda x: function(x, dim=-1), x)), [dense(shape(0, 2) + [rng.choice((1, 3, 17, 100, 1000))], rng.choice(HALVES))]
+
+
+@case("gradient of attention")
+def attention_gradient():
+    """By "memory efficient" alone: "flash" has no kernels here for its backward pass. It is compared with what float64 gives, as little may be left of large numbers."""
+    function, given = attention_of(True)
+
+    def run(*given):
+        if given[0].is_cuda:
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):
+                return gradients(function, *given)
+        exact = gradients(function, *(x.double() if x.is_floating_point() else x for x in given))
+        return tuple(x.to(given[0].dtype) for x in exact)
+    return run, given
 
 
 @case("gradient of the loss")
@@ -401,6 +452,90 @@ for own, function in (("silu", F.silu), ("square", lambda x: x ** 2), ("rsqrt", 
     def gradient(function=function):
         return (lambda x: gradients(function, x)), [view(shape(1), F32, 0.2, 4.0)]
     CASES["gradient of " + own] = gradient
+
+
+def words(seed, offset, n, at_a_time):
+    """
+    [n and more, made whole]: words of Philox4x32-10, @at_a_time of four for an element; and how far that moves the generator. Each thread takes four words at a time,
+    and makes elements of them that lie a grid apart.
+    """
+    threads, per = 256 * min(-(-n // 256), 8 * torch.cuda.get_device_properties(0).multi_processor_count), 4 // at_a_time
+    rounds = -(-n // (threads * per))
+    counter = np.zeros((4, rounds, threads), np.uint64)
+    counter[0] = offset // 4 + np.arange(rounds, dtype=np.uint64)[:, None]
+    counter[2] = np.arange(threads, dtype=np.uint64)
+    keys, low = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        first, second = counter[0] * np.uint64(0xD2511F53), counter[2] * np.uint64(0xCD9E8D57)
+        counter = np.stack([second >> np.uint64(32) ^ counter[1] ^ np.uint64(keys[0]), second & low, first >> np.uint64(32) ^ counter[3] ^ np.uint64(keys[1]), first & low])
+        keys = [keys[0] + 0x9E3779B9 & 0xFFFFFFFF, keys[1] + 0xBB67AE85 & 0xFFFFFFFF]
+    return counter.reshape(per, at_a_time, rounds, threads).transpose(2, 0, 3, 1), 4 * rounds  # [round, element of a thread, thread, word]
+
+
+def uniform(seed, offset, n, double):
+    found, used = words(seed, offset, n, 2 if double else 1)
+    if double:
+        return (found[..., 0] ^ found[..., 1] << np.uint64(21)) * 2.0 ** -53 + 2.0 ** -54, used
+    return found[..., 0].astype(np.float32) * np.float32(2.0 ** -32) + np.float32(2.0 ** -33), used
+
+
+def standard_normal(seed, offset, n, double):
+    """By Box and Muller: of two numbers of a thread the first is the length for both, the second the angle."""
+    flat, used = uniform(seed, offset, n, double)
+    flat = flat.astype(np.float64)
+    length, angle = np.sqrt(-2 * np.log(flat[:, ::2])), 2 * np.pi * flat[:, 1::2]
+    return np.stack([length * np.sin(angle), length * np.cos(angle)], 2).reshape(flat.shape), used
+
+
+def made(own, seed, offset, n, dtype, a, b):
+    """What torch.Tensor's OWN_(a, b) gives, and how far it moves the generator."""
+    double = dtype == F64
+    if own == "random":
+        many = b - a >= 1 << 28
+        found, used = words(seed, offset, n, 2 if many else 1)
+        whole = found[..., 0] << np.uint64(32) | found[..., 1] if many else found[..., 0]
+        return torch.from_numpy((whole % np.uint64(b - a)).astype(np.int64).reshape(-1)[:n] + a).to(dtype), used
+    x, used = (standard_normal if own == "normal" else uniform)(seed, offset, n, double)
+    x = {"uniform": lambda: x * (b - a) + a, "normal": lambda: x * b + a, "exponential": lambda: -np.log(x) / a, "bernoulli": lambda: x < a}[own]()
+    x = torch.from_numpy(x.astype(np.float64).reshape(-1)[:n]).to(dtype)
+    return torch.where(x == b, a, x).to(dtype) if own == "uniform" else x, used  # the upper bound is left out
+
+
+@case("random numbers")
+def random_numbers():
+    """The second tensor of numbers after a seed, against what is computed here; in bits but for logarithms, sines and rounding."""
+    own, sizes, seed = rng.choice(("uniform", "normal", "exponential", "bernoulli", "random")), rng.choice(([10], [300], [7, 40], [70000])), rng.randrange(1 << 40)
+    dtype = rng.choice((F32, BF16, F16, F64) if own != "random" else (F32, BF16, F16, I64, I32, U8, BOOL))
+    a, b = {"uniform": (-1.5, 2.5), "normal": (0.5, 3.0), "exponential": (4.0, None), "bernoulli": (0.3, None),
+            "random": (0, 2) if dtype == BOOL else (3, 1 << 40) if dtype == I64 and rng.random() < 0.5 else (3, 103)}[own]
+    n, stepped = math.prod(sizes), rng.random() < 0.3
+
+    def function(x):
+        if not x.is_cuda:
+            _, used = made(own, seed, 0, n, dtype, a, b)
+            return made(own, seed, used, n, dtype, a, b)[0].reshape(sizes)
+        torch.manual_seed(seed)
+        for _ in range(2):
+            x = torch.empty([*sizes[:-1], 2 * sizes[-1]], dtype=dtype, device="cuda")[..., ::2] if stepped else torch.empty(sizes, dtype=dtype, device="cuda")
+            getattr(x, own + "_")(*(value for value in (a, b) if value is not None))
+        return x
+    return function, [dense([1], F32)]
+
+
+@case("random numbers of GPUs")
+def random_of_gpus():
+    """What a GPU prints after torch.manual_seed(0) and (42)."""
+    def function(x):
+        if not x.is_cuda:
+            return (torch.tensor([0.3990, 0.5167, 0.0249, 0.9401, 0.9459]), torch.tensor([-0.9247, -0.4253, -2.6438, 0.1452, -0.1209]),
+                    torch.tensor([0.6130, 0.0101, 0.3984, 0.0403, 0.1563]), torch.tensor([0.1940, 2.1614, -0.1721, 0.8491, -1.9244]))
+        found = []
+        for seed in (0, 42):
+            for draw in (torch.rand, torch.randn):
+                torch.manual_seed(seed)
+                found.append(torch.from_numpy(np.round(draw(5, device="cuda").cpu().numpy(), 4)))
+        return tuple(found)
+    return function, [dense([1], F32)]
 
 
 MATRICES = (F32, BF16, F64, F16)

@@ -43,6 +43,16 @@ for in_, out_, width_ in (("f32", "f32", 4), ("bf16", "bf16", 8), ("bf16", "f32"
                *(f"void at::native::(anonymous namespace)::cunn_SoftMaxForwardReg<{kinds_}, long, {n_}>{both_}, long)" for n_ in range(1, 10) if in_ == out_))
         kernel(f"large_{own_}", f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<{width_}, {kinds_}>{both_}, int)")
 
+# ---- norm.cu ----
+for type_ in ("f32", "bf16", "f16"):
+    t_ = named(type_)
+    for own_, rms_ in (("layer", "false"), ("rms", "true")):
+        kernel(f"{own_}_norm_{type_}", f"void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<{t_}, float, {rms_}>(int, float, {t_} const*, {t_} const*, "
+               f"{t_} const*, float*, float*, {t_}*)")
+        kernel(f"{own_}_moments_{type_}", f"void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<{t_}, float, {rms_}>(long, float, {t_} const*, float*, float*)")
+        kernel(f"{own_}_of_moments_{type_}", f"void at::native::(anonymous namespace)::LayerNormForwardCUDAKernel<{t_}, float, {rms_}>(long, {t_} const*, float const*, "
+               f"float const*, {t_} const*, {t_} const*, {t_}*)")
+
 # ---- scan.cu ----
 CUB = "at_cuda_detail::cub::"
 for type_ in ("i64", "i32", "f32", "bf16"):
@@ -132,6 +142,27 @@ for type_ in ("f32", "bf16"):
     kernel(f"embedding_gradient_{type_}",
            f"{LOSS}embedding_backward_feature_kernel<{named(type_)}, float, long>(long const*, {named(type_)} const*, {named(type_)}*, int, long, int)")
 
+# ---- attention.cu ----
+# {type: how CUTLASS names it}, and which kernels of it there are for a device of 8.0: what of it is a number stands in the name, too.
+CUTLASS = {"f32": "float", "bf16": "cutlass::bfloat16_t", "f16": "cutlass::half_t"}
+for type_, t_ in CUTLASS.items():
+    for at_, aligned_ in (("80", True), ("75", False)):
+        shown_ = f"{type_}_{'' if aligned_ else 'not'}aligned"
+        for queries_, keys_, most_ in (("64", "64", "64"), ("64" if aligned_ else "32", "128", "128"), ("32", "128", "65536")):
+            kernel(f"attention_{type_}", f"fmha_cutlassF_{shown_}_{queries_}x{keys_}_{'gmem' if most_ == '65536' else 'rf'}_sm{at_}(PyTorchMemEffAttention::AttentionKernel<{t_}, "
+                   f"cutlass::arch::Sm{at_}, {str(aligned_).lower()}, {queries_}, {keys_}, {most_}, true, true>::Params)")
+        for block_, most_ in (("64, 64", "32"), ("64, 64", "64"), ("128, 64", "96"), ("64, 64", "128"), ("128, 64", "128"), ("128, 128", "128"), ("64, 64", "65536"), ("128, 64", "65536")):
+            for ahead_ in ("true", "false"):
+                for dense_ in ("true", "false"):
+                    kernel(f"attention_gradient_{type_}", f"fmha_cutlassB_{shown_}_{block_.replace(', ', 'x')}_k{most_}{'_seqaligned' if dense_ == 'true' else ''}_sm{at_}"
+                           f"(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm{at_}, {t_}, {str(aligned_).lower()}, false, {ahead_}, {block_}, {most_}, {dense_}>::Params)")
+    for sizes_ in ("32, 128, 128, 4", "64, 128, 128, 4", "96, 128, 64, 4", "96, 64, 64, 4", "128, 128, 32, 4", "128, 128, 64, 4", "128, 64, 64, 4", "192, 128, 64, 8",
+                   "256, 128, 64, 8", "256, 64, 64, 4") if type_ != "f32" else ():
+        for causal_ in ("false", "true"):
+            for dense_ in ("false, false", "false, true", "true, true"):
+                kernel(f"attention_flash_{'causal_' if causal_ == 'true' else ''}{type_}", f"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<{sizes_}, false, false, {t_}, "
+                       f"Flash_kernel_traits<{sizes_}, {t_}> >, false, {causal_}, false, false, {dense_}, false, false>(pytorch_flash::Flash_fwd_params)")
+
 # ---- sort.cu ----
 for type_ in ("f32", "bf16", "i64", "i32"):
     t_ = named(type_)
@@ -171,14 +202,39 @@ for type_ in ("bool", "f32", "bf16", "i64", "i32"):
 kernel("indices_of_places", "void at::native::(anonymous namespace)::write_indices<long>(long*, at::native::(anonymous namespace)::TensorDims<long>, int, long, long*, long)")
 
 # ---- random.cu ----
-RATE = "at::native::templates::cuda::exponential_kernel<at::CUDAGeneratorImpl*>(at::TensorIteratorBase&, double, at::CUDAGeneratorImpl*)"
-RATE += "::{lambda()#1}::operator()() const::{lambda()#2}::operator()() const::{lambda(float)#1}"
-DRAW = f"at::native::templates::cuda::uniform_and_transform<float, float, at::CUDAGeneratorImpl*, {RATE}>(at::TensorIteratorBase&, at::CUDAGeneratorImpl*, {RATE})"
-DRAW += "::{lambda(curandStatePhilox4_32_10*)#2}"
-PUT = f"at::native::(anonymous namespace)::distribution_nullary_kernel<float, float, float4, at::CUDAGeneratorImpl*, {DRAW}, {RATE}>(at::TensorIteratorBase&, "
-PUT += f"at::CUDAGeneratorImpl*, {DRAW} const&, {RATE})::{{lambda(int, float)#1}}"
-kernel("exponential_f32", f"void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, {DRAW}, {PUT}>(long, at::PhiloxCudaState, "
-       f"{DRAW}, {PUT})")
+GENERATOR = "at::CUDAGeneratorImpl*"
+
+
+def in_lambdas(function, n):
+    return f"{function}::{{lambda()#1}}::operator()() const::{{lambda()#{n}}}::operator()() const"
+
+
+def draws(own, type_, drawn, vector, draw, make):
+    """The kernels that fill a tensor of @type_ with what @make makes of numbers of the type @drawn, of which @draw draws a @vector."""
+    n = 4 if "4" in vector else 2
+    for place_, suffix_ in ((1, ""), (2, "_scattered")):
+        put = f"at::native::(anonymous namespace)::distribution_nullary_kernel<{named(type_)}, {drawn}, {vector}, {GENERATOR}, {draw}, {make}>(at::TensorIteratorBase&, "
+        put += f"{GENERATOR}, {draw} const&, {make})::{{lambda(int, {drawn})#{place_}}}"
+        kernel(f"{own}{suffix_}_{type_}", f"void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<{drawn}, {n}, {draw}, {put}>(long, "
+               f"at::PhiloxCudaState, {draw}, {put})")
+
+
+RANDOM = "at::native::templates::cuda::"
+for own_, arguments_, kind_, lambdas_ in (
+        ("uniform", "at::TensorIteratorBase&, double, double, ", "uniform", {"f64": 1, "f32": 2, "f16": 3, "bf16": 4}),
+        ("normal", "at::TensorBase const&, double, double, ", "normal", {"f64": 1, "f32": 2, "f16": 3, "bf16": 4}),
+        ("exponential", "at::TensorIteratorBase&, double, ", "uniform", {"f64": 1, "f32": 2, "f16": 3, "bf16": 4}),
+        ("bernoulli", "at::TensorIteratorBase&, double, ", "uniform", {"f64": 6, "f32": 7, "f16": 8, "bf16": 9})):
+    for type_, n_ in lambdas_.items():
+        drawn_ = "double" if type_ == "f64" else "float"
+        make_ = in_lambdas(f"{RANDOM}{own_}_kernel<{GENERATOR}>({arguments_}{GENERATOR})", n_) + f"::{{lambda({drawn_})#1}}"
+        draw_ = f"{RANDOM}{kind_}_and_transform<{named(type_)}, {drawn_}, {GENERATOR}, {make_}>(at::TensorIteratorBase&, {GENERATOR}, {make_})"
+        draws(own_, type_, drawn_, "double2" if type_ == "f64" else "float4", draw_ + f"::{{lambda(curandStatePhilox4_32_10*)#{1 if type_ == 'f64' else 2}}}", make_)
+for type_, n_ in {"u8": 1, "i8": 2, "i32": 3, "i64": 4, "i16": 5, "f32": 7, "bool": 8, "f16": 9, "bf16": 10}.items():
+    inner_ = in_lambdas(f"{RANDOM}random_from_to_kernel<{GENERATOR}>(at::TensorIteratorBase&, unsigned long, long, {GENERATOR})", n_)
+    draws("whole", type_, "unsigned int", "uint4", inner_ + "::{lambda(curandStatePhilox4_32_10*)#2}", inner_ + "::{lambda(unsigned int)#1}")
+    if type_ == "i64":
+        draws("whole_far", type_, "unsigned long", "ulonglong2", inner_ + "::{lambda(curandStatePhilox4_32_10*)#1}", inner_ + "::{lambda(unsigned long)#1}")
 kernel("assert_bool", "void at::native::_assert_async_cuda_kernel<bool>(bool const*, at::native::Msg)")
 
 

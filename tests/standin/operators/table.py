@@ -112,7 +112,7 @@ CLAMP = "limits == 0 ? (a < M(low) ? M(low) : a) : limits == 1 ? (a > M(low) ? M
 for type_, path_ in paths("1/7", "1/9", "1/6", i32="1/3", i64="1/4").items():
     FUNCTORS.append(Functor(f"clamp_{type_}", lam("ANON::launch_clamp_scalar(TIB&, Scalar, Scalar, at::native::detail::ClampLimits)", path_, [type_]), type_, [type_],
                             f"a != a ? a : {CLAMP}", f"int limits; {math(type_)} low, high;"))
-for type_, path_ in {"f32": "1/11", "bf16": "1/3", "bool": "1/4", "i32": "1/7", "i64": "1/8"}.items():
+for type_, path_ in {"f32": "1/11", "f16": "1/2", "bf16": "1/3", "bool": "1/4", "i32": "1/7", "i64": "1/8"}.items():
     FUNCTORS.append(Functor(f"where_{type_}", lam("ANON::where_kernel_impl(TI&)", path_, ["bool", type_, type_]), type_, ["bool", type_, type_], "a ? b : c"))
 for type_, path_ in {"f32": "1/7", "bf16": "1/12", "f64": "1/6", "bool": "1/10", "i32": "1/3", "i64": "1/4"}.items():
     FUNCTORS.append(Functor(f"masked_fill_{type_}", lam("ANON::masked_fill_kernel(TI&, Scalar const&)", path_, [type_, "bool"]), type_, [type_, "bool"],
