@@ -415,6 +415,19 @@ class Marked:
         processor._generation_step = marking
 
 
+def in_order(processor):
+    """
+    Each forward waits for the default stream. transformers 5.19 prepares batches there and, where batches take turns, clears their memory; it computes and copies on streams of its own,
+    which wait for nothing there, so what it prepared or cleared late may take the place of a batch.
+    """
+    step = processor._generation_step
+
+    def waiting(model):
+        torch.cuda.current_stream().synchronize()
+        step(model)
+    processor._generation_step = waiting
+
+
 def generate_batch(program, **options):
     """transformers' continuous batching: the second prompt is computed in parts, as a batch has at most 10 tokens."""
     global KIND
@@ -428,6 +441,8 @@ def generate_batch(program, **options):
     with model.continuous_batching_context_manager(greedy, continuous_batching_config=config, block=True) as manager:
         if marked:
             marked.watch(manager.batch_processor)
+        elif DEVICE == "cuda":
+            in_order(manager.batch_processor)
         with dmi.huggingface.requests(program.request(0, 0), program.request(0, 1)):
             names, done = manager.add_requests(ids.tolist(), max_new_tokens=new), {}
         while len(done) < 2:
@@ -469,13 +484,11 @@ PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, poo
 
 
 def prepare():
-    """What all programs have in common: nothing that only machine code does, and nothing that measures."""
+    """What all programs have in common: nothing that measures."""
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    torch._inductor.config.shape_padding = False  # it measures, on random numbers
+    torch._inductor.config.shape_padding = False  # it measures
     torch._inductor.config.compile_threads = 1
-    for kernel in ("flash", "mem_efficient", "cudnn"):  # machine code alone
-        getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
 
 
 def run(folder, name):
