@@ -10,7 +10,7 @@
         __typeof__(name) *real = REAL(name);                                                       \
         uint64_t begin_ns = wait_begins();                                                         \
         CUresult r = real pass;                                                                    \
-        uint64_t now_ns = wait_ends(begin_ns);                                                     \
+        uint64_t now_ns = wait_ends(begin_ns, #name);                                              \
         if (now_ns && r == CUDA_SUCCESS)                                                           \
             idle;                                                                                  \
         return r;                                                                                  \

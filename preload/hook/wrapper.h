@@ -104,13 +104,14 @@ static inline uint64_t wait_begins(void)
     return clock_mono_ns();
 }
 
-/* It is over. @begin_ns: of wait_begins(). Return: when; 0: there is no trace. */
-static inline uint64_t wait_ends(uint64_t begin_ns)
+/* It is over, a call of @name. @begin_ns: of wait_begins(). Return: when; 0: there is no trace. */
+static inline uint64_t wait_ends(uint64_t begin_ns, const char *name)
 {
     if (__builtin_expect(!begin_ns, 1))
         return 0;
     uint64_t now_ns = clock_mono_ns();
     steps_waited(now_ns - begin_ns, now_ns);
+    range_ring_call(name, begin_ns, now_ns);
     return now_ns;
 }
 

@@ -15,8 +15,8 @@
 #define RANGE_ENTRIES   2048u /* of a thread that the collector has not taken */
 #define RANGE_DEPTH     32u   /* open at a time in a thread */
 #define RANGE_FACTS     4u
-#define RANGE_KEY_BYTES 24u /* of a fact, its NUL included */
-#define RANGE_BYTES     72u /* of a name, likewise; what is longer is cut */
+#define RANGE_KEY_BYTES 24u    /* of a fact, its NUL included */
+#define RANGE_BYTES     72u    /* of a name, likewise; what is longer is cut */
 #define RANGE_CALL_NS   50000u /* from here on a call of the driver's is one */
 
 struct range_fact {

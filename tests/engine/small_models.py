@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models of two families, Qwen3 and Qwen3-MoE, with weights that a formula gives: a GGUF in a second, without a download.
+"""Small models of three families, Qwen3, Qwen3-MoE and Llama, with weights that a formula gives: a GGUF in a second, without a download.
 
 The weights are float16 (tinygrad casts what it loads to that), so every program that reads them computes with the same
-numbers.
+numbers; those of Llama, which serve.py reads, are stored as float32.
 """
 import struct
 import zlib
@@ -36,8 +36,9 @@ class Model:
         for i in range(self.layers):
             q, kv = self.heads * self.head, self.kv_heads * self.head
             block = {"attn_norm": (self.width,), "attn_q": (q, self.width), "attn_k": (kv, self.width),
-                     "attn_v": (kv, self.width), "attn_q_norm": (self.head,), "attn_k_norm": (self.head,),
-                     "attn_output": (self.width, q), "ffn_norm": (self.width,)}
+                     "attn_v": (kv, self.width), "attn_output": (self.width, q), "ffn_norm": (self.width,)}
+            if self.arch != "llama":
+                block |= {"attn_q_norm": (self.head,), "attn_k_norm": (self.head,)}
             up, down, tail = (self.hidden, self.width), (self.width, self.hidden), ""
             if self.experts:
                 up, down, tail = (self.experts, *up), (self.experts, *down), "_exps"
@@ -63,6 +64,7 @@ class Model:
 MODELS = {m.arch: m for m in (
     Model("qwen3", layers=4, width=96, heads=4, kv_heads=2, head=32, hidden=224, vocabulary=320),
     Model("qwen3moe", layers=3, width=96, heads=4, kv_heads=2, head=32, hidden=40, vocabulary=320, experts=8, used=3))}
+LLAMA = Model("llama", layers=2, width=128, heads=2, kv_heads=1, head=64, hidden=256, vocabulary=512)  # a step of serve.py takes 1 to 4 ms
 
 
 def uniform(name, n):
@@ -94,7 +96,7 @@ def write_gguf(model, path):
             f"{a}.attention.head_count": model.heads, f"{a}.attention.head_count_kv": model.kv_heads,
             f"{a}.attention.key_length": model.head, f"{a}.attention.value_length": model.head,
             f"{a}.attention.layer_norm_rms_epsilon": EPS, f"{a}.rope.freq_base": THETA,
-            "tokenizer.ggml.tokens": [f"<{i}>" for i in range(model.vocabulary)]}
+            "tokenizer.ggml.tokens": [f"<{i}>" for i in range(model.vocabulary)], "tokenizer.ggml.eos_token_id": model.vocabulary - 1}
     if model.experts:
         del head[f"{a}.feed_forward_length"]
         head |= {f"{a}.expert_count": model.experts, f"{a}.expert_used_count": model.used,
@@ -103,8 +105,9 @@ def write_gguf(model, path):
     for name, shape in model.shapes().items():
         norm = name.endswith("norm.weight")
         infos += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
-        infos += struct.pack("<IQ", GGML_F32 if norm else GGML_F16, len(data))
-        bits = model.weight(name).astype(np.float32 if norm else np.float16).tobytes()
+        whole = norm or a == "llama"
+        infos += struct.pack("<IQ", GGML_F32 if whole else GGML_F16, len(data))
+        bits = model.weight(name).astype(np.float32 if whole else np.float16).tobytes()
         data += bits + bytes(-len(bits) % 32)
     start = b"GGUF" + struct.pack("<IQQ", 3, len(model.shapes()), len(head)) + b"".join(entry(*e) for e in head.items()) + infos
     path.write_bytes(start + bytes(-len(start) % 32) + data)

@@ -23,7 +23,7 @@ def step(number, begin=None, end=None, **more):
     begin = 1000 * (number + 1) if begin is None else begin
     return struct.pack("<6QqQQ8IHH5I", number, at["step"], begin, begin + 100 if end is None else end, at["launch"], at["device"], at["gap"], at["stall"], at["context"],
                        at["launches"], at["graphs"], at["own"], at["flags"], at["rows"], at["requests"], at["prefill"], at["decode"], at["ordinal"], at["source"], at["thread"],
-                       0, 0, 0, 0)
+                       0, 0, 0, 0) + (struct.pack("<2Q", NONE, at["waited"]) if "waited" in at else b"")
 
 
 def marks(*said):

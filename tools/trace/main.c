@@ -8,6 +8,7 @@
 #include "tools/trace/export.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/steps.h"
+#include "tools/trace/why.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 static const char before[] =
     "Usage: dmi-trace steps RUN... [--each | --slowest N] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
+    "       dmi-trace why RUN [--step N] [--json]\n"
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
@@ -27,6 +29,9 @@ static const char before[] =
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
     "  show             all that is known of a step: times, ranges of threads, what the device "
     "ran\n"
+    "  why              where the time of a turn goes, from a step's begin to that of the next "
+    "one, by\n"
+    "                   phase and rows of the batch; --step: of one turn, beside the usual ones\n"
     "  kernels          kernels, copies and fills by name, those with the most time first; where "
     "sums\n"
     "                   alone are stored, each step names 16 kernels\n"
@@ -62,8 +67,8 @@ static const struct option_row rows[] = {
       "steps: a line for each of the N steps that took longest, on the host or on the\n"
       "device",
       option_text, AT(slowest), "steps" },
-    { "--step N", "show: the step's number, as steps --each has it", option_text, AT(step),
-      "show" },
+    { "--step N", "show, why: the step's number, as steps --each has it", option_text, AT(step),
+      "show why" },
     { "--perfetto FILE", "export: the file, which must not be there", option_text, AT(perfetto),
       "export" },
     { "--chrome FILE",
@@ -85,7 +90,7 @@ static const struct option_row rows[] = {
       "parameters, and at most 72 characters",
       option_flag, AT(form.full_names), "show kernels diff" },
     { "--json", "a JSON document a run; check: one for all", option_flag, AT(form.json),
-      "steps show kernels diff check" },
+      "steps show why kernels diff check" },
     { "--help, --version", "" },
 };
 
@@ -101,6 +106,16 @@ static int show(const struct options *o, char **paths)
     if (!o->step || !parse_integer(o->step, &number) || number < 0)
         return usage_wrong("show: expected --step and the number of a step");
     return trace_show(*paths, o->form, (uint64_t)number);
+}
+
+static int why(const struct options *o, char **paths)
+{
+    int64_t number = 0;
+    if (paths[1])
+        return usage_wrong("why takes one run");
+    if (o->step && (!parse_integer(o->step, &number) || number < 0))
+        return usage_wrong("why: expected --step and the number of a step");
+    return trace_why(*paths, o->form.json, o->step ? (uint64_t)number : WHY_ALL);
 }
 
 /* All of them where none are named. Return: false, which is said. */
@@ -180,7 +195,8 @@ static int steps(const struct options *o, char **paths)
 
 static bool is_command(const char *word)
 {
-    static const char *const commands[] = { "steps", "show", "kernels", "diff", "check", "export" };
+    static const char *const commands[] = { "steps", "show",  "why",   "kernels",
+                                            "diff",  "check", "export" };
     for (size_t i = 0; word && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(word, commands[i]))
             return true;
@@ -190,7 +206,7 @@ static bool is_command(const char *word)
 static int run(const struct options *o, uint64_t given, char **words)
 {
     if (!is_command(*words))
-        return usage_command(*words, "steps, show, kernels, diff, check or export");
+        return usage_command(*words, "steps, show, why, kernels, diff, check or export");
     if (!words[1])
         return usage_wrong("expected a run after the command");
     if (!options_fit(&table, *words, given))
@@ -203,6 +219,8 @@ static int run(const struct options *o, uint64_t given, char **words)
         return kernels(o, words + 1);
     if (!strcmp(*words, "diff"))
         return diff(o, words + 1);
+    if (!strcmp(*words, "why"))
+        return why(o, words + 1);
     return !strcmp(*words, "show") ? show(o, words + 1) : trace_check(words + 1, o->form.json);
 }
 

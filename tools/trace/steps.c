@@ -5,6 +5,7 @@
 #include "core/sorted.h"
 #include "read/value.h"
 #include "tools/common/report.h"
+#include "tools/trace/batch.h"
 #include "tools/trace/kernels.h"
 #include "tools/trace/quantiles.h"
 #include "tools/trace/runs.h"
@@ -13,27 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BUCKETS 33u    /* of rows: 0, then powers of two */
-#define WINDOW       65536u /* steps in memory at a time, but for a chunk that holds more */
-
-enum phase { PHASE_NONE, PHASE_PREFILL, PHASE_MIXED, PHASE_DECODE, PHASES };
-
-#define N_GROUPS (PHASES * MOST_BUCKETS)
-
-static const char *const phase_words[] = { "-", "prefill", "mixed", "decode" };
-
-static enum phase phase_of(const struct dmi_step_times *at)
-{
-    if (at->prefill)
-        return at->decode ? PHASE_MIXED : PHASE_PREFILL;
-    return at->decode ? PHASE_DECODE : PHASE_NONE;
-}
-
-/* Rows up to 2^(bucket - 1); 0: none. */
-static unsigned bucket_of(uint32_t rows)
-{
-    return rows ? rows == 1 ? 1 : 33 - (unsigned)__builtin_clz(rows - 1) : 0;
-}
+#define WINDOW 65536u /* steps in memory at a time, but for a chunk that holds more */
 
 /* The value at that share; null: there are none. */
 static json_t *quantile(struct quantiles *q, double share)
@@ -133,12 +114,12 @@ static const struct column columns[] = {
     { "OWN", "own", 6, cell_own },
 };
 
-static json_t *group_row(struct phase_steps *g, enum phase phase, unsigned bucket)
+static json_t *group_row(struct phase_steps *g, enum batch_phase phase, unsigned bucket)
 {
     return VALUE_OBJECT(
-        { "phase", json_string(phase_words[phase]) },
-        { "rows", value_u64(bucket ? 1ull << (bucket - 1) : 0) }, { "steps", value_u64(g->n) },
-        { "timed", value_u64(g->device.n) }, { "device_ns_p50", quantile(&g->device, 0.5) },
+        { "phase", json_string(batch_word(phase)) }, { "rows", value_u64(batch_rows(bucket)) },
+        { "steps", value_u64(g->n) }, { "timed", value_u64(g->device.n) },
+        { "device_ns_p50", quantile(&g->device, 0.5) },
         { "device_ns_p99", quantile(&g->device, 0.99) }, { "host_ns_p50", quantile(&g->host, 0.5) },
         { "host_ns_p99", quantile(&g->host, 0.99) }, { "gap_ns_p50", quantile(&g->gap, 0.5) },
         { "gap_ns_p99", quantile(&g->gap, 0.99) }, { "wait_ns_p50", quantile(&g->wait, 0.5) },
@@ -149,10 +130,10 @@ static json_t *group_row(struct phase_steps *g, enum phase phase, unsigned bucke
 static void groups_table(struct report *report, struct phase_steps *groups)
 {
     report_table(report, "groups", columns, sizeof columns / sizeof *columns);
-    for (unsigned i = 0; groups && i < N_GROUPS; i++)
+    for (unsigned i = 0; groups && i < BATCH_KINDS; i++)
         if (groups[i].n)
-            report_row(report,
-                       group_row(&groups[i], (enum phase)(i / MOST_BUCKETS), i % MOST_BUCKETS));
+            report_row(report, group_row(&groups[i], (enum batch_phase)(i / BATCH_BUCKETS),
+                                         i % BATCH_BUCKETS));
     report_table_end(report);
 }
 
@@ -190,8 +171,8 @@ static json_t *short_row(const struct dmi_step_times *at)
     const char *reason = runs_reason(at);
     return VALUE_OBJECT(
         { "number", value_u64(at->number) }, { "step", u64_or_null(at->engine_step) },
-        { "sequence", u64_or_null(at->step) }, { "phase", json_string(phase_words[phase_of(at)]) },
-        { "rows", value_u64(at->rows) },
+        { "sequence", u64_or_null(at->step) },
+        { "phase", json_string(batch_word(batch_phase_of(at))) }, { "rows", value_u64(at->rows) },
         { "device_ns", known(at->flags & DMI_STEP_HAS_DEVICE, (json_int_t)at->device_ns) },
         { "host_late", json_boolean(at->flags & DMI_STEP_HOST_LATE) },
         { "host_ns", json_integer((json_int_t)(at->end_ns - at->begin_ns)) },
@@ -291,7 +272,7 @@ struct totals {
     const char *words[16];
     uint64_t counts[16]; /* without a device time, by reason */
     size_t n_reasons;
-    struct phase_steps *groups; /* N_GROUPS; NULL: not asked for */
+    struct phase_steps *groups; /* BATCH_KINDS; NULL: not asked for */
     struct chunk_steps *extents;
     size_t n_extents, extents_room;
     struct dmi_step_times *slowest; /* a heap, the fastest of them first */
@@ -375,7 +356,7 @@ static void add_step(struct totals *t, const struct dmi_step_times *at)
     if (why)
         add_reason(t, why);
     if (t->groups)
-        t->failed |= !group_add(&t->groups[phase_of(at) * MOST_BUCKETS + bucket_of(at->rows)], at);
+        t->failed |= !group_add(&t->groups[batch_kind_of(at)], at);
     if (t->most_slowest)
         add_slowest(t, at);
 }
@@ -392,7 +373,7 @@ static void take_chunk(void *ctx, uint64_t chunk, const struct dmi_step_times *a
 
 static void totals_deinit(struct totals *t)
 {
-    for (unsigned i = 0; t->groups && i < N_GROUPS; i++)
+    for (unsigned i = 0; t->groups && i < BATCH_KINDS; i++)
         group_deinit(&t->groups[i]);
     free(t->groups);
     free(t->extents);
@@ -567,7 +548,7 @@ static int show_run(const struct trace_run *t, void *ctx)
         return 0;
     }
     if (!a->each && !a->slowest)
-        totals.failed = !(totals.groups = calloc(N_GROUPS, sizeof *totals.groups));
+        totals.failed = !(totals.groups = calloc(BATCH_KINDS, sizeof *totals.groups));
     int r = reader_step_times_by_chunk(&err, t->reader, NULL, take_chunk, &totals);
     if (r)
         complain("%s", err.msg);

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-trace why: where the time of turns goes. made_trace.py writes runs from docs/format.md; a second program says what each nanosecond of a turn is."""
+import json
+import random
+import subprocess
+
+import pytest
+
+from harness import BUILD
+
+made = pytest.importorskip("made_trace", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
+from made_trace import BEGUN, BUSY, ENDED, FIRST, KERNEL, RAN, RAN_LOST, SUMMED, run, step  # noqa: E402
+
+DMI_TRACE = BUILD / "tools" / "dmi-trace"
+pytestmark = pytest.mark.built(DMI_TRACE)
+SAID, NVTX, OVERLAPS, CALL = 1, 2, 3, 4
+TURN = 800
+
+
+def tool(*words, status=0):
+    done = subprocess.run([DMI_TRACE, *words], text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == status, (words, done.returncode, done.stdout[-1500:], done.stderr[-500:])
+    return done
+
+
+def why(folder, *words):
+    return json.loads(tool("why", folder, "--json", *words).stdout)
+
+
+def steps(n, lengths=None, **more):
+    return [step(i, 1000 * (i + 1), 1000 * (i + 1) + (lengths or {}).get(i, TURN), decode=4, rows=4, **more) for i in range(n)]
+
+
+def shifted(n, *at):
+    """The same of each step: (begin, end, ...) from its begin on."""
+    return [(1000 * (i + 1) + begin, 1000 * (i + 1) + end, *more) for i in range(n) for begin, end, *more in at]
+
+
+RANGES = [(0, 150, "Schedule"), (500, 600, "cuMemAlloc_v2", 7, 0, "", CALL), (500, 700, "Sample"), (600, 700, "cuStreamSynchronize_ptsz", 7, 1, "", CALL),
+          (0, 800, "Request a", 7, 0, "", OVERLAPS), (0, 800, "elsewhere", 8)]
+KERNELS = [(100, 300, "gemm"), (250, 500, "norm")]
+
+
+def full(folder, n, kernels, ranges, times=None, marks=(), late=(), also=()):
+    """A run of the tier full. @late, @also: kernels and ranges beside those of each step."""
+    ran = [(i + FIRST, 1000 * (i + 1) + begin, 1000 * (i + 1) + end, name) for i in range(n) for begin, end, name in kernels] + [*late]
+    return run(folder, (made.STEP_TIMES, made.table(times or steps(n))), (made.RANGES, made.ranges(*shifted(n, *ranges), *also)), (made.TRACE, made.ran(*ran)),
+               (made.MARKS, made.marks((BEGUN, 0, "full"), *(marks or [(RAN, len(ran))]), (ENDED, n))))
+
+
+def lines(kind):
+    return {(line["what"], line["name"]): round(line["ns"]) for line in kind["lines"]}
+
+
+def test_each_nanosecond_has_one_line(check, tmp_path):
+    said = why(full(tmp_path / "r", 40, KERNELS, RANGES))
+    kind, = said["usual"]
+    check((kind["phase"], kind["rows"], kind["turns"], kind["by"], kind["median_ns"]) == ("decode", 4, 40, "records", TURN), "the kind of batch", kind)
+    check(lines(kind) == {("device busy", ""): 400, ("device idle", "Schedule"): 100, ("device idle: driver", "cuMemAlloc_v2"): 100, ("device idle: the thread waits for it", ""): 100,
+                          ("device idle: not seen", ""): 100}, "the lines", lines(kind))
+    busy = kind["lines"][0]
+    check({part["name"]: round(part["ns"]) for part in busy["of"]} == {"gemm": 200, "norm": 200}, "where two run at once the one that began first counts", busy)
+    text = tool("why", tmp_path / "r").stdout
+    check("usual   decode, 4 rows: 0.001 ms, the median of 40 turns (noise 0%); 20 of those near it:" in text and "device idle: Schedule" in text, "as text", text)
+
+
+def paint(kernels, ranges):
+    """{(what, name): nanoseconds} of a turn, one nanosecond after the other."""
+    out = {}
+    for ns in range(TURN):
+        running = [k for k in kernels if k[0] <= ns < k[1]]
+        does = [r for r in ranges if r[0] <= ns < r[1] and r[3] == 7 and r[6] != OVERLAPS]
+        inner = max(does, key=lambda r: (r[6] == CALL, r[4]), default=None)
+        if running:
+            key = ("busy", "")
+        elif not inner:
+            key = ("not seen", "")
+        else:
+            key = ("wait", "") if inner[2].startswith("cuStreamS") else ("call" if inner[6] == CALL else "range", inner[2])
+        out[key] = out.get(key, 0) + 1
+    return out
+
+
+WORDS = {"busy": "device busy", "not seen": "device idle: not seen", "wait": "device idle: the thread waits for it", "call": "device idle: driver", "range": "device idle"}
+
+
+def nested(dice, begin, end, depth, out):
+    """Ranges of a thread, as they nest; the innermost are calls of the driver's."""
+    at = begin
+    while at < end - 20 and dice.random() < 0.8:
+        first = dice.randrange(at, end - 10)
+        last = dice.randrange(first + 5, end + 1)
+        call = dice.random() < 0.3
+        out.append((first, last, dice.choice(["cuStreamSynchronize", "cuModuleLoadData"]) if call else f"r{depth}", 7, depth, "", CALL if call else SAID))
+        if not call and depth < 3:
+            nested(dice, first, last, depth + 1, out)
+        at = last
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_against_one_nanosecond_after_the_other(check, tmp_path, seed):
+    dice, ranges, kernels = random.Random(seed), [], []
+    nested(dice, 0, TURN, 0, ranges)
+    for i in range(dice.randrange(1, 9)):
+        begin = dice.randrange(TURN - 1)
+        kernels.append((begin, dice.randrange(begin + 1, TURN + 1), f"k{i % 3}"))
+    kernels.append((TURN - 1, TURN, "last"))  # a turn is accounted up to the last record that there is
+    kind, = why(full(tmp_path / "r", 20, sorted(kernels), ranges))["usual"]
+    want = {(WORDS[what], name): ns for (what, name), ns in paint(kernels, ranges).items()}
+    check(lines(kind) == want and sum(want.values()) == TURN, f"seed {seed}", (lines(kind), want))
+
+
+def test_by_sums_of_steps(check, tmp_path):
+    """Without records: the step's own span, where no other step's meets the turn; what lies between its kernels is not placed."""
+    n = 40
+    sums = [s for i in range(n) for s in [(BUSY, "", i + FIRST, 1000 * (i + 1) + 100, 3, 300, 100, 400), (KERNEL, "gemm", i + FIRST, 1000 * (i + 1) + 100, 2, 250, 200, 0),
+                                          (KERNEL, "dmi_close", i + FIRST, 1000 * (i + 1) + 100, 1, 50, 50, 0)]]
+    marks = [(BEGUN, 0, "kernels"), (RAN, 3 * n), (SUMMED, 3 * n), (ENDED, n)]
+    chunks = made.right(n, step_times=steps(n), ranges=shifted(n, *RANGES), sums=sums, marks=marks)
+    kind, = why(run(tmp_path / "r", *chunks))["usual"]
+    check(kind["by"] == "sums" and lines(kind) == {("device busy", ""): 250, ("device busy: DMI's kernels alone", ""): 50, ("device idle: between its kernels", ""): 100,
+                                                   ("device idle", "Schedule"): 100, ("device idle: driver", "cuMemAlloc_v2"): 100,
+                                                   ("device idle: the thread waits for it", ""): 100, ("device idle: not seen", ""): 100}, "the lines", kind)
+    later = [(BUSY, "", i + FIRST, 1000 * (i + 1) + 700, 3, 300, 100, 400) for i in range(n)]  # an engine that schedules ahead
+    kind, = why(run(tmp_path / "ahead", *made.right(n, step_times=steps(n), ranges=shifted(n, *RANGES), sums=later, marks=marks)))["usual"]
+    check(kind["by"] == "host" and lines(kind)[("host", "Schedule")] == 150 and sum(lines(kind).values()) == TURN, "what runs beside another step has no account of the device", kind)
+
+
+def test_records_that_are_lost_tell_nothing_apart(check, tmp_path):
+    kind, = why(full(tmp_path / "r", 40, KERNELS, RANGES, marks=[(RAN, 81), (RAN_LOST, 1, "no memory")]))["usual"]
+    check(kind["by"] == "host" and ("device busy", "") not in lines(kind), "nothing tells busy from idle", kind)
+    check("nothing tells busy from idle" in tool("why", tmp_path / "r").stdout, "and the text says so")
+
+
+def test_a_step_beside_the_usual_ones(check, tmp_path):
+    times = steps(41, {40: 1800})
+    said = why(full(tmp_path / "r", 41, KERNELS, RANGES, times), "--step", "39")
+    check(said["step"]["ns"] == TURN and all(round(line["ns"]) == round(line["usual_ns"]) for line in said["step"]["lines"]), "one that is as usual", said["step"])
+    folder = full(tmp_path / "slow", 41, KERNELS, RANGES, times, late=[(FIRST + 40, 42799, 42800, "norm")], also=[(41800, 42400, "Evict", 7)])
+    said = why(folder, "--step", "40")["step"]
+    more = {line["name"] or line["what"]: round(line["ns"] - line["usual_ns"]) for line in said["lines"]}
+    check(said["ns"] == 1800 and said["usual_ns"] == TURN, "how long it took", said)
+    check({name: ns for name, ns in more.items() if ns} == {"Evict": 600, "device idle: not seen": 399, "device busy": 1}, "where the excess went", more)
+    text = tool("why", folder, "--step", "40").stdout
+    check("0.001 ms     +0.001 ms  device idle: Evict" in text and "in place of 0.001 ms" in text, "as text", text)
+
+
+def test_a_turn_ends_with_the_last_wait(check, tmp_path):
+    """Requests are known, and none goes on: the step's wait ends the turn, and without one there is none."""
+    marks = (made.MARKS, made.marks((BEGUN, 0, "steps"), (ENDED, 20)))
+    times = [step(i, 1000 * (i + 1), 1000 * (i + 1) + 100, decode=4, rows=4, requests=2, waited=1000 * (i + 1) + (500 if i % 2 else 0) * (i % 2)) for i in range(40)]
+    said = why(run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), marks))
+    check(said["n_turns"] == 20 and said["usual"][0]["median_ns"] == 500 and said["none"] == [{"steps": 20, "why": "none of their requests goes on, and no wait ends them"}], "turns", said)
+
+
+def test_what_cannot_be_answered(check, tmp_path):
+    few = full(tmp_path / "few", 5, KERNELS, RANGES)
+    check("no kind of batch has 8 turns" in tool("why", few, status=2).stderr, "too few turns")
+    check("no step with a turn has the number 9" in tool("why", few, "--step", "9", status=2).stderr, "no such step")
+    check(why(few, "--step", "2")["step"]["usual_ns"] is None, "a step whose kind is rare has its account")
+    for words in (["why"], ["why", few, few], ["why", few, "--step", "x"], ["why", few, "--steps", "1:2"], ["why", tmp_path / "none"]):
+        tool(*words, status=2)
+    empty = run(tmp_path / "empty", (made.MARKS, made.marks((BEGUN, 0, "steps"))))
+    check("no kind of batch" in tool("why", empty, status=2).stderr, "no step at all")
+    check("has no trace" in tool("why", run(tmp_path / "plain"), status=2).stderr, "no trace")
+
+
+def test_times_that_contradict(check, tmp_path):
+    """A clock that was set within a turn, ends before begins, records that end before they begin: no account is negative, and nothing breaks."""
+    times = [step(i, 1000 * (i + 1), 1000 * (i + 1) + (TURN if i % 4 else -500), decode=4, rows=4, launch=1000 * (i + 1) + (2000 if i % 5 == 1 else 1)) for i in range(60)]
+    said = why(full(tmp_path / "r", 60, [(300, 100, "backwards"), *KERNELS, (TURN, TURN + 1, "last")], [(400, 300, "backwards"), *RANGES], times))
+    check({n["why"] for n in said["none"]} == {"the clock was set within them"} and said["n_turns"] == 36, "turns", said["none"])
+    check(all(line["ns"] >= 0 for kind in said["usual"] for line in kind["lines"]), "lines", said["usual"])
