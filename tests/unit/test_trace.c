@@ -269,7 +269,11 @@ static struct dmi_step_times collect(void)
 START_TEST(a_step_has_its_launches_and_the_time_between_its_events)
 {
     struct dmi_span spans[] = {
-        { .request_id = "a", .first_position = 40, .n_tokens = 8, .phase = DMI_PHASE_PREFILL },
+        { .request_id = "a",
+          .first_position = 40,
+          .n_tokens = 8,
+          .n_cached = 32,
+          .phase = DMI_PHASE_PREFILL },
         { .request_id = "b",
           .first_position = 9,
           .first_row = 8,
