@@ -17,7 +17,7 @@
 
 /*
  * Thresholds, in deviations. A slow turn raises its threshold by GAIN, others lower it, so that a share of QUIET would be slow: a Gaussian's
- * beyond 3 deviations. The bounds and the gain were found by simulation (docs/measurements.md): without the upper bound, faults that come often
+ * beyond 3 deviations. The bounds and the gain were found by simulation (docs/judging.md): without the upper bound, faults that come often
  * raise the threshold until they are not seen.
  */
 #define LEAST      3.0
