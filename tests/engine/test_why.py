@@ -40,7 +40,10 @@ def served(tmp_path_factory):
 
 
 def why(path, *words):
-    return json.loads(subprocess.run([DMI_TRACE, "why", path, "--json", *words], text=True, stdout=subprocess.PIPE, check=True).stdout)
+    """Whether a turn is slow depends on how busy the machine is."""
+    done = subprocess.run([DMI_TRACE, "why", path, "--json", *words], text=True, stdout=subprocess.PIPE, check=False)
+    assert done.returncode in (0, 1)
+    return json.loads(done.stdout)
 
 
 def turn_of(run, i):
@@ -95,6 +98,7 @@ def test_the_usual_account(check, served):
     check(spans[len(spans) // 4 - 1] <= total <= spans[3 * len(spans) // 4 + 1], "the sum of lines is that of turns near it", (total, decode["median_ns"]))
     what = {line["what"] for line in decode["lines"]}
     names = {line["name"] for line in decode["lines"] if line["what"] == "device idle"}
+    check(said["n_judged"] + said["n_rare"] == said["n_turns"] and said["n_slow"] == sum(s["turns"] for s in why(path, "--all")["slow"]), "each turn is judged, or rare", said["n_judged"])
     check("device busy" in what and {"ModelRunner::Preprocess", "EngineCore::Schedule"} <= names, "where the time goes", decode["lines"])
     seen = 1 - sum(line["ns"] for line in decode["lines"] if line["what"].endswith("not seen")) / total
     check(seen > 0.9, "most of it is seen", seen)

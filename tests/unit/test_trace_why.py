@@ -23,8 +23,11 @@ def tool(*words, status=0):
     return done
 
 
-def why(folder, *words):
-    return json.loads(tool("why", folder, "--json", *words).stdout)
+EARLY = 2  # the status of a run of which no turn is judged, as fewer than 128 came
+
+
+def why(folder, *words, status=0):
+    return json.loads(tool("why", folder, "--json", *words, status=status).stdout)
 
 
 def steps(n, lengths=None, **more):
@@ -53,15 +56,16 @@ def lines(kind):
 
 
 def test_each_nanosecond_has_one_line(check, tmp_path):
-    said = why(full(tmp_path / "r", 40, KERNELS, RANGES))
+    said = why(full(tmp_path / "r", 160, KERNELS, RANGES))
     kind, = said["usual"]
-    check((kind["phase"], kind["rows"], kind["turns"], kind["by"], kind["median_ns"]) == ("decode", 4, 40, "records", TURN), "the kind of batch", kind)
+    check((said["n_judged"], said["n_rare"], said["n_slow"], said["slow"]) == (152, 8, 0, []), "all are judged but the first of their load, and none is slow", said["n_judged"])
+    check((kind["phase"], kind["rows"], kind["turns"], kind["by"], kind["median_ns"]) == ("decode", 4, 160, "records", TURN), "the kind of batch", kind)
     check(lines(kind) == {("device busy", ""): 400, ("device idle", "Schedule"): 100, ("device idle: driver", "cuMemAlloc_v2"): 100, ("device idle: the thread waits for it", ""): 100,
                           ("device idle: not seen", ""): 100}, "the lines", lines(kind))
     busy = kind["lines"][0]
     check({part["name"]: round(part["ns"]) for part in busy["of"]} == {"gemm": 200, "norm": 200}, "where two run at once the one that began first counts", busy)
     text = tool("why", tmp_path / "r").stdout
-    check("usual   decode, 4 rows: 0.001 ms, the median of 40 turns (noise 0%); 20 of those near it:" in text and "device idle: Schedule" in text, "as text", text)
+    check("usual   decode, 4 rows: 0.001 ms, the median of 160 turns (noise 0%); 33 of those near it:" in text and "device idle: Schedule" in text, "as text", text)
 
 
 def paint(kernels, ranges):
@@ -105,7 +109,7 @@ def test_against_one_nanosecond_after_the_other(check, tmp_path, seed):
         begin = dice.randrange(TURN - 1)
         kernels.append((begin, dice.randrange(begin + 1, TURN + 1), f"k{i % 3}"))
     kernels.append((TURN - 1, TURN, "last"))  # a turn is accounted up to the last record that there is
-    kind, = why(full(tmp_path / "r", 20, sorted(kernels), ranges))["usual"]
+    kind, = why(full(tmp_path / "r", 20, sorted(kernels), ranges), status=EARLY)["usual"]
     want = {(WORDS[what], name): ns for (what, name), ns in paint(kernels, ranges).items()}
     check(lines(kind) == want and sum(want.values()) == TURN, f"seed {seed}", (lines(kind), want))
 
@@ -117,19 +121,19 @@ def test_by_sums_of_steps(check, tmp_path):
                                           (KERNEL, "dmi_close", i + FIRST, 1000 * (i + 1) + 100, 1, 50, 50, 0)]]
     marks = [(BEGUN, 0, "kernels"), (RAN, 3 * n), (SUMMED, 3 * n), (ENDED, n)]
     chunks = made.right(n, step_times=steps(n), ranges=shifted(n, *RANGES), sums=sums, marks=marks)
-    kind, = why(run(tmp_path / "r", *chunks))["usual"]
+    kind, = why(run(tmp_path / "r", *chunks), status=EARLY)["usual"]
     check(kind["by"] == "sums" and lines(kind) == {("device busy", ""): 250, ("device busy: DMI's kernels alone", ""): 50, ("device idle: between its kernels", ""): 100,
                                                    ("device idle", "Schedule"): 100, ("device idle: driver", "cuMemAlloc_v2"): 100,
                                                    ("device idle: the thread waits for it", ""): 100, ("device idle: not seen", ""): 100}, "the lines", kind)
     later = [(BUSY, "", i + FIRST, 1000 * (i + 1) + 700, 3, 300, 100, 400) for i in range(n)]  # an engine that schedules ahead
-    kind, = why(run(tmp_path / "ahead", *made.right(n, step_times=steps(n), ranges=shifted(n, *RANGES), sums=later, marks=marks)))["usual"]
+    kind, = why(run(tmp_path / "ahead", *made.right(n, step_times=steps(n), ranges=shifted(n, *RANGES), sums=later, marks=marks)), status=EARLY)["usual"]
     check(kind["by"] == "host" and lines(kind)[("host", "Schedule")] == 150 and sum(lines(kind).values()) == TURN, "what runs beside another step has no account of the device", kind)
 
 
 def test_records_that_are_lost_tell_nothing_apart(check, tmp_path):
-    kind, = why(full(tmp_path / "r", 40, KERNELS, RANGES, marks=[(RAN, 81), (RAN_LOST, 1, "no memory")]))["usual"]
+    kind, = why(full(tmp_path / "r", 40, KERNELS, RANGES, marks=[(RAN, 81), (RAN_LOST, 1, "no memory")]), status=EARLY)["usual"]
     check(kind["by"] == "host" and ("device busy", "") not in lines(kind), "nothing tells busy from idle", kind)
-    check("nothing tells busy from idle" in tool("why", tmp_path / "r").stdout, "and the text says so")
+    check("nothing tells busy from idle" in tool("why", tmp_path / "r", status=EARLY).stdout, "and the text says so")
 
 
 def test_a_step_beside_the_usual_ones(check, tmp_path):
@@ -139,35 +143,64 @@ def test_a_step_beside_the_usual_ones(check, tmp_path):
     folder = full(tmp_path / "slow", 41, KERNELS, RANGES, times, late=[(FIRST + 40, 42799, 42800, "norm")], also=[(41800, 42400, "Evict", 7)])
     said = why(folder, "--step", "40")["step"]
     more = {line["name"] or line["what"]: round(line["ns"] - line["usual_ns"]) for line in said["lines"]}
-    check(said["ns"] == 1800 and said["usual_ns"] == TURN, "how long it took", said)
+    check(said["ns"] == 1800 and said["slow"] is None, "how long it took; too few came to judge it", said)
     check({name: ns for name, ns in more.items() if ns} == {"Evict": 600, "device idle: not seen": 399, "device busy": 1}, "where the excess went", more)
     text = tool("why", folder, "--step", "40").stdout
-    check("0.001 ms     +0.001 ms  device idle: Evict" in text and "in place of 0.001 ms" in text, "as text", text)
+    check("0.001 ms     +0.001 ms  device idle: Evict" in text and "step    40: 0.002 ms, not judged" in text, "as text", text)
 
+
+def test_slow_turns(check, tmp_path):
+    """In a row they are one entry; the greatest excess comes first; each line says what it has more than usual."""
+    dice, ms, slow = random.Random(3), 1000000, {300: 3, 301: 3, 302: 3, 303: 3, 350: 20}
+    times, ran, ranges = [], [], []
+    for i in range(400):
+        begin = i * 40 * ms
+        took, more = round(5 * ms * dice.uniform(0.99, 1.01)), slow.get(i, 0) * ms
+        times.append(step(i, begin, begin + took + more, decode=4, rows=4))
+        ran += [(FIRST + i, begin + ms, begin + took - ms, "gemm")]
+        if more:
+            ranges.append((begin + took, begin + took + more, *(("cuGraphLaunch", 7, 0, "", CALL) if i == 350 else ("Evict", 7))))
+            ran += [(FIRST + i, begin + took + more - 10, begin + took + more, "norm")]
+    ran += [(FIRST + 399, 400 * 40 * ms, 400 * 40 * ms + 1, "last")]
+    folder = run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), (made.RANGES, made.ranges(*ranges)), (made.TRACE, made.ran(*ran)),
+                 (made.MARKS, made.marks((BEGUN, 0, "full"), (RAN, len(ran)), (ENDED, 400))))
+    said = why(folder, status=1)
+    check([(s["first"], s["last"], s["turns"]) for s in said["slow"]] == [(350, 350, 1), (300, 303, 4)] and said["n_slow"] == 5, "which", said["slow"])
+    check(all(abs(s["excess_ns"] - more * ms) < 0.2 * ms * s["turns"] for s, more in zip(said["slow"], (20, 12))), "by how much", said["slow"])
+    first = [{line["name"] or line["what"]: line["ns"] - line["usual_ns"] for line in s["lines"]} for s in said["slow"]]
+    check(abs(first[0]["cuGraphLaunch"] - 20 * ms) < 20 and abs(first[1]["Evict"] - 3 * ms) < 20, "why", first)
+    check(all(abs(ns) < 0.1 * ms for lines in first for name, ns in lines.items() if name not in ("cuGraphLaunch", "Evict")), "and nothing else", first)
+    text = tool("why", folder, status=1).stdout
+    check("1       step 350: 2" in text and "2       steps 300 to 303, 4 in a row: " in text and "5 of 400 turns are slow" in text and "judged  392 of 400 turns (98%)" in text, "as text", text)
+    check(why(folder, "--step", "350", status=1)["step"]["slow"] is True and why(folder, "--step", "351")["step"]["slow"] is False, "of one step")
+    many = [step(i, i * 40 * ms, i * 40 * ms + (5 + 5 * (i > 200 and i % 9 == 0)) * ms, decode=4, rows=4) for i in range(400)]
+    folder = run(tmp_path / "many", (made.STEP_TIMES, made.table(many)), (made.MARKS, made.marks((BEGUN, 0, "steps"), (ENDED, 400))))
+    check(len(why(folder, status=1)["slow"]) == 10 and len(why(folder, "--all", status=1)["slow"]) == 22, "ten, or all")
+    check("--all lists the others" in tool("why", folder, status=1).stdout, "which the text says")
 
 def test_a_turn_ends_with_the_last_wait(check, tmp_path):
     """Requests are known, and none goes on: the step's wait ends the turn, and without one there is none."""
     marks = (made.MARKS, made.marks((BEGUN, 0, "steps"), (ENDED, 20)))
     times = [step(i, 1000 * (i + 1), 1000 * (i + 1) + 100, decode=4, rows=4, requests=2, waited=1000 * (i + 1) + (500 if i % 2 else 0) * (i % 2)) for i in range(40)]
-    said = why(run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), marks))
+    said = why(run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), marks), status=EARLY)
     check(said["n_turns"] == 20 and said["usual"][0]["median_ns"] == 500 and said["none"] == [{"steps": 20, "why": "none of their requests goes on, and no wait ends them"}], "turns", said)
 
 
 def test_what_cannot_be_answered(check, tmp_path):
     few = full(tmp_path / "few", 5, KERNELS, RANGES)
-    check("no kind of batch has 8 turns" in tool("why", few, status=2).stderr, "too few turns")
+    check("no turn is judged: the judge learns from 128 turns" in tool("why", few, status=2).stderr, "too few turns")
     check("no step with a turn has the number 9" in tool("why", few, "--step", "9", status=2).stderr, "no such step")
-    check(why(few, "--step", "2")["step"]["usual_ns"] is None, "a step whose kind is rare has its account")
-    for words in (["why"], ["why", few, few], ["why", few, "--step", "x"], ["why", few, "--steps", "1:2"], ["why", tmp_path / "none"]):
+    check("no usual account" in tool("why", few, "--step", "2").stdout, "a step whose kind is rare has its account")
+    for words in (["why"], ["why", few, few], ["why", few, "--step", "x"], ["why", few, "--steps", "1:2"], ["why", few, "--all", "--step", "2"], ["steps", few, "--all"], ["why", tmp_path / "none"]):
         tool(*words, status=2)
     empty = run(tmp_path / "empty", (made.MARKS, made.marks((BEGUN, 0, "steps"))))
-    check("no kind of batch" in tool("why", empty, status=2).stderr, "no step at all")
+    check("no turn is judged" in tool("why", empty, status=2).stderr, "no step at all")
     check("has no trace" in tool("why", run(tmp_path / "plain"), status=2).stderr, "no trace")
 
 
 def test_times_that_contradict(check, tmp_path):
     """A clock that was set within a turn, ends before begins, records that end before they begin: no account is negative, and nothing breaks."""
     times = [step(i, 1000 * (i + 1), 1000 * (i + 1) + (TURN if i % 4 else -500), decode=4, rows=4, launch=1000 * (i + 1) + (2000 if i % 5 == 1 else 1)) for i in range(60)]
-    said = why(full(tmp_path / "r", 60, [(300, 100, "backwards"), *KERNELS, (TURN, TURN + 1, "last")], [(400, 300, "backwards"), *RANGES], times))
+    said = why(full(tmp_path / "r", 60, [(300, 100, "backwards"), *KERNELS, (TURN, TURN + 1, "last")], [(400, 300, "backwards"), *RANGES], times), status=EARLY)
     check({n["why"] for n in said["none"]} == {"the clock was set within them"} and said["n_turns"] == 36, "turns", said["none"])
     check(all(line["ns"] >= 0 for kind in said["usual"] for line in kind["lines"]), "lines", said["usual"])

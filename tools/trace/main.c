@@ -17,7 +17,7 @@
 static const char before[] =
     "Usage: dmi-trace steps RUN... [--each | --slowest N] [--json]\n"
     "       dmi-trace show RUN --step N [--json]\n"
-    "       dmi-trace why RUN [--step N] [--json]\n"
+    "       dmi-trace why RUN [--all | --step N] [--json]\n"
     "       dmi-trace kernels RUN... [--steps A:B] [--json]\n"
     "       dmi-trace diff A B [--steps A:B] [--json]\n"
     "       dmi-trace check RUN... [--json]\n"
@@ -29,9 +29,9 @@ static const char before[] =
     "  steps            times by phase and rows of the batch: median and 99th percentile\n"
     "  show             all that is known of a step: times, ranges of threads, what the device "
     "ran\n"
-    "  why              where the time of a turn goes, from a step's begin to that of the next "
-    "one, by\n"
-    "                   phase and rows of the batch; --step: of one turn, beside the usual ones\n"
+    "  why              which turns took too long, from a step's begin to that of the next one, "
+    "and where\n"
+    "                   the time of these and of usual ones goes; --step: of one turn\n"
     "  kernels          kernels, copies and fills by name, those with the most time first; where "
     "sums\n"
     "                   alone are stored, each step names 16 kernels\n"
@@ -50,12 +50,13 @@ static const char after[] =
     "\n"
     "Exit status: 0; 1: check, and a trace is not complete; diff, and a kernel is new, gone or "
     "changed;\n"
-    "2: wrong usage, nothing can be read, or a run has no trace or none of the steps asked for.\n";
+    "why, and a turn is slow; 2: wrong usage, nothing can be read, a run has no trace or none of "
+    "the\nsteps asked for; why, and no turn is judged.\n";
 
 #define MOST_STEPS 1000000 /* in memory for --slowest */
 
 struct options {
-    bool each, kept;
+    bool each, kept, all;
     struct kernels_form form;
     const char *step, *steps, *slowest, *perfetto, *chrome, *last;
 };
@@ -69,6 +70,8 @@ static const struct option_row rows[] = {
       option_text, AT(slowest), "steps" },
     { "--step N", "show, why: the step's number, as steps --each has it", option_text, AT(step),
       "show why" },
+    { "--all", "why: all slow turns; else the ten with the greatest excess", option_flag, AT(all),
+      "why" },
     { "--perfetto FILE", "export: the file, which must not be there", option_text, AT(perfetto),
       "export" },
     { "--chrome FILE",
@@ -115,7 +118,9 @@ static int why(const struct options *o, char **paths)
         return usage_wrong("why takes one run");
     if (o->step && (!parse_integer(o->step, &number) || number < 0))
         return usage_wrong("why: expected --step and the number of a step");
-    return trace_why(*paths, o->form.json, o->step ? (uint64_t)number : WHY_ALL);
+    if (o->all && o->step)
+        return usage_wrong("why: --all beside --step: expected one");
+    return trace_why(*paths, o->form.json, o->all, o->step ? (uint64_t)number : WHY_ALL);
 }
 
 /* All of them where none are named. Return: false, which is said. */

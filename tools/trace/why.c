@@ -5,17 +5,23 @@
 #include "core/sorted.h"
 #include "tools/common/report.h"
 #include "tools/trace/batch.h"
-#include "tools/trace/why_account.h"
+#include "tools/trace/why_lines.h"
+#include "tools/trace/why_slow.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SAMPLE                                                                                     \
     33u /* turns that a kind's account is the mean of, at most: those nearest to the median, up to half of all */
-#define LEAST 8u /* turns that a kind has, or its account says nothing */
-#define NAMED 3u /* names in a line */
+#define LEAST 8u  /* turns that a kind has, or its account says nothing */
+#define SHOWN 10u /* slow turns, or such in a row, that are listed unless all are asked for */
+#define EACH  8u  /* turns in a row that an account is the mean of, at most */
+
+/* Whose an account is: of a kind's sample, of the step asked for, or, from here on, of slow turns number 0, 1, ... */
+enum { OF_KIND, OF_STEP, OF_SLOW };
 
 /* Turns of one phase and size. */
 struct kind {
@@ -23,10 +29,8 @@ struct kind {
     size_t n, room;
     size_t first, n_sample; /* those that the account is of, in @turns */
     uint64_t median_ns;
-    double noise;           /* 1.4826 times the median distance to the median, as a share of that */
-    struct why_part *parts; /* sums over the sample */
-    size_t n_parts, parts_room;
-    size_t how[HOWS];
+    double noise;       /* 1.4826 times the median distance to the median, as a share of that */
+    struct why_sum sum; /* of the sample */
 };
 
 struct answer {
@@ -38,8 +42,11 @@ struct answer {
     struct why_account *accounts; /* of the samples, and of the step asked for */
     size_t n_accounts, accounts_room;
     uint64_t step; /* number of that, or WHY_ALL */
-    size_t n_judged;
-    bool failed; /* no memory */
+    struct why_judged judged;
+    struct why_sum *slow; /* of the slow turns that are listed */
+    size_t n_shown;
+    bool slow_step; /* the step asked for is */
+    bool failed;    /* no memory */
 };
 
 /* ------------------------------------------------------------------------- kinds */
@@ -106,11 +113,12 @@ static void sort_out(struct answer *a)
 
 /* ------------------------------------------------------------------------- accounts */
 
-static void ask_for(struct answer *a, const struct why_turn *turn)
+static void ask_for(struct answer *a, size_t turn, size_t whose)
 {
     if ((a->failed = a->failed || GROW(a->accounts, a->n_accounts, a->accounts_room)))
         return;
-    a->accounts[a->n_accounts++] = (struct why_account){ .turn = turn };
+    a->accounts[a->n_accounts++] =
+        (struct why_account){ .turn = &a->turns.all[turn], .whose = whose };
 }
 
 static int by_begin(const void *pa, const void *pb)
@@ -118,248 +126,72 @@ static int by_begin(const void *pa, const void *pb)
     const struct why_account *a = pa, *b = pb;
     ORDER(a->turn, b->turn, begin_ns);
     ORDER(a->turn, b->turn, at.number);
+    ORDER(a, b, whose);
     return 0;
 }
 
-static void add_part(struct answer *a, struct kind *k, const struct why_part *part)
-{
-    size_t i = 0;
-    while (i < k->n_parts && (k->parts[i].kind != part->kind || k->parts[i].name != part->name))
-        i++;
-    if (i == k->n_parts) {
-        if ((a->failed = a->failed || GROW(k->parts, k->n_parts, k->parts_room)))
-            return;
-        k->parts[k->n_parts++] = (struct why_part){ .kind = part->kind, .name = part->name };
-    }
-    k->parts[i].ns += part->ns;
-}
-
-static const struct kind *kind_of(const struct answer *a, const struct why_turn *turn)
+static struct kind *kind_of(struct answer *a, const struct why_turn *turn)
 {
     return &a->kinds[batch_kind_of(&turn->at)];
 }
 
-/* Is the account the step's that was asked for, and no sample's? */
-static bool is_asked(const struct answer *a, const struct why_account *one)
+/* NULL: of the step asked for, whose account is by itself. */
+static struct why_sum *sum_of(struct answer *a, const struct why_account *one)
 {
-    return one->turn->at.number == a->step;
+    return one->whose == OF_KIND   ? &kind_of(a, one->turn)->sum
+           : one->whose >= OF_SLOW ? &a->slow[one->whose - OF_SLOW]
+                                   : NULL;
 }
 
-/* What tells busy from idle in most of the sample: then it is of those turns alone. */
-static enum why_how how_of(const struct kind *k)
-{
-    if (k->how[HOW_HOST] > k->how[HOW_RECORDS] + k->how[HOW_SUMS])
-        return HOW_HOST;
-    return k->how[HOW_RECORDS] >= k->how[HOW_SUMS] ? HOW_RECORDS : HOW_SUMS;
-}
-
-static void add_account(struct answer *a, const struct why_account *one)
-{
-    struct kind *k = &a->kinds[batch_kind_of(&one->turn->at)];
-    for (size_t i = 0; one->how == how_of(k) && i < one->n; i++)
-        add_part(a, k, &one->parts[i]);
-}
-
-static int account(struct answer *a)
+/* The accounts that an answer needs. */
+static void ask_for_all(struct answer *a)
 {
     for (size_t i = 0; i < BATCH_KINDS; i++) {
         const struct kind *k = &a->kinds[i];
         for (size_t n = 0; k->n >= LEAST && n < k->n_sample; n++)
-            if (a->turns.all[k->turns[k->first + n]].at.number != a->step)
-                ask_for(a, &a->turns.all[k->turns[k->first + n]]);
+            ask_for(a, k->turns[k->first + n], OF_KIND);
     }
-    for (size_t i = 0; a->step != WHY_ALL && i < a->turns.n; i++)
+    for (size_t i = 0; i < a->turns.n && a->step != WHY_ALL; i++)
         if (a->turns.all[i].at.number == a->step && a->turns.all[i].none == TURN_IS)
-            ask_for(a, &a->turns.all[i]);
+            ask_for(a, i, OF_STEP);
+    for (size_t i = 0; i < a->n_shown; i++)
+        for (size_t n = 0; n < a->judged.slow[i].n && n < EACH; n++)
+            ask_for(a, a->judged.slow[i].first + n, OF_SLOW + i);
+}
+
+static int account(struct answer *a)
+{
+    a->slow = calloc(a->n_shown + 1, sizeof *a->slow);
+    a->failed |= !a->slow;
+    ask_for_all(a);
     SORT(a->accounts, a->n_accounts, by_begin);
     int r =
         a->failed ? 0 : why_accounts_fill(a->run, &a->turns, &a->names, a->accounts, a->n_accounts);
-    for (size_t i = 0; !r && i < a->n_accounts; i++)
-        if (!is_asked(a, &a->accounts[i]))
-            a->kinds[batch_kind_of(&a->accounts[i].turn->at)].how[a->accounts[i].how]++;
-    for (size_t i = 0; !r && i < a->n_accounts; i++)
-        if (!is_asked(a, &a->accounts[i]))
-            add_account(a, &a->accounts[i]);
+    for (size_t i = 0; !r && !a->failed && i < a->n_accounts; i++)
+        if (sum_of(a, &a->accounts[i]))
+            sum_of(a, &a->accounts[i])->how[a->accounts[i].how]++;
+    for (size_t i = 0; !r && !a->failed && i < a->n_accounts; i++)
+        if (sum_of(a, &a->accounts[i]))
+            a->failed = !why_sum_add(sum_of(a, &a->accounts[i]), &a->accounts[i]);
     return r;
 }
 
-/* ------------------------------------------------------------------------- lines */
-
-#define SMALL 0.01 /* of the turn: as text what is shorter shares a line */
-
-/* A line: parts of one kind, and of one name where the kind has a line for each. */
-struct line {
-    enum why_line_kind kind;
-    uint32_t name; /* 0: of all names */
-    double ns, usual_ns;
-};
-
-struct lines {
-    struct line *all;
-    size_t n, room;
-};
-
-static bool has_names(enum why_line_kind kind)
-{
-    return kind == LINE_CALL || kind == LINE_RANGE;
-}
-
-static void add_line(struct answer *a, struct lines *to, const struct why_part *part, double ns,
-                     double usual_ns)
-{
-    uint32_t name = has_names(part->kind) ? part->name : 0;
-    size_t i = 0;
-    while (i < to->n && (to->all[i].kind != part->kind || to->all[i].name != name))
-        i++;
-    if (i == to->n) {
-        if ((a->failed = a->failed || GROW(to->all, to->n, to->room)))
-            return;
-        to->all[to->n++] = (struct line){ .kind = part->kind, .name = name };
-    }
-    to->all[i].ns += ns;
-    to->all[i].usual_ns += usual_ns;
-}
-
-/* Busy ones first; what is not known comes last; else the longer one. */
-static int by_weight(const void *pa, const void *pb)
-{
-    const struct line *a = pa, *b = pb;
-    int x = a->kind <= LINE_OWN        ? a->kind
-            : a->kind == LINE_NOT_SEEN ? LINE_KINDS
-                                       : LINE_CALL,
-        y = b->kind <= LINE_OWN        ? b->kind
-            : b->kind == LINE_NOT_SEEN ? LINE_KINDS
-                                       : LINE_CALL;
-    double u = a->ns + a->usual_ns, v = b->ns + b->usual_ns;
-    return x != y ? x - y : u != v ? u > v ? -1 : 1 : 0;
-}
-
-static const char *line_words(enum why_line_kind kind, bool told_apart)
-{
-    static const char *const words[LINE_KINDS] = {
-        "device busy",          "device busy: DMI's kernels alone",
-        "device idle: driver",  "device idle: the thread waits for it",
-        "device idle",          "device idle: between its kernels",
-        "device idle: not seen"
-    };
-    static const char *const host[LINE_KINDS] = { "",     "", "driver",  "waits for the device",
-                                                  "host", "", "not seen" };
-    return told_apart ? words[kind] : host[kind];
-}
-
-static int by_ns(const void *pa, const void *pb)
-{
-    const struct why_part *a = pa, *b = pb;
-    ORDER(b, a, ns);
-    ORDER(a, b, name);
-    return 0;
-}
-
-/* The longest names of a line, as text; and all as JSON. */
-static json_t *say_names(struct text *to, const struct answer *a, const struct line *line,
-                         const struct why_part *parts, size_t n, double turns)
-{
-    json_t *rows = json_array();
-    size_t shown = 0, left = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (parts[i].kind != line->kind || !parts[i].name || has_names(line->kind))
-            continue;
-        double ns = (double)parts[i].ns / turns;
-        json_array_append_new(
-            rows, VALUE_OBJECT({ "name", value_text(why_name(&a->names, parts[i].name)) },
-                               { "ns", value_double(ns) }));
-        if (shown == NAMED) {
-            left++;
-            continue;
-        }
-        text_printf(to, "%s%s %.3f", shown++ ? ", " : "", why_name(&a->names, parts[i].name),
-                    ns / 1e6);
-    }
-    if (left)
-        text_printf(to, ", %zu more", left);
-    return rows;
-}
-
-/* @turns: that @parts are the sum of. @usual: of @n_usual turns, in place of which they are; NULL: they are the usual ones. */
-static json_t *say_lines(struct answer *a, const struct why_part *parts, size_t n, double turns,
-                         bool told_apart, const struct kind *usual, double n_usual)
-{
-    struct lines lines = { 0 };
-    struct text words = { 0 };
-    json_t *rows = json_array();
-    for (size_t i = 0; i < n; i++)
-        add_line(a, &lines, &parts[i], (double)parts[i].ns / turns, 0);
-    for (size_t i = 0; usual && i < usual->n_parts; i++)
-        add_line(a, &lines, &usual->parts[i], 0, (double)usual->parts[i].ns / n_usual);
-    SORT(lines.all, lines.n, by_weight);
-    struct line rest = { .ns = 0 };
-    double all_ns = 0;
-    size_t n_rest = 0;
-    for (size_t i = 0; i < lines.n; i++)
-        all_ns += lines.all[i].ns + lines.all[i].usual_ns;
-    for (size_t i = 0; i < lines.n; i++) {
-        const struct line *l = &lines.all[i];
-        bool small = has_names(l->kind) && l->ns + l->usual_ns < SMALL * all_ns;
-        const char *name = why_name(&a->names, l->name);
-        words.n = 0;
-        json_t *names = say_names(&words, a, l, parts, n, turns);
-        text_add(&words, "", 1);
-        a->failed |= words.failed;
-        n_rest += small;
-        rest.ns += small ? l->ns : 0;
-        rest.usual_ns += small ? l->usual_ns : 0;
-        const char *colon = *name && l->kind == LINE_RANGE ? ": " : *name ? "  " : "";
-        if (small)
-            ;
-        else if (usual)
-            report_line(&a->report, "%9.3f ms  %+9.3f ms  %s%s%s  %s", l->ns / 1e6,
-                        (l->ns - l->usual_ns) / 1e6, line_words(l->kind, told_apart), colon, name,
-                        words.failed ? "" : words.data);
-        else
-            report_line(&a->report, "%9.3f ms  %s%s%s  %s", l->ns / 1e6,
-                        line_words(l->kind, told_apart), colon, name,
-                        words.failed ? "" : words.data);
-        json_t *row = VALUE_OBJECT({ "what", json_string(line_words(l->kind, told_apart)) },
-                                   { "name", value_text(name) }, { "ns", value_double(l->ns) },
-                                   { "of", names });
-        if (usual && row)
-            json_object_set_new(row, "usual_ns", value_double(l->usual_ns));
-        json_array_append_new(rows, row);
-    }
-    if (n_rest && usual)
-        report_line(&a->report, "%9.3f ms  %+9.3f ms  %s: %zu more", rest.ns / 1e6,
-                    (rest.ns - rest.usual_ns) / 1e6, line_words(LINE_RANGE, told_apart), n_rest);
-    else if (n_rest)
-        report_line(&a->report, "%9.3f ms  %s: %zu more", rest.ns / 1e6,
-                    line_words(LINE_RANGE, told_apart), n_rest);
-    free(lines.all);
-    text_deinit(&words);
-    return rows;
-}
-
 /* ------------------------------------------------------------------------- a run */
-
-static const char *how_words(enum why_how how)
-{
-    static const char *const words[] = { "records", "sums", "host" };
-    return words[how];
-}
 
 static void say_kind(struct answer *a, unsigned number, json_t *to)
 {
     struct kind *k = &a->kinds[number];
     enum batch_phase phase = (enum batch_phase)(number / BATCH_BUCKETS);
     uint64_t rows = batch_rows(number % BATCH_BUCKETS);
-    enum why_how how = how_of(k);
-    double n = (double)k->how[how];
-    size_t left = k->how[HOW_RECORDS] + k->how[HOW_SUMS] + k->how[HOW_HOST] - k->how[how];
-    SORT(k->parts, k->n_parts, by_ns);
+    enum why_how how = why_sum_how(&k->sum);
+    double n = (double)k->sum.how[how];
+    size_t left = k->n_sample - k->sum.how[how];
     report_line(&a->report,
                 "usual   %s, %" PRIu64
                 " rows: %.3f ms, the median of %zu turns (noise %.0f%%); %zu of those near it:",
                 phase ? batch_word(phase) : "phase unknown", rows, (double)k->median_ns / 1e6, k->n,
-                100 * k->noise, k->how[how]);
-    json_t *lines = say_lines(a, k->parts, k->n_parts, n, how != HOW_HOST, NULL, 1);
+                100 * k->noise, k->sum.how[how]);
+    json_t *lines = why_lines(&a->report, &a->names, k->sum.parts, k->sum.n, n, how, NULL);
     if (left)
         report_line(&a->report,
                     "           %zu more near it are left out: something else tells busy from "
@@ -370,35 +202,83 @@ static void say_kind(struct answer *a, unsigned number, json_t *to)
         VALUE_OBJECT({ "phase", json_string(batch_word(phase)) }, { "rows", value_u64(rows) },
                      { "turns", value_u64(k->n) }, { "median_ns", value_u64(k->median_ns) },
                      { "noise", value_double(k->noise) }, { "accounts", value_u64((uint64_t)n) },
-                     { "by", json_string(how_words(how)) }, { "lines", lines }));
+                     { "by", json_string(why_how_words(how)) }, { "lines", lines }));
+}
+
+/* Turns that have none, and turns that the judge did not judge. */
+static void say_judged(struct answer *a)
+{
+    const struct why_turns *t = &a->turns;
+    const struct why_judged *j = &a->judged;
+    size_t n = t->none[TURN_IS];
+    json_t *none = json_array();
+    report_line(&a->report, "judged  %zu of %zu turns (%.0f%%), of %zu steps", j->n_judged, n,
+                n ? 100 * (double)j->n_judged / (double)n : 0.0, t->n);
+    if (j->n_rare)
+        report_line(&a->report, "        %zu are of loads seen too rarely", j->n_rare);
+    if (j->n_early)
+        report_line(&a->report, "        %zu came, and the first %u are judged together",
+                    j->n_early, JUDGE_FIRST);
+    for (unsigned i = TURN_IS + 1; i < TURN_REASONS; i++) {
+        if (!t->none[i])
+            continue;
+        report_line(&a->report, "        %zu steps have no turn: %s", t->none[i],
+                    why_none_words((enum why_none)i));
+        json_array_append_new(
+            none, VALUE_OBJECT({ "steps", value_u64(t->none[i]) },
+                               { "why", json_string(why_none_words((enum why_none)i)) }));
+    }
+    report_member(&a->report, "n_steps", value_u64(t->n));
+    report_member(&a->report, "n_turns", value_u64(n));
+    report_member(&a->report, "none", none);
+    report_member(&a->report, "n_judged", value_u64(j->n_judged));
+    report_member(&a->report, "n_rare", value_u64(j->n_rare));
+    report_member(&a->report, "n_early", value_u64(j->n_early));
+    report_member(&a->report, "n_slow", value_u64(j->n_slow_turns));
+}
+
+/* Of each kind of batch, the least excess that the judge finds, as of its last turn. */
+static void say_sees(struct answer *a)
+{
+    double sees[BATCH_KINDS] = { 0 };
+    json_t *rows = json_array();
+    for (size_t i = 0; i < a->turns.n; i++)
+        if (a->judged.of[i].state == JUDGE_JUDGED)
+            sees[batch_kind_of(&a->turns.all[i].at)] = a->judged.of[i].sees;
+    for (unsigned i = 0; i < BATCH_KINDS; i++) {
+        const char *phase = batch_word((enum batch_phase)(i / BATCH_BUCKETS));
+        bool none = isinf(sees[i]);
+        if (!(sees[i] > 0))
+            continue;
+        if (none)
+            report_line(&a->report,
+                        "sees    %s, %" PRIu64
+                        " rows: no turn that is slow by itself, as they differ too much",
+                        phase, batch_rows(i % BATCH_BUCKETS));
+        else
+            report_line(&a->report, "sees    %s, %" PRIu64 " rows: one turn from +%.0f%% on", phase,
+                        batch_rows(i % BATCH_BUCKETS), 100 * sees[i]);
+        json_array_append_new(rows,
+                              VALUE_OBJECT({ "phase", json_string(phase) },
+                                           { "rows", value_u64(batch_rows(i % BATCH_BUCKETS)) },
+                                           { "from", none ? json_null() : value_double(sees[i]) }));
+    }
+    report_member(&a->report, "sees", rows);
 }
 
 static void head(struct answer *a)
 {
     const struct why_turns *t = &a->turns;
     uint64_t ns = t->n ? t->all[t->n - 1].at.end_ns - t->all[0].begin_ns : 0;
-    json_t *none = json_array();
     report_line(&a->report, "run     %s, %zu steps in %.1f s, begun by %s", a->run->run->path, t->n,
                 (double)ns / 1e9, t->n ? runs_source(t->all[t->n - 1].at.source) : "nothing");
-    report_line(&a->report, "turns   %zu of %zu steps", t->none[TURN_IS], t->n);
-    for (unsigned i = TURN_IS + 1; i < TURN_REASONS; i++) {
-        if (!t->none[i])
-            continue;
-        report_line(&a->report, "        %zu have none: %s", t->none[i],
-                    why_none_words((enum why_none)i));
-        json_array_append_new(
-            none, VALUE_OBJECT({ "steps", value_u64(t->none[i]) },
-                               { "why", json_string(why_none_words((enum why_none)i)) }));
-    }
+    report_member(&a->report, "run", value_text(a->run->run->path));
+    say_judged(a);
     if (t->n && t->all[0].by_step)
         report_line(&a->report,
                     "        the engine says no requests: a turn is a step from its begin "
                     "to its end, without what lies between two");
     runs_say_lent(&a->report, a->run);
-    report_member(&a->report, "run", value_text(a->run->run->path));
-    report_member(&a->report, "n_steps", value_u64(t->n));
-    report_member(&a->report, "n_turns", value_u64(t->none[TURN_IS]));
-    report_member(&a->report, "none", none);
     report_member(&a->report, "by_step", json_boolean(t->n && t->all[0].by_step));
 }
 
@@ -410,8 +290,7 @@ static void usual(struct answer *a)
     for (unsigned i = 0; i < BATCH_KINDS; i++) {
         if (a->kinds[i].n >= LEAST) {
             say_kind(a, i, kinds);
-            a->n_judged += a->kinds[i].n;
-            host |= how_of(&a->kinds[i]) == HOW_HOST;
+            host |= why_sum_how(&a->kinds[i].sum) == HOW_HOST;
         } else {
             rare += a->kinds[i].n;
         }
@@ -428,34 +307,87 @@ static void usual(struct answer *a)
     report_member(&a->report, "rare", value_u64(rare));
 }
 
+/* The lines of @parts, of @n turns, beside the usual ones of the kind of @turn. */
+static json_t *say_beside(struct answer *a, struct why_part *parts, size_t n_parts, double n,
+                          enum why_how how, const struct why_turn *turn)
+{
+    const struct why_sum *usual = &kind_of(a, turn)->sum;
+    bool known = usual->n && kind_of(a, turn)->n >= LEAST,
+         alike = known && why_sum_how(usual) == how;
+    if (!known)
+        report_line(&a->report, "        no usual account of its kind of batch is known");
+    else if (!alike)
+        report_line(&a->report,
+                    "        by %s, and the usual account by %s: lines are not compared",
+                    why_how_words(how), why_how_words(why_sum_how(usual)));
+    return why_lines(&a->report, &a->names, parts, n_parts, n, how, alike ? usual : NULL);
+}
+
+/* Slow turns, one or several in a row. */
+static void say_slow_one(struct answer *a, size_t i, json_t *to)
+{
+    const struct why_slow *slow = &a->judged.slow[i];
+    struct why_sum *sum = &a->slow[i];
+    const struct why_turn *first = &a->turns.all[slow->first], *last = first + slow->n - 1;
+    enum why_how how = why_sum_how(sum);
+    double n = (double)slow->n, ns = slow->expected_ns + slow->excess_ns;
+    if (slow->n == 1)
+        report_line(&a->report, "%-7zu step %" PRIu64 ": %.3f ms in place of %.3f", i + 1,
+                    first->at.number, ns / 1e6, slow->expected_ns / 1e6);
+    else
+        report_line(&a->report,
+                    "%-7zu steps %" PRIu64 " to %" PRIu64
+                    ", %zu in a row: %.3f ms each in place of %.3f; %.3f ms more in all",
+                    i + 1, first->at.number, last->at.number, slow->n, ns / n / 1e6,
+                    slow->expected_ns / n / 1e6, slow->excess_ns / 1e6);
+    json_t *lines = say_beside(a, sum->parts, sum->n, (double)sum->how[how], how, first);
+    report_line(&a->report, "        next: dmi-trace show %s --step %" PRIu64, a->run->run->path,
+                first->at.number);
+    json_array_append_new(
+        to,
+        VALUE_OBJECT({ "first", value_u64(first->at.number) },
+                     { "last", value_u64(last->at.number) }, { "turns", value_u64(slow->n) },
+                     { "ns", value_double(ns) }, { "expected_ns", value_double(slow->expected_ns) },
+                     { "excess_ns", value_double(slow->excess_ns) },
+                     { "by", json_string(why_how_words(how)) }, { "lines", lines }));
+}
+
+static void say_slow(struct answer *a)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < a->n_shown; i++)
+        say_slow_one(a, i, rows);
+    report_line(&a->report, "%zu of %zu turns are slow%s", a->judged.n_slow_turns,
+                a->turns.none[TURN_IS],
+                a->n_shown < a->judged.n_slow ? "; --all lists the others" : "");
+    report_member(&a->report, "slow", rows);
+}
+
 /* The step beside those of its kind. Return: whether the run has it, with a turn. */
 static bool say_step(struct answer *a)
 {
     struct why_account *one = NULL;
     for (size_t i = 0; i < a->n_accounts && !one; i++)
-        one = is_asked(a, &a->accounts[i]) ? &a->accounts[i] : NULL;
+        one = a->accounts[i].whose == OF_STEP ? &a->accounts[i] : NULL;
     if (!one)
         return false;
-    const struct kind *k = kind_of(a, one->turn);
-    bool known = k->n >= LEAST;
-    enum why_how how = how_of(k);
-    double n = (double)k->how[how];
-    bool alike = known && how == one->how && n > 0;
-    SORT(one->parts, one->n, by_ns);
-    report_line(&a->report, "step    %" PRIu64 ": %.3f ms%s", a->step,
-                (double)why_turn_ns(one->turn) / 1e6,
-                known ? "" : "; no usual turn of its kind is known");
-    if (known)
-        report_line(&a->report, "        in place of %.3f ms", (double)k->median_ns / 1e6);
-    if (known && !alike)
-        report_line(&a->report, "        by %s, and usual ones by %s: lines are not compared",
-                    how_words(one->how), how_words(how));
-    json_t *lines = say_lines(a, one->parts, one->n, 1, one->how != HOW_HOST, alike ? k : NULL, n);
-    report_member(&a->report, "step",
-                  VALUE_OBJECT({ "number", value_u64(a->step) },
-                               { "ns", value_u64(why_turn_ns(one->turn)) },
-                               { "usual_ns", known ? value_u64(k->median_ns) : json_null() },
-                               { "by", json_string(how_words(one->how)) }, { "lines", lines }));
+    const struct why_verdict *v = &a->judged.of[one->turn - a->turns.all];
+    bool judged = v->state == JUDGE_JUDGED || v->state == JUDGE_RARE;
+    if (judged)
+        report_line(&a->report, "step    %" PRIu64 ": %.3f ms in place of %.3f, which is %s",
+                    a->step, (double)why_turn_ns(one->turn) / 1e6, v->expected_ns / 1e6,
+                    v->slow ? "slow" : "not slow");
+    else
+        report_line(&a->report, "step    %" PRIu64 ": %.3f ms, not judged", a->step,
+                    (double)why_turn_ns(one->turn) / 1e6);
+    a->slow_step = v->slow;
+    json_t *lines = say_beside(a, one->parts, one->n, 1, one->how, one->turn);
+    report_member(
+        &a->report, "step",
+        VALUE_OBJECT({ "number", value_u64(a->step) }, { "ns", value_u64(why_turn_ns(one->turn)) },
+                     { "expected_ns", judged ? value_double(v->expected_ns) : json_null() },
+                     { "slow", judged ? json_boolean(v->slow) : json_null() },
+                     { "by", json_string(why_how_words(one->how)) }, { "lines", lines }));
     return true;
 }
 
@@ -463,36 +395,57 @@ static void forget(struct answer *a)
 {
     for (size_t i = 0; i < BATCH_KINDS; i++) {
         free(a->kinds[i].turns);
-        free(a->kinds[i].parts);
+        free(a->kinds[i].sum.parts);
     }
+    for (size_t i = 0; a->slow && i < a->n_shown; i++)
+        free(a->slow[i].parts);
+    free(a->slow);
     why_accounts_deinit(a->accounts, a->n_accounts);
     free(a->accounts);
     why_names_deinit(&a->names);
+    why_judged_deinit(&a->judged);
     why_turns_deinit(&a->turns);
     free(a);
 }
 
 struct asked {
-    bool json;
+    bool json, all;
     uint64_t step;
-    size_t n_answers, n_runs;
+    size_t n_runs, n_found, n_judged, n_slow;
 };
+
+static int read_all(struct answer *a, const struct asked *asked)
+{
+    int r = why_turns_read(a->run, &a->turns);
+    if (!r && !(a->failed = !why_judge(&a->turns, &a->judged)))
+        sort_out(a);
+    a->n_shown = a->step != WHY_ALL ? 0 : a->judged.n_slow;
+    if (!asked->all && a->n_shown > SHOWN)
+        a->n_shown = SHOWN;
+    return r || a->failed ? r : account(a);
+}
 
 static int answer(struct answer *a, struct asked *asked)
 {
-    int r = why_turns_read(a->run, &a->turns);
-    if (!r)
-        sort_out(a);
-    r = r ? r : account(a);
+    int r = read_all(a, asked);
     if (r)
         return r;
+    if (a->failed) {
+        complain("cannot read %s: %s", a->run->run->path, strerror(ENOMEM));
+        return REPORT_IMPOSSIBLE;
+    }
     if (asked->n_runs++ && !asked->json)
         putchar('\n');
     head(a);
-    bool found = a->step == WHY_ALL || say_step(a);
-    if (a->step == WHY_ALL)
+    if (a->step == WHY_ALL) {
+        say_sees(a);
         usual(a);
-    asked->n_answers += found && (a->step != WHY_ALL || a->n_judged);
+        say_slow(a);
+    } else {
+        asked->n_found += say_step(a);
+    }
+    asked->n_judged += a->judged.n_judged + a->judged.n_rare;
+    asked->n_slow += a->step == WHY_ALL ? a->judged.n_slow_turns : a->slow_step;
     a->report.failed |= a->failed;
     return report_end(&a->report, 0);
 }
@@ -517,17 +470,22 @@ static int why_run(const struct trace_run *t, void *ctx)
     return r;
 }
 
-int trace_why(const char *path, bool json, uint64_t step)
+int trace_why(const char *path, bool json, bool all, uint64_t step)
 {
-    struct asked asked = { .json = json, .step = step };
+    struct asked asked = { .json = json, .all = all, .step = step };
     int r = runs_each(path, why_run, &asked);
-    if (r || asked.n_answers)
+    if (r)
         return r;
-    if (asked.n_runs && step != WHY_ALL)
+    if (step != WHY_ALL && !asked.n_found && asked.n_runs) {
         complain("%s: no step with a turn has the number %" PRIu64
                  "; dmi-trace steps --each lists steps",
                  path, step);
-    else if (asked.n_runs)
-        complain("%s: no kind of batch has %u turns: nothing can be said of them", path, LEAST);
-    return REPORT_IMPOSSIBLE;
+        return REPORT_IMPOSSIBLE;
+    }
+    if (step == WHY_ALL && !asked.n_judged && asked.n_runs)
+        complain("%s: no turn is judged: the judge learns from %u turns of one process", path,
+                 JUDGE_FIRST);
+    if (!asked.n_runs || (step == WHY_ALL && !asked.n_judged))
+        return REPORT_IMPOSSIBLE;
+    return asked.n_slow != 0;
 }

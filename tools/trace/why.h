@@ -8,6 +8,7 @@
 #define WHY_ALL UINT64_MAX
 
 /*
- * Where the time of turns goes, by phase and rows, in each run of @path; with @step, not WHY_ALL, of that step beside those of its kind. Return: an exit status.
+ * Which turns took too long, and where the time of these and of usual ones goes, in each run of @path; @all: not the ten greatest alone. With @step, not WHY_ALL: of that step beside
+ * those of its kind. Return: an exit status; 1: a slow one is listed.
  */
-int trace_why(const char *path, bool json, uint64_t step);
+int trace_why(const char *path, bool json, bool all, uint64_t step);

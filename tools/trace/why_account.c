@@ -355,13 +355,13 @@ static void take_sum(void *ctx, const struct ran_sum *sum)
     if (n->f->failed || sum->shape.kind == DMI_RAN_BUSY || sum->step < DMI_RAN_FIRST)
         return;
     SEARCH(i, n->n, n->by_number[i]->turn->at.number < sum->step - DMI_RAN_FIRST);
-    if (i == n->n || n->by_number[i]->turn->at.number != sum->step - DMI_RAN_FIRST)
-        return;
     bool own = sum->shape.kind == DMI_RAN_KERNEL && sum->shape.name_bytes > 4 &&
                !memcmp(sum->name, "dmi_", 4);
-    uint32_t name = ran_name(n->f, &sum->shape, sum->name);
-    n->f->failed =
-        !name || !add_part(n->by_number[i], own ? LINE_OWN : LINE_BUSY, name, sum->sum_ns);
+    for (; i < n->n && n->by_number[i]->turn->at.number == sum->step - DMI_RAN_FIRST; i++) {
+        uint32_t name = ran_name(n->f, &sum->shape, sum->name);
+        n->f->failed |=
+            !name || !add_part(n->by_number[i], own ? LINE_OWN : LINE_BUSY, name, sum->sum_ns);
+    }
 }
 
 static void take_end(void *ctx, const struct ran *ran)

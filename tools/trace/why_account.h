@@ -41,6 +41,7 @@ struct why_part {
 /* A turn's account. Accepts being zeroed, but for @turn. */
 struct why_account {
     const struct why_turn *turn;
+    size_t whose; /* the caller's; a turn may have several accounts */
     enum why_how how;
     struct why_part
         *parts; /* their sum is the turn, in any order; each pair of kind and name once */

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trace/why_lines.h"
+
+#include "core/grow.h"
+#include "core/sorted.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NAMED 3u /* names in a line */
+
+/* ------------------------------------------------------------------------- sums */
+
+const char *why_how_words(enum why_how how)
+{
+    static const char *const words[] = { "records", "sums", "host" };
+    return words[how];
+}
+
+enum why_how why_sum_how(const struct why_sum *s)
+{
+    if (s->how[HOW_HOST] > s->how[HOW_RECORDS] + s->how[HOW_SUMS])
+        return HOW_HOST;
+    return s->how[HOW_RECORDS] >= s->how[HOW_SUMS] ? HOW_RECORDS : HOW_SUMS;
+}
+
+static bool add_part(struct why_sum *to, const struct why_part *part)
+{
+    size_t i = 0;
+    while (i < to->n && (to->parts[i].kind != part->kind || to->parts[i].name != part->name))
+        i++;
+    if (i == to->n) {
+        if (GROW(to->parts, to->n, to->room))
+            return false;
+        to->parts[to->n++] = (struct why_part){ .kind = part->kind, .name = part->name };
+    }
+    to->parts[i].ns += part->ns;
+    return true;
+}
+
+bool why_sum_add(struct why_sum *to, const struct why_account *one)
+{
+    for (size_t i = 0; one->how == why_sum_how(to) && i < one->n; i++)
+        if (!add_part(to, &one->parts[i]))
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------- lines */
+
+/* As text such lines share one: what is shorter, as a share of the turn; beside usual ones what differs by less, as a share of all that differs. */
+#define SMALL  0.01
+#define LITTLE 0.03
+
+/* A line: parts of one kind, and of one name where the kind has a line for each. */
+struct line {
+    enum why_line_kind kind;
+    uint32_t name; /* 0: of all names */
+    double ns, usual_ns;
+    double weight; /* the heavier one comes first */
+};
+
+struct lines {
+    struct line *all;
+    size_t n, room;
+};
+
+static bool has_names(enum why_line_kind kind)
+{
+    return kind == LINE_CALL || kind == LINE_RANGE;
+}
+
+/* Return: false without memory. */
+static bool add_line(struct lines *to, const struct why_part *part, double ns, double usual_ns)
+{
+    uint32_t name = has_names(part->kind) ? part->name : 0;
+    size_t i = 0;
+    while (i < to->n && (to->all[i].kind != part->kind || to->all[i].name != name))
+        i++;
+    if (i == to->n) {
+        if (GROW(to->all, to->n, to->room))
+            return false;
+        to->all[to->n++] = (struct line){ .kind = part->kind, .name = name };
+    }
+    to->all[i].ns += ns;
+    to->all[i].usual_ns += usual_ns;
+    return true;
+}
+
+/* Busy ones first, and what is not known last; else the longer one; of those beside usual ones the one that is more above. */
+static void weigh(struct lines *lines, bool beside)
+{
+    for (size_t i = 0; i < lines->n; i++) {
+        struct line *l = &lines->all[i];
+        l->weight = beside                     ? l->ns - l->usual_ns
+                    : l->kind <= LINE_OWN      ? 1e18 - l->kind
+                    : l->kind == LINE_NOT_SEEN ? -1
+                                               : l->ns;
+    }
+}
+
+static int by_weight(const void *pa, const void *pb)
+{
+    const struct line *a = pa, *b = pb;
+    ORDER(b, a, weight);
+    ORDER(a, b, kind);
+    ORDER(a, b, name);
+    return 0;
+}
+
+static const char *line_words(enum why_line_kind kind, bool told_apart)
+{
+    static const char *const words[LINE_KINDS] = {
+        "device busy",          "device busy: DMI's kernels alone",
+        "device idle: driver",  "device idle: the thread waits for it",
+        "device idle",          "device idle: between its kernels",
+        "device idle: not seen"
+    };
+    static const char *const host[LINE_KINDS] = { "",     "", "driver",  "waits for the device",
+                                                  "host", "", "not seen" };
+    return told_apart ? words[kind] : host[kind];
+}
+
+static int by_ns(const void *pa, const void *pb)
+{
+    const struct why_part *a = pa, *b = pb;
+    ORDER(b, a, ns);
+    ORDER(a, b, name);
+    return 0;
+}
+
+/* The longest names of a line, as text; and all as JSON. */
+static json_t *say_names(struct text *to, const struct why_names *known, const struct line *line,
+                         const struct why_part *parts, size_t n, double turns)
+{
+    json_t *rows = json_array();
+    size_t shown = 0, left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (parts[i].kind != line->kind || !parts[i].name || has_names(line->kind))
+            continue;
+        double ns = (double)parts[i].ns / turns;
+        json_array_append_new(rows,
+                              VALUE_OBJECT({ "name", value_text(why_name(known, parts[i].name)) },
+                                           { "ns", value_double(ns) }));
+        if (shown == NAMED) {
+            left++;
+            continue;
+        }
+        text_printf(to, "%s%s %.3f", shown++ ? ", " : "", why_name(known, parts[i].name), ns / 1e6);
+    }
+    if (left)
+        text_printf(to, ", %zu more", left);
+    return rows;
+}
+
+json_t *why_lines(struct report *report, const struct why_names *known, struct why_part *parts,
+                  size_t n, double turns, enum why_how how, const struct why_sum *usual)
+{
+    bool told_apart = how != HOW_HOST;
+    double n_usual = usual ? (double)usual->how[how] : 1;
+    struct lines lines = { 0 };
+    struct text words = { 0 };
+    json_t *rows = json_array();
+    bool failed = false;
+    SORT(parts, n, by_ns);
+    for (size_t i = 0; i < n && !failed; i++)
+        failed = !add_line(&lines, &parts[i], (double)parts[i].ns / turns, 0);
+    for (size_t i = 0; usual && i < usual->n && !failed; i++)
+        failed = !add_line(&lines, &usual->parts[i], 0, (double)usual->parts[i].ns / n_usual);
+    weigh(&lines, usual != NULL);
+    SORT(lines.all, lines.n, by_weight);
+    struct line rest = { .ns = 0 };
+    double all_ns = 0, off_ns = 0;
+    size_t n_rest = 0;
+    for (size_t i = 0; i < lines.n; i++)
+        all_ns += lines.all[i].ns, off_ns += fabs(lines.all[i].ns - lines.all[i].usual_ns);
+    for (size_t i = 0; i < lines.n; i++) {
+        const struct line *l = &lines.all[i];
+        bool small = usual ? fabs(l->ns - l->usual_ns) < LITTLE * off_ns
+                           : has_names(l->kind) && l->ns < SMALL * all_ns;
+        const char *name = why_name(known, l->name);
+        words.n = 0;
+        json_t *names = say_names(&words, known, l, parts, n, turns);
+        text_add(&words, "", 1);
+        failed |= words.failed;
+        n_rest += small;
+        rest.ns += small ? l->ns : 0;
+        rest.usual_ns += small ? l->usual_ns : 0;
+        const char *colon = *name && l->kind == LINE_RANGE ? ": " : *name ? "  " : "";
+        if (small)
+            ;
+        else if (usual)
+            report_line(report, "%9.3f ms  %+9.3f ms  %s%s%s  %s", l->ns / 1e6,
+                        (l->ns - l->usual_ns) / 1e6, line_words(l->kind, told_apart), colon, name,
+                        words.failed ? "" : words.data);
+        else
+            report_line(report, "%9.3f ms  %s%s%s  %s", l->ns / 1e6,
+                        line_words(l->kind, told_apart), colon, name,
+                        words.failed ? "" : words.data);
+        json_t *row = VALUE_OBJECT({ "what", json_string(line_words(l->kind, told_apart)) },
+                                   { "name", value_text(name) }, { "ns", value_double(l->ns) },
+                                   { "of", names });
+        if (usual && row)
+            json_object_set_new(row, "usual_ns", value_double(l->usual_ns));
+        json_array_append_new(rows, row);
+    }
+    if (n_rest && usual)
+        report_line(report, "%9.3f ms  %+9.3f ms  %zu lines more", rest.ns / 1e6,
+                    (rest.ns - rest.usual_ns) / 1e6, n_rest);
+    else if (n_rest)
+        report_line(report, "%9.3f ms  %s: %zu more", rest.ns / 1e6,
+                    line_words(LINE_RANGE, told_apart), n_rest);
+    free(lines.all);
+    text_deinit(&words);
+    report->failed |= failed;
+    return rows;
+}
