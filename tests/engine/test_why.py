@@ -25,17 +25,21 @@ def requests(n, waves=2):
             for w in range(waves) for i in range(n)]
 
 
+def serve(folder, asked, **more):
+    """The run's folder."""
+    small_models.write_gguf(small_models.LLAMA, folder / "model.gguf")
+    (folder / "requests").write_text(json.dumps({"requests": asked}))
+    command = [sys.executable, serving.PROGRAM, "--model", folder / "model.gguf", "--requests", folder / "requests", "--out", folder / "results", "--mode", "graph", "--steps", "--spans",
+               "--no-prefix-cache"]
+    env = harness.environment(DMI_TEST_BUILD=BUILD, LD_PRELOAD=PRELOAD, DMI_TRACE="full", DMI_OUT=folder / "out", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000", **more)
+    harness.run(command, env=env, timeout=600)
+    return harness.only_run(folder / "out")
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """(run, its folder)"""
-    folder = tmp_path_factory.mktemp("why")
-    small_models.write_gguf(small_models.LLAMA, folder / "model.gguf")
-    (folder / "requests").write_text(json.dumps({"requests": requests(8)}))
-    command = [sys.executable, serving.PROGRAM, "--model", folder / "model.gguf", "--requests", folder / "requests", "--out", folder / "results", "--mode", "graph", "--steps", "--spans",
-               "--no-prefix-cache"]
-    env = harness.environment(DMI_TEST_BUILD=BUILD, LD_PRELOAD=PRELOAD, DMI_TRACE="full", DMI_OUT=folder / "out", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000")
-    harness.run(command, env=env, timeout=600)
-    path = harness.only_run(folder / "out")
+    path = serve(tmp_path_factory.mktemp("why"), requests(8))
     return format_reader.Run(path), path
 
 
@@ -102,3 +106,15 @@ def test_the_usual_account(check, served):
     check("device busy" in what and {"ModelRunner::Preprocess", "EngineCore::Schedule"} <= names, "where the time goes", decode["lines"])
     seen = 1 - sum(line["ns"] for line in decode["lines"] if line["what"].endswith("not seen")) / total
     check(seen > 0.9, "most of it is seen", seen)
+
+
+def test_a_launch_that_takes_long_is_the_first_suspect(check, tmp_path):
+    """The driver takes 0.2 s for one launch of a graph of an engine that serves."""
+    path = serve(tmp_path, requests(12, waves=4), DMI_STANDIN_STALL="other.cuGraphLaunch:200:200000000")
+    said = why(path)
+    slow = said["slow"][0]
+    check(slow["excess_ns"] > 150e6 and slow["turns"] == 1, "the slowest turn", slow)
+    first = slow["suspects"][0]
+    check((first["suspect"], first["name"], first["against"]) == ("LAUNCH", "cuGraphLaunch", None) and first["ns"] > 0.9 * slow["excess_ns"], "the first suspect explains it", slow["suspects"])
+    dear = max(slow["lines"], key=lambda line: line["ns"] - line["usual_ns"])
+    check((dear["what"], dear["name"]) == ("device idle: driver", "cuGraphLaunch"), "the line that is most above usual", dear)

@@ -19,11 +19,11 @@ def table(entries, strings=b""):
 def step(number, begin=None, end=None, **more):
     """Times of a step of the engine: 100 ns on the host, with a device time of 50 ns."""
     at = {"step": NONE, "launch": 0, "device": 50, "gap": 0, "stall": 0, "context": 0, "launches": 1, "graphs": 0, "own": 0, "flags": 1, "rows": 0, "requests": 0,
-          "prefill": 0, "decode": 0, "ordinal": 0, "source": 5, "thread": 7} | more
+          "prefill": 0, "decode": 0, "ordinal": 0, "source": 5, "thread": 7, "loads": 0, "allocations": 0} | more
     begin = 1000 * (number + 1) if begin is None else begin
     return struct.pack("<6QqQQ8IHH5I", number, at["step"], begin, begin + 100 if end is None else end, at["launch"], at["device"], at["gap"], at["stall"], at["context"],
                        at["launches"], at["graphs"], at["own"], at["flags"], at["rows"], at["requests"], at["prefill"], at["decode"], at["ordinal"], at["source"], at["thread"],
-                       0, 0, 0, 0) + (struct.pack("<2Q", NONE, at["waited"]) if "waited" in at else b"")
+                       at["loads"], at["allocations"], 0, 0) + (struct.pack("<2Q", NONE, at["waited"]) if "waited" in at else b"")
 
 
 def marks(*said):

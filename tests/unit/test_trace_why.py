@@ -2,11 +2,12 @@
 """dmi-trace why: where the time of turns goes. made_trace.py writes runs from docs/format.md; a second program says what each nanosecond of a turn is."""
 import json
 import random
+import re
 import subprocess
 
 import pytest
 
-from harness import BUILD
+from harness import BUILD, ROOT
 
 made = pytest.importorskip("made_trace", reason="needs the packages of tools/setup/python.txt", exc_type=ImportError)
 from made_trace import BEGUN, BUSY, ENDED, FIRST, KERNEL, RAN, RAN_LOST, SUMMED, run, step  # noqa: E402
@@ -184,6 +185,76 @@ def test_a_turn_ends_with_the_last_wait(check, tmp_path):
     times = [step(i, 1000 * (i + 1), 1000 * (i + 1) + 100, decode=4, rows=4, requests=2, waited=1000 * (i + 1) + (500 if i % 2 else 0) * (i % 2)) for i in range(40)]
     said = why(run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), marks), status=EARLY)
     check(said["n_turns"] == 20 and said["usual"][0]["median_ns"] == 500 and said["none"] == [{"steps": 20, "why": "none of their requests goes on, and no wait ends them"}], "turns", said)
+
+
+MS = 1000000
+# What is done to one turn of 15 ms in place of 5: kernels and ranges more (milliseconds from 5 on, name), how much longer gemm runs, what the step says; and what then speaks against it.
+SUSPECTS = {
+    "REPLAY": ({"ranges": [(0, 10, "Forward")], "step": {"graphs": 0, "launches": 40}}, {"replayed": 0.6}),
+    "LAUNCH": ({"ranges": [(0, 10, "cuGraphLaunch", 7, 0, "", CALL)]}, {"step": {"allocations": 1}}),
+    "LOAD": ({"ranges": [(0, 10, "cuModuleLoadData", 7, 0, "", CALL)], "step": {"loads": 1}}, {"usual": {"loads": 1}}),
+    "ALLOCATION": ({"ranges": [(0, 10, "cuMemAlloc_v2", 7, 0, "", CALL)], "step": {"allocations": 1}}, {"usual": {"allocations": 1}}),
+    "NEW_KERNEL": ({"kernels": [(0, 10, "flash")]}, {"gemm": "fused"}),
+    "KERNELS": ({"longer": 10}, {"ranges": [(10, 14, "Evict")]}),
+    "OWN": ({"kernels": [(0, 10, "dmi_copy_eager")]}, {"kernels": [(0, 10, "dmi_copy_eager"), (10, 14, "norm")]}),
+    "RANGE": ({"ranges": [(0, 10, "Evict")]}, {"ranges": [(0, 10, "Evict"), (10, 17, "Bookkeep")]}),
+    "LATE": ({"ranges": [(0, 10, "cuStreamSynchronize", 7, 0, "", CALL)]}, {"ranges": [(0, 10, "cuStreamSynchronize", 7, 0, "", CALL), (10, 14, "Evict")]}),
+}
+
+
+def with_a_slow_turn(folder, done):
+    """400 turns of 5 ms, and one that is slow: number 350."""
+    dice, times, ran, said = random.Random(3), [], [], []
+    ranges, kernels, longer = done.get("ranges", []), done.get("kernels", []), done.get("longer", 0)
+    more = max([longer, *(end for _, end, *_ in [*ranges, *kernels])])
+    for i in range(400):
+        begin, slow = i * 40 * MS, i == 350
+        took = round(5 * MS * dice.uniform(0.99, 1.01))
+        replayed = i % 10 < 10 * done.get("replayed", 1)
+        facts = {"graphs": int(replayed), "launches": 1 if replayed else 40, **done.get("usual", {}), **(done.get("step", {}) if slow else {})}
+        times.append(step(i, begin, begin + took + slow * more * MS, decode=4, rows=4, **facts))
+        ran.append((FIRST + i, begin + MS, begin + took - MS + slow * longer * MS, done.get("gemm", "gemm") if slow else "gemm"))
+        ran.append((FIRST + i, begin + took - MS + slow * longer * MS, begin + took - MS + slow * longer * MS + 100, "dmi_close"))
+        said.append((begin, begin + MS, "Forward"))
+        if slow:
+            said += [(begin + took + a * MS, begin + took + b * MS, *rest) for a, b, *rest in ranges]
+            ran += [(FIRST + i, begin + took + a * MS, begin + took + b * MS, name) for a, b, name in kernels]
+    ran.append((FIRST + 399, 400 * 40 * MS, 400 * 40 * MS + 1, "last"))
+    return run(folder, (made.STEP_TIMES, made.table(times)), (made.RANGES, made.ranges(*said)), (made.TRACE, made.ran(*ran)),
+               (made.MARKS, made.marks((BEGUN, 0, "full"), (RAN, len(ran)), (ENDED, 400))))
+
+
+def rows_of_the_table():
+    """{id: (words, against)} of suspects.def"""
+    text = (ROOT / "tools" / "trace" / "suspects.def").read_text().split("*/", 2)[2]
+    return {row[0]: row[1:3] for row in re.findall(r'SUSPECT\((\w+), "([^"]*)", "([^"]*)",\s+"[^"]*"\)', text)}
+
+
+@pytest.mark.parametrize("suspect", SUSPECTS)
+def test_a_suspect_by_its_evidence_and_what_is_against_it(check, tmp_path, suspect):
+    done, against = SUSPECTS[suspect]
+    _, counter = rows_of_the_table()[suspect]
+    first, = [s for s in why(with_a_slow_turn(tmp_path / "r", done), status=1)["slow"] if s["first"] == 350]
+    check(first["suspects"][0]["suspect"] == suspect and first["suspects"][0]["against"] is None, "the first one, and nothing against it", first["suspects"])
+    check(0.9 < first["suspects"][0]["ns"] / first["excess_ns"] <= 1, "it explains the excess", (first["suspects"], first["excess_ns"]))
+    text = tool("why", tmp_path / "r", status=1).stdout
+    check("likely: " in text and "Against it: nothing" in text, "as text", text)
+    other = why(with_a_slow_turn(tmp_path / "against", {**done, **{key: {**done.get(key, {}), **value} if isinstance(value, dict) else value for key, value in against.items()}}), status=1)
+    found = [s for s in other["slow"] if s["first"] == 350][0]["suspects"]
+    check([s["against"] for s in found if s["suspect"] == suspect] == [counter], "what speaks against it", found)
+
+
+def test_no_suspect_without_evidence(check, tmp_path):
+    """An idle device, and a thread of which nothing is known: nothing known fits."""
+    folder = with_a_slow_turn(tmp_path / "r", {"ranges": [(0, 10, "of another thread", 8)]})
+    check("nothing known fits" in tool("why", folder, status=1).stdout and not why(folder, status=1)["slow"][0]["suspects"], "none")
+
+
+def test_each_row_of_the_table_has_a_test_and_stands_in_the_page(check):
+    rows, page = rows_of_the_table(), (ROOT / "docs" / "diagnosis.md").read_text()
+    check(set(rows) == set(SUSPECTS), "tests", set(rows) ^ set(SUSPECTS))
+    for words, against in rows.values():
+        check(all(words) and words.replace("%s", "NAME") in page and against in page, f"{words}: in docs/diagnosis.md, with what speaks against it")
 
 
 def test_what_cannot_be_answered(check, tmp_path):

@@ -7,6 +7,7 @@
 #include "tools/trace/batch.h"
 #include "tools/trace/why_lines.h"
 #include "tools/trace/why_slow.h"
+#include "tools/trace/why_suspects.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +32,7 @@ struct kind {
     uint64_t median_ns;
     double noise;       /* 1.4826 times the median distance to the median, as a share of that */
     struct why_sum sum; /* of the sample */
+    uint64_t launches, graphs, loads, allocations; /* of all of them */
 };
 
 struct answer {
@@ -103,8 +105,14 @@ static void sort_out(struct answer *a)
         struct kind *k = &a->kinds[batch_kind_of(&a->turns.all[i].at)];
         if (a->turns.all[i].none != TURN_IS)
             continue;
-        if (!(a->failed = GROW(k->turns, k->n, k->room)))
-            k->turns[k->n++] = i;
+        if ((a->failed = GROW(k->turns, k->n, k->room)))
+            continue;
+        const struct dmi_step_times *at = &a->turns.all[i].at;
+        k->turns[k->n++] = i;
+        k->launches += at->launches;
+        k->graphs += at->graph_launches;
+        k->loads += at->loads;
+        k->allocations += at->allocations;
     }
     for (size_t i = 0; i < BATCH_KINDS && !a->failed; i++)
         if (a->kinds[i].n)
@@ -307,20 +315,41 @@ static void usual(struct answer *a)
     report_member(&a->report, "rare", value_u64(rare));
 }
 
-/* The lines of @parts, of @n turns, beside the usual ones of the kind of @turn. */
-static json_t *say_beside(struct answer *a, struct why_part *parts, size_t n_parts, double n,
-                          enum why_how how, const struct why_turn *turn)
+/* What is said of slow turns beside usual ones. */
+struct beside {
+    json_t *lines, *suspects; /* @suspects NULL: the turn is not slow */
+};
+
+/* The lines of @parts, of @n turns, beside the usual ones of the kind of @turn; and what may have made them slow, where a turn took @excess_ns (0: none) too long. */
+static struct beside say_beside(struct answer *a, struct why_part *parts, size_t n_parts, double n,
+                                enum why_how how, const struct why_turn *turn, double excess_ns)
 {
-    const struct why_sum *usual = &kind_of(a, turn)->sum;
-    bool known = usual->n && kind_of(a, turn)->n >= LEAST,
-         alike = known && why_sum_how(usual) == how;
+    const struct kind *k = kind_of(a, turn);
+    bool known = k->sum.n && k->n >= LEAST, alike = known && why_sum_how(&k->sum) == how;
+    double all = (double)k->n;
+    struct why_scene scene = { .names = &a->names,
+                               .parts = parts,
+                               .n = n_parts,
+                               .turns = n,
+                               .how = how,
+                               .usual = alike ? &k->sum : NULL,
+                               .step = &turn->at,
+                               .launches = (double)k->launches / all,
+                               .graphs = (double)k->graphs / all,
+                               .loads = (double)k->loads / all,
+                               .allocations = (double)k->allocations / all,
+                               .excess_ns = excess_ns };
+    struct beside out = { NULL, NULL };
     if (!known)
         report_line(&a->report, "        no usual account of its kind of batch is known");
     else if (!alike)
         report_line(&a->report,
                     "        by %s, and the usual account by %s: lines are not compared",
-                    why_how_words(how), why_how_words(why_sum_how(usual)));
-    return why_lines(&a->report, &a->names, parts, n_parts, n, how, alike ? usual : NULL);
+                    why_how_words(how), why_how_words(why_sum_how(&k->sum)));
+    out.lines = why_lines(&a->report, &a->names, parts, n_parts, n, how, scene.usual);
+    if (excess_ns > 0)
+        out.suspects = why_suspects(&a->report, &scene);
+    return out;
 }
 
 /* Slow turns, one or several in a row. */
@@ -340,16 +369,18 @@ static void say_slow_one(struct answer *a, size_t i, json_t *to)
                     ", %zu in a row: %.3f ms each in place of %.3f; %.3f ms more in all",
                     i + 1, first->at.number, last->at.number, slow->n, ns / n / 1e6,
                     slow->expected_ns / n / 1e6, slow->excess_ns / 1e6);
-    json_t *lines = say_beside(a, sum->parts, sum->n, (double)sum->how[how], how, first);
+    struct beside said =
+        say_beside(a, sum->parts, sum->n, (double)sum->how[how], how, first, slow->excess_ns / n);
     report_line(&a->report, "        next: dmi-trace show %s --step %" PRIu64, a->run->run->path,
                 first->at.number);
-    json_array_append_new(
-        to,
-        VALUE_OBJECT({ "first", value_u64(first->at.number) },
-                     { "last", value_u64(last->at.number) }, { "turns", value_u64(slow->n) },
-                     { "ns", value_double(ns) }, { "expected_ns", value_double(slow->expected_ns) },
-                     { "excess_ns", value_double(slow->excess_ns) },
-                     { "by", json_string(why_how_words(how)) }, { "lines", lines }));
+    json_array_append_new(to,
+                          VALUE_OBJECT({ "first", value_u64(first->at.number) },
+                                       { "last", value_u64(last->at.number) },
+                                       { "turns", value_u64(slow->n) }, { "ns", value_double(ns) },
+                                       { "expected_ns", value_double(slow->expected_ns) },
+                                       { "excess_ns", value_double(slow->excess_ns) },
+                                       { "by", json_string(why_how_words(how)) },
+                                       { "lines", said.lines }, { "suspects", said.suspects }));
 }
 
 static void say_slow(struct answer *a)
@@ -381,13 +412,15 @@ static bool say_step(struct answer *a)
         report_line(&a->report, "step    %" PRIu64 ": %.3f ms, not judged", a->step,
                     (double)why_turn_ns(one->turn) / 1e6);
     a->slow_step = v->slow;
-    json_t *lines = say_beside(a, one->parts, one->n, 1, one->how, one->turn);
+    struct beside said = say_beside(a, one->parts, one->n, 1, one->how, one->turn,
+                                    v->slow ? (double)why_turn_ns(one->turn) - v->expected_ns : 0);
     report_member(
         &a->report, "step",
         VALUE_OBJECT({ "number", value_u64(a->step) }, { "ns", value_u64(why_turn_ns(one->turn)) },
                      { "expected_ns", judged ? value_double(v->expected_ns) : json_null() },
                      { "slow", judged ? json_boolean(v->slow) : json_null() },
-                     { "by", json_string(why_how_words(one->how)) }, { "lines", lines }));
+                     { "by", json_string(why_how_words(one->how)) }, { "lines", said.lines },
+                     { "suspects", said.suspects ? said.suspects : json_array() }));
     return true;
 }
 

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trace/why_suspects.h"
+
+#include "core/sorted.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LITTLE 0.1 /* of the excess: what explains less is not printed */
+#define MOST   3u  /* that are printed */
+
+/* ------------------------------------------------------------------------- what the account says */
+
+static double usual_of(const struct why_scene *s, enum why_line_kind kind, uint32_t name)
+{
+    for (size_t i = 0; i < s->usual->n; i++)
+        if (s->usual->parts[i].kind == kind && s->usual->parts[i].name == name)
+            return (double)s->usual->parts[i].ns / (double)s->usual->how[why_sum_how(s->usual)];
+    return 0;
+}
+
+static bool begins(const char *name, const char *with)
+{
+    return !strncmp(name, with, strlen(with));
+}
+
+/*
+ * By how much parts of the kind are above usual ones. @wants: of those names alone; NULL: all. *@most: the name that is most above; may be NULL.
+ */
+static double above(const struct why_scene *s, enum why_line_kind kind,
+                    bool (*wants)(const char *name), const char **most)
+{
+    double sum = 0, greatest = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct why_part *p = &s->parts[i];
+        const char *name = why_name(s->names, p->name);
+        if (p->kind != kind || (wants && !wants(name)))
+            continue;
+        double ns = (double)p->ns / s->turns - usual_of(s, kind, p->name);
+        sum += ns;
+        if (most && ns > greatest) {
+            greatest = ns;
+            *most = name;
+        }
+    }
+    return sum;
+}
+
+static bool is_launch(const char *name)
+{
+    return begins(name, "cuGraphLaunch");
+}
+
+static bool is_load(const char *name)
+{
+    return begins(name, "cuModuleLoad") || begins(name, "cuLibraryLoad") || begins(name, "cuLink");
+}
+
+static bool is_allocation(const char *name)
+{
+    return !is_launch(name) && !is_load(name);
+}
+
+/* Names that usual turns have not (@sign 1), or that the slow ones lack (-1). */
+static double strange(const struct why_scene *s, int sign, const char **most)
+{
+    double sum = 0, greatest = 0;
+    size_t n = sign > 0 ? s->n : s->usual->n;
+    const struct why_part *parts = sign > 0 ? s->parts : s->usual->parts,
+                          *others = sign > 0 ? s->usual->parts : s->parts;
+    size_t n_others = sign > 0 ? s->usual->n : s->n;
+    double turns = sign > 0 ? s->turns : (double)s->usual->how[why_sum_how(s->usual)];
+    for (size_t i = 0; i < n; i++) {
+        bool there = parts[i].kind != LINE_BUSY || !parts[i].name;
+        for (size_t k = 0; k < n_others && !there; k++)
+            there = others[k].kind == LINE_BUSY && others[k].name == parts[i].name;
+        double ns = there ? 0 : (double)parts[i].ns / turns;
+        sum += ns;
+        if (ns > greatest) {
+            greatest = ns;
+            *most = why_name(s->names, parts[i].name);
+        }
+    }
+    return sum;
+}
+
+/* Does the account tell busy from idle? Else the device may have been busy whatever the thread did. */
+static bool sees_device(const struct why_scene *s)
+{
+    return s->how != HOW_HOST;
+}
+
+/* ------------------------------------------------------------------------- suspects */
+
+/* Nanoseconds of the excess of a turn that it explains; 0: none, or what must be there is not. *@name: for its words. */
+typedef double evidence_fn(const struct why_scene *s, const char **name);
+typedef bool against_fn(const struct why_scene *s);
+
+static double evidence_REPLAY(const struct why_scene *s, const char **name)
+{
+    (void)name;
+    bool left =
+        !s->step->graph_launches && s->graphs > 0.5 && s->step->launches > 2 * s->launches + 1;
+    return left ? s->excess_ns : 0;
+}
+
+static bool against_REPLAY(const struct why_scene *s)
+{
+    return s->graphs < 0.75;
+}
+
+static double evidence_LAUNCH(const struct why_scene *s, const char **name)
+{
+    return above(s, LINE_CALL, is_launch, name);
+}
+
+static bool against_LAUNCH(const struct why_scene *s)
+{
+    return s->step->loads || s->step->allocations;
+}
+
+static double evidence_LOAD(const struct why_scene *s, const char **name)
+{
+    return s->step->loads ? above(s, LINE_CALL, is_load, name) : 0;
+}
+
+static bool against_LOAD(const struct why_scene *s)
+{
+    return s->loads > 0.5;
+}
+
+static double evidence_ALLOCATION(const struct why_scene *s, const char **name)
+{
+    return s->step->allocations ? above(s, LINE_CALL, is_allocation, name) : 0;
+}
+
+static bool against_ALLOCATION(const struct why_scene *s)
+{
+    return s->allocations > 0.5;
+}
+
+static double evidence_NEW_KERNEL(const struct why_scene *s, const char **name)
+{
+    const char *gone = "";
+    return strange(s, 1, name) - strange(s, -1, &gone);
+}
+
+static bool against_NEW_KERNEL(const struct why_scene *s)
+{
+    const char *name = "";
+    return strange(s, -1, &name) > strange(s, 1, &name) / 5;
+}
+
+static double evidence_KERNELS(const struct why_scene *s, const char **name)
+{
+    const char *new = "";
+    return above(s, LINE_BUSY, NULL, name) - strange(s, 1, &new);
+}
+
+static double idle_above(const struct why_scene *s)
+{
+    return above(s, LINE_RANGE, NULL, NULL) + above(s, LINE_CALL, NULL, NULL) +
+           above(s, LINE_NOT_SEEN, NULL, NULL);
+}
+
+static bool against_KERNELS(const struct why_scene *s)
+{
+    return idle_above(s) > s->excess_ns / 4;
+}
+
+static double evidence_OWN(const struct why_scene *s, const char **name)
+{
+    return above(s, LINE_OWN, NULL, name);
+}
+
+static bool against_OWN(const struct why_scene *s)
+{
+    return above(s, LINE_BUSY, NULL, NULL) > s->excess_ns / 4;
+}
+
+static double evidence_RANGE(const struct why_scene *s, const char **name)
+{
+    double all = above(s, LINE_RANGE, NULL, name), one = 0;
+    for (size_t i = 0; i < s->n && sees_device(s); i++)
+        if (s->parts[i].kind == LINE_RANGE && **name &&
+            !strcmp(why_name(s->names, s->parts[i].name), *name))
+            one = (double)s->parts[i].ns / s->turns - usual_of(s, LINE_RANGE, s->parts[i].name);
+    return one < all || all <= 0 ? one : all;
+}
+
+static bool against_RANGE(const struct why_scene *s)
+{
+    const char *name = "";
+    double one = evidence_RANGE(s, &name);
+    return above(s, LINE_RANGE, NULL, NULL) - one > one / 2;
+}
+
+static double evidence_LATE(const struct why_scene *s, const char **name)
+{
+    (void)name;
+    return sees_device(s) ? above(s, LINE_WAIT, NULL, NULL) : 0;
+}
+
+static bool against_LATE(const struct why_scene *s)
+{
+    return idle_above(s) > s->excess_ns / 4;
+}
+
+static const struct suspect {
+    const char *id, *words, *against, *next;
+    evidence_fn *evidence;
+    against_fn *is_against;
+} suspects[] = {
+#define SUSPECT(id, words, against, next)                                                          \
+    { #id, words, against, next, evidence_##id, against_##id },
+#include "tools/trace/suspects.def"
+#undef SUSPECT
+};
+
+struct found {
+    const struct suspect *suspect;
+    double ns;
+    const char *name;
+};
+
+static int by_ns(const void *pa, const void *pb)
+{
+    const struct found *a = pa, *b = pb;
+    ORDER(b, a, ns);
+    ORDER(a, b, suspect);
+    return 0;
+}
+
+static void say(struct report *report, const struct why_scene *s, const struct found *f, bool first)
+{
+    const struct suspect *of = f->suspect;
+    const char *at = strstr(of->words, "%s");
+    int n = at ? (int)(at - of->words) : (int)strlen(of->words);
+    report_line(report, "%s%.*s%s%s (%.3f of %.3f ms). Against it: %s",
+                first ? "        likely: " : "        or: ", n, of->words, at ? f->name : "",
+                at ? at + 2 : "", f->ns / 1e6, s->excess_ns / 1e6,
+                of->is_against(s) ? of->against : "nothing");
+    if (first)
+        report_line(report, "        look at: %s", of->next);
+}
+
+json_t *why_suspects(struct report *report, const struct why_scene *s)
+{
+    struct found all[N_OF(suspects)];
+    size_t n = 0;
+    json_t *rows = json_array();
+    for (size_t i = 0; s->usual && i < N_OF(suspects); i++) {
+        struct found f = { &suspects[i], 0, "" };
+        f.ns = suspects[i].evidence(s, &f.name);
+        f.ns = f.ns > s->excess_ns ? s->excess_ns : f.ns;
+        if (f.ns >= LITTLE * s->excess_ns && f.ns > 0)
+            all[n++] = f;
+    }
+    SORT(all, n, by_ns);
+    for (size_t i = 0; i < n; i++) {
+        if (i < MOST)
+            say(report, s, &all[i], !i);
+        json_array_append_new(rows,
+                              VALUE_OBJECT({ "suspect", json_string(all[i].suspect->id) },
+                                           { "name", value_text(all[i].name) },
+                                           { "ns", value_double(all[i].ns) },
+                                           { "against", all[i].suspect->is_against(s)
+                                                            ? json_string(all[i].suspect->against)
+                                                            : json_null() }));
+    }
+    if (!n)
+        report_line(report, "        nothing known fits");
+    return rows;
+}
