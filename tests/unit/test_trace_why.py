@@ -225,7 +225,7 @@ def with_a_slow_turn(folder, done):
 
 
 def rows_of_the_table():
-    """{id: (words, against)} of suspects.def"""
+    """{id: (words, against)} of the suspects that the tool knows"""
     text = (ROOT / "tools" / "trace" / "suspects.def").read_text().split("*/", 2)[2]
     return {row[0]: row[1:3] for row in re.findall(r'SUSPECT\((\w+), "([^"]*)", "([^"]*)",\s+"[^"]*"\)', text)}
 
