@@ -107,6 +107,7 @@ enum dmi_range_source {
     DMI_RANGE_NVTX = 2,     /* an NVTX range that a thread pushed and popped */
     DMI_RANGE_OVERLAPS = 3, /* dmi_range_begin_at(): ranges of its thread may overlap it */
     DMI_RANGE_CALL = 4,     /* a call of the driver's that took long, by its name */
+    DMI_RANGE_STOPPED = 5,  /* no thread of the process ran; @thread is 0 */
 };
 
 /* 6.6. An entry of a RANGES chunk. */

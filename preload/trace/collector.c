@@ -32,6 +32,8 @@
 #define MOST_BYTES  65536u      /* unless there is that much */
 #define CATCH_UP_NS 100000000u
 #define GRACE_NS    2000000000u /* for the disk, after the deadline of the device */
+#define STOPPED_NS  50000000u   /* from here on a round that comes late may tell of a stop */
+#define STOPPED     0.05        /* and does, if the process ran for no greater share of that time */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -53,6 +55,11 @@ static struct collector {
     uint64_t looked_ns;                   /* CLOCK_REALTIME: when that was looked at last */
     uint32_t source;                      /* that a mark has said */
     struct summary summary;
+    struct {
+        uint64_t mono_ns,
+            cpu_ns;  /* when the last round began; time that threads of the process had run */
+        double rate; /* of them, in the time before */
+    } beat;
 } collector;
 
 /* ------------------------------------------------------------------------- marks */
@@ -225,6 +232,30 @@ static void take_range(const struct range_entry *e)
     text_add(&c->ranges, (const char *)&at, sizeof at);
 }
 
+/* ------------------------------------------------------------------------- stops */
+
+/*
+ * A round that comes late shows that this thread did not run, and the time that all threads have run shows whether others did. A stop begins after the last
+ * round, and before this one was due: what they ran until then is what they ran before.
+ */
+static void look_at_beat(void)
+{
+    struct collector *c = &collector;
+    uint64_t mono_ns = clock_mono_ns(), cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    double took = (double)(mono_ns - c->beat.mono_ns), ran = (double)(cpu_ns - c->beat.cpu_ns);
+    double late = took - ROUND_NS;
+    if (c->beat.mono_ns && late >= STOPPED_NS &&
+        ran <= 2 * c->beat.rate * ROUND_NS + STOPPED * late)
+        take_range(&(struct range_entry){ .begin_ns = c->beat.mono_ns + ROUND_NS,
+                                          .end_ns = mono_ns,
+                                          .step = DMI_NO_STEP,
+                                          .source = DMI_RANGE_STOPPED,
+                                          .name = "no thread of the process ran" });
+    c->beat.rate = c->beat.mono_ns && took > 0 ? ran / took : 0;
+    c->beat.mono_ns = mono_ns;
+    c->beat.cpu_ns = cpu_ns;
+}
+
 /* ------------------------------------------------------------------------- rounds */
 
 /* Until the next round is due, or somebody asks for it. @seen: what the last one saw. Return: what the next one sees. */
@@ -259,6 +290,7 @@ static bool round_of(uint64_t now)
 {
     uint64_t stop = atomic_load_acquire(&collector.stop_ns); /* of collector_stop() */
     look_at_clocks();
+    look_at_beat();
     bool empty = collect(stop && now >= stop);
     gauge_steps(&collector.summary, stepring_lost() + collector.refused);
     range_ring_take(take_range);

@@ -2,8 +2,10 @@
 """dmi-trace why, of a serving engine with a small model: its turns by the requests that steps have in common, and its account by records that another reader reads."""
 import json
 import random
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -25,14 +27,19 @@ def requests(n, waves=2):
             for w in range(waves) for i in range(n)]
 
 
-def serve(folder, asked, **more):
-    """The run's folder."""
+def serve(folder, asked, while_it_runs=None, **more):
+    """The run's folder. @while_it_runs: called with the process, which is to end by itself, and a file that has a line a step."""
     small_models.write_gguf(small_models.LLAMA, folder / "model.gguf")
     (folder / "requests").write_text(json.dumps({"requests": asked}))
     command = [sys.executable, serving.PROGRAM, "--model", folder / "model.gguf", "--requests", folder / "requests", "--out", folder / "results", "--mode", "graph", "--steps", "--spans",
                "--no-prefix-cache"]
     env = harness.environment(DMI_TEST_BUILD=BUILD, LD_PRELOAD=PRELOAD, DMI_TRACE="full", DMI_OUT=folder / "out", DMI_CUPTI=CUPTI, DMI_STANDIN_CUPTI="13000", **more)
-    harness.run(command, env=env, timeout=600)
+    if while_it_runs:
+        with subprocess.Popen([*command, "--trace", folder / "steps"], env=env) as process:
+            while_it_runs(process, folder / "steps")
+            assert process.wait(timeout=600) == 0
+    else:
+        harness.run(command, env=env, timeout=600)
     return harness.only_run(folder / "out")
 
 
@@ -118,3 +125,21 @@ def test_a_launch_that_takes_long_is_the_first_suspect(check, tmp_path):
     check((first["suspect"], first["name"], first["against"]) == ("LAUNCH", "cuGraphLaunch", None) and first["ns"] > 0.9 * slow["excess_ns"], "the first suspect explains it", slow["suspects"])
     dear = max(slow["lines"], key=lambda line: line["ns"] - line["usual_ns"])
     check((dear["what"], dear["name"]) == ("device idle: driver", "cuGraphLaunch"), "the line that is most above usual", dear)
+
+
+def test_a_process_that_was_stopped(check, tmp_path):
+    """By SIGSTOP, for 0.4 s, while an engine serves; the device's times are modelled, as it would go on."""
+    def stop(process, steps):
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (steps.exists() and steps.read_text().count("\n") > 300):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        process.send_signal(signal.SIGCONT)
+    (tmp_path / "times").write_text("kernel * 20000\ncopy 2000 20\nfill 800 100\n")
+    path = serve(tmp_path, requests(12, waves=12), stop, DMI_STANDIN_TIMES=tmp_path / "times")
+    stops = [call for call in format_reader.Run(path).calls if call[5] == format_reader.STOPPED]
+    check(any(0.3e9 < end - begin < 2e9 and thread == 0 for begin, end, _, thread, *_ in stops), "the trace has it", stops)
+    slow = why(path)["slow"][0]
+    first = slow["suspects"][0]
+    check(slow["excess_ns"] > 0.35e9 and (first["suspect"], first["against"]) == ("STOPPED", None) and first["ns"] > 0.8 * slow["excess_ns"], "the first suspect explains it", slow)

@@ -23,7 +23,7 @@ OUTCOME = struct.Struct("<QIIQIIIIII")
 CHANGE = struct.Struct("<IIQQQQ")
 STEP_TIME, MARK = struct.Struct("<6Qq2Q8I2H5I2Q"), struct.Struct("<QqIIII")
 TRACE_HEAD, SHAPE = struct.Struct("<IIIIQ"), struct.Struct("<16I")
-RANGE, CALL = struct.Struct("<QQQIHHIIII"), 4
+RANGE, CALL, STOPPED = struct.Struct("<QQQIHHIIII"), 4, 5
 STEP_TIME_FIELDS = ("number", "step", "begin_ns", "end_ns", "launch_ns", "device_ns", "gap_ns", "stall_ns", "context", "launches",
                     "graph_launches", "own", "flags", "rows", "requests", "prefill", "decode", "device", "source", "thread", "loads", "allocations", "waits", "wait_us",
                     "engine_step", "waited_ns")
@@ -161,7 +161,7 @@ class Run:
         self.step_times, self.marks = [], []  # [{field: number}], [(time, value, kind, text)]
         self.ran = []  # [Ran]
         self.sums = []  # [Sum]
-        self.ranges, self.calls = [], []  # [(begin, end, step, thread, depth, source, name, facts)]; calls of the driver's that took long
+        self.ranges, self.calls = [], []  # [(begin, end, step, thread, depth, source, name, facts)]; calls of the driver's that took long, and stops
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
@@ -505,7 +505,7 @@ class Run:
                 *place, at, n_text, facts_at, n_facts = fields
                 expect(at + n_text <= n_strings and facts_at + n_facts <= n_strings, "a range's texts")
                 facts = json.loads(strings[facts_at:facts_at + n_facts] or "{}")
-                (self.calls if place[5] == CALL else self.ranges).append((*place, strings[at:at + n_text].decode(), facts))
+                (self.calls if place[5] in (CALL, STOPPED) else self.ranges).append((*place, strings[at:at + n_text].decode(), facts))
                 continue
             *mark, at, n_text, zero = fields
             expect(zero == 0, "a reserved field of a mark")

@@ -14,7 +14,7 @@ from made_trace import BEGUN, BUSY, ENDED, FIRST, KERNEL, RAN, RAN_LOST, SUMMED,
 
 DMI_TRACE = BUILD / "tools" / "dmi-trace"
 pytestmark = pytest.mark.built(DMI_TRACE)
-SAID, NVTX, OVERLAPS, CALL = 1, 2, 3, 4
+SAID, NVTX, OVERLAPS, CALL, STOPPED = 1, 2, 3, 4, 5
 TURN = 800
 
 
@@ -191,6 +191,7 @@ MS = 1000000
 # What is done to one turn of 15 ms in place of 5: kernels and ranges more (milliseconds from 5 on, name), how much longer gemm runs, what the step says; and what then speaks against it.
 SUSPECTS = {
     "REPLAY": ({"ranges": [(0, 10, "Forward")], "step": {"graphs": 0, "launches": 40}}, {"replayed": 0.6}),
+    "STOPPED": ({"ranges": [(0, 10, "no thread of the process ran", 0, 0, "", STOPPED)]}, {"kernels": [(10, 18, "gemm")]}),
     "LAUNCH": ({"ranges": [(0, 10, "cuGraphLaunch", 7, 0, "", CALL)]}, {"step": {"allocations": 1}}),
     "LOAD": ({"ranges": [(0, 10, "cuModuleLoadData", 7, 0, "", CALL)], "step": {"loads": 1}}, {"usual": {"loads": 1}}),
     "ALLOCATION": ({"ranges": [(0, 10, "cuMemAlloc_v2", 7, 0, "", CALL)], "step": {"allocations": 1}}, {"usual": {"allocations": 1}}),

@@ -213,11 +213,14 @@ static void make_track(struct perfetto *p, struct thread_tracks *t, unsigned i)
     char name[64];
     if (t->lanes[i].track)
         return;
-    snprintf(name, sizeof name, "thread %" PRIu32 "%s", t->number, i ? ", overlapping" : "");
+    if (t->number)
+        snprintf(name, sizeof name, "thread %" PRIu32 "%s", t->number, i ? ", overlapping" : "");
+    else
+        snprintf(name, sizeof name, "all threads");
     if (i > 1)
         snprintf(name + strlen(name), sizeof name - strlen(name), " %u", i);
-    t->lanes[i].track = i ? perfetto_track(p, t->process, name)
-                          : perfetto_thread(p, t->process, t->pid, t->number, name);
+    t->lanes[i].track = i || !t->number ? perfetto_track(p, t->process, name)
+                                        : perfetto_thread(p, t->process, t->pid, t->number, name);
 }
 
 /* One that nests in no lane is cut in the first one. */

@@ -60,13 +60,23 @@ static void show_ranges(struct step_page *a)
                                 "dmi_range_begin(), dmi.range() and NVTX make some.");
     for (size_t i = 0; i < a->n; i++) {
         const struct met_range *s = &a->all[i];
-        if (!i || s->at.thread != thread)
+        if (!s->at.thread && !i)
+            report_line(&a->report, "all threads");
+        else if (!i || s->at.thread != thread)
             report_line(&a->report, "thread %" PRIu32, s->at.thread);
         thread = s->at.thread;
         report_line(&a->report, "  %+10.3f ms %10.3f ms  %*s%s%s%s",
                     ms(a->begin_ns, s->at.begin_ns), ms(s->at.begin_ns, s->at.end_ns),
                     2 * (int)s->at.depth, "", s->name, *s->facts ? "  " : "", s->facts);
     }
+}
+
+static const char *source_word(uint16_t source)
+{
+    return source == DMI_RANGE_NVTX      ? "nvtx"
+           : source == DMI_RANGE_CALL    ? "call"
+           : source == DMI_RANGE_STOPPED ? "stopped"
+                                         : "said";
 }
 
 static json_t *range_json(const struct step_page *a, const struct met_range *s)
@@ -77,9 +87,7 @@ static json_t *range_json(const struct step_page *a, const struct met_range *s)
                         { "ns", json_integer((json_int_t)(s->at.end_ns - s->at.begin_ns)) },
                         { "thread", value_u64(s->at.thread) }, { "depth", value_u64(s->at.depth) },
                         { "facts", facts ? facts : json_object() },
-                        { "source", json_string(s->at.source == DMI_RANGE_NVTX   ? "nvtx"
-                                                : s->at.source == DMI_RANGE_CALL ? "call"
-                                                                                 : "said") },
+                        { "source", json_string(source_word(s->at.source)) },
                         { "overlaps", json_boolean(s->at.source == DMI_RANGE_OVERLAPS) });
 }
 

@@ -95,8 +95,8 @@ static size_t first_after(const struct filling *f, uint64_t ns)
     return i;
 }
 
-/* The interval goes to each turn that it meets, cut to it; of @thread's (0: any). */
-static void give(struct filling *f, struct why_interval one, uint32_t thread)
+/* The interval goes to each turn that it meets, cut to it. @ran: something ran on the device; else of @thread's turns (0: of all). */
+static void give(struct filling *f, struct why_interval one, bool ran, uint32_t thread)
 {
     for (size_t i = first_after(f, one.begin_ns);
          i < f->n && f->all[i].turn->begin_ns < one.end_ns && !f->failed; i++) {
@@ -107,8 +107,8 @@ static void give(struct filling *f, struct why_interval one, uint32_t thread)
         cut.end_ns = one.end_ns < t->end_ns ? one.end_ns : t->end_ns;
         if (cut.end_ns <= cut.begin_ns || (thread && t->at.thread != thread))
             continue;
-        f->failed = thread ? !add_interval(&a->did, &a->n_did, &a->did_room, cut)
-                           : !add_interval(&a->ran, &a->n_ran, &a->ran_room, cut);
+        f->failed = ran ? !add_interval(&a->ran, &a->n_ran, &a->ran_room, cut)
+                        : !add_interval(&a->did, &a->n_did, &a->did_room, cut);
     }
 }
 
@@ -116,7 +116,9 @@ static uint16_t kind_of(const struct reader_range *range)
 {
     static const char *const waits[] = { "cuStreamSynchronize", "cuEventSynchronize",
                                          "cuCtxSynchronize", "cuMemcpy" };
-    uint16_t kind = range->at.source == DMI_RANGE_CALL ? LINE_CALL : LINE_RANGE;
+    uint16_t kind = range->at.source == DMI_RANGE_CALL      ? LINE_CALL
+                    : range->at.source == DMI_RANGE_STOPPED ? LINE_STOPPED
+                                                            : LINE_RANGE;
     for (size_t i = 0; i < sizeof waits / sizeof *waits && kind == LINE_CALL; i++) {
         size_t n = strlen(waits[i]);
         if (range->at.name_bytes >= n && !memcmp(range->name, waits[i], n))
@@ -129,14 +131,14 @@ static void take_range(void *ctx, const struct reader_range *range)
 {
     struct filling *f = ctx;
     const struct dmi_range_entry *at = &range->at;
-    if (f->failed || at->source == DMI_RANGE_OVERLAPS || !at->thread)
+    if (f->failed || at->source == DMI_RANGE_OVERLAPS)
         return;
     struct why_interval one = { at->begin_ns, at->end_ns, 0, at->depth, kind_of(range) };
     size_t i = first_after(f, at->begin_ns);
     if (i == f->n || f->all[i].turn->begin_ns >= at->end_ns)
         return;
     f->failed = !(one.name = name_number(f->names, range->name, at->name_bytes));
-    give(f, one, at->thread);
+    give(f, one, false, at->thread);
 }
 
 static bool is_own(const struct ran *ran)
@@ -178,7 +180,7 @@ static void take_ran(void *ctx, const struct ran *ran)
     struct why_interval one = { ran->begin_ns, ran->end_ns, ran_name(f, &ran->shape, ran->name), 0,
                                 is_own(ran) ? LINE_OWN : LINE_BUSY };
     f->failed = !one.name;
-    give(f, one, 0);
+    give(f, one, true, 0);
 }
 
 /* ------------------------------------------------------------------------- lines */
@@ -208,11 +210,12 @@ static int by_time(const void *pa, const void *pb)
     return 0;
 }
 
-/* What a thread does: in the innermost range; of a call and a range the call, of a wait and a range the wait. */
+/* What a thread does: nothing, where the process was stopped; else in the innermost range, and of a call and a range the call. */
 static bool is_inner(const struct why_interval *a, const struct why_interval *b)
 {
-    bool call_a = a->kind != LINE_RANGE, call_b = b->kind != LINE_RANGE;
-    return call_a != call_b ? call_a : a->depth >= b->depth;
+    unsigned x = a->kind == LINE_STOPPED ? 2 : a->kind != LINE_RANGE,
+             y = b->kind == LINE_STOPPED ? 2 : b->kind != LINE_RANGE;
+    return x != y ? x > y : a->depth >= b->depth;
 }
 
 /* What the thread did from @begin to @end, a time in which the device was idle. */

@@ -13,8 +13,9 @@
 #include <stdint.h>
 
 enum why_line_kind {
-    LINE_BUSY, /* something ran; its names are those of what ran */
-    LINE_OWN,  /* kernels of DMI's alone ran */
+    LINE_BUSY,    /* something ran; its names are those of what ran */
+    LINE_OWN,     /* kernels of DMI's alone ran */
+    LINE_STOPPED, /* the device was idle, and no thread of the process ran */
     LINE_CALL, /* the device was idle, and the thread in a call of the driver's, which is the name */
     LINE_WAIT,  /* and it waited for the device */
     LINE_RANGE, /* and in a range, whose name it is */

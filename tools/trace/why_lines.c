@@ -110,14 +110,18 @@ static int by_weight(const void *pa, const void *pb)
 
 static const char *line_words(enum why_line_kind kind, bool told_apart)
 {
-    static const char *const words[LINE_KINDS] = {
-        "device busy",          "device busy: DMI's kernels alone",
-        "device idle: driver",  "device idle: the thread waits for it",
-        "device idle",          "device idle: between its kernels",
-        "device idle: not seen"
+    static const char *const words[LINE_KINDS] = { "device busy",
+                                                   "device busy: DMI's kernels alone",
+                                                   "device idle: no thread of the process ran",
+                                                   "device idle: driver",
+                                                   "device idle: the thread waits for it",
+                                                   "device idle",
+                                                   "device idle: between its kernels",
+                                                   "device idle: not seen" };
+    static const char *const host[LINE_KINDS] = {
+        "", "",        "no thread of the process ran", "driver", "waits for the device", "host",
+        "", "not seen"
     };
-    static const char *const host[LINE_KINDS] = { "",     "", "driver",  "waits for the device",
-                                                  "host", "", "not seen" };
     return told_apart ? words[kind] : host[kind];
 }
 

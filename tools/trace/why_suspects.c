@@ -109,6 +109,17 @@ static bool against_REPLAY(const struct why_scene *s)
     return s->graphs < 0.75;
 }
 
+static double evidence_STOPPED(const struct why_scene *s, const char **name)
+{
+    (void)name;
+    return above(s, LINE_STOPPED, NULL, NULL);
+}
+
+static bool against_STOPPED(const struct why_scene *s)
+{
+    return above(s, LINE_BUSY, NULL, NULL) > s->excess_ns / 4;
+}
+
 static double evidence_LAUNCH(const struct why_scene *s, const char **name)
 {
     return above(s, LINE_CALL, is_launch, name);
