@@ -49,10 +49,12 @@ static bool judge_all(const struct why_turns *turns, struct why_judged *out)
     return done;
 }
 
-/* Does the turn follow those of @slow, and is it of their kind? */
-static bool goes_on(const struct why_turns *turns, const struct why_slow *slow, size_t i)
+/* Does the turn follow those of @slow, is it of their kind, and as slow as they are? */
+static bool goes_on(const struct why_turns *turns, const struct why_slow *slow, size_t i,
+                    double excess_ns)
 {
-    return slow->first + slow->n == i &&
+    double each_ns = slow->excess_ns / (double)slow->n;
+    return slow->first + slow->n == i && excess_ns > each_ns / 2 && excess_ns < 2 * each_ns &&
            batch_kind_of(&turns->all[i].at) == batch_kind_of(&turns->all[slow->first].at);
 }
 
@@ -75,8 +77,9 @@ bool why_judge(const struct why_turns *turns, struct why_judged *out)
         out->n_rare += v->state == JUDGE_RARE;
         if (!v->slow)
             continue;
+        double excess_ns = (double)why_turn_ns(&turns->all[i]) - v->expected_ns;
         out->n_slow_turns++;
-        if (!out->n_slow || !goes_on(turns, &out->slow[out->n_slow - 1], i)) {
+        if (!out->n_slow || !goes_on(turns, &out->slow[out->n_slow - 1], i, excess_ns)) {
             if (GROW(out->slow, out->n_slow, out->room))
                 return false;
             out->slow[out->n_slow++] = (struct why_slow){ .first = i };
@@ -84,7 +87,7 @@ bool why_judge(const struct why_turns *turns, struct why_judged *out)
         struct why_slow *slow = &out->slow[out->n_slow - 1];
         slow->n++;
         slow->expected_ns += v->expected_ns;
-        slow->excess_ns += (double)why_turn_ns(&turns->all[i]) - v->expected_ns;
+        slow->excess_ns += excess_ns;
     }
     SORT(out->slow, out->n_slow, by_excess);
     return true;

@@ -14,7 +14,7 @@ struct why_verdict {
     double sees; /* the least excess that is found in 99 of 100 turns */
 };
 
-/* Slow turns of one kind of batch, one after the other in the run. */
+/* Slow turns of one kind of batch, one after the other in the run, and about as slow. */
 struct why_slow {
     size_t first, n;               /* in the turns of the run */
     double excess_ns, expected_ns; /* of all of them */
