@@ -13,7 +13,7 @@
 
 #define GAUSSIAN  1.4826 /* a Gaussian's standard deviation over its median distance from the mean */
 #define STILLNESS 1e-4   /* the least deviation: times that are equal leave none */
-#define RIDGE     3e-3   /* of each term's square: terms that say the same share what they say */
+#define RIDGE     5e-4   /* of each term's square: terms that say the same share what they say */
 
 struct fit_load fit_load(const struct load *load)
 {
@@ -104,13 +104,13 @@ static void normal_add(struct normal *m, const double x[FIT_TERMS], double time,
 }
 
 /* What the sums leave open stays as @by was. a = L D L^T, which takes no root; a becomes L. */
-static void normal_solve(struct normal *m, double by[FIT_TERMS])
+static void normal_solve(struct normal *m, const double ridge[FIT_TERMS], double by[FIT_TERMS])
 {
     double d[FIT_TERMS];
     for (int i = 0; i < FIT_TERMS; i++) {
         double *row = m->a[i];
-        m->b[i] += RIDGE * row[i] * by[i];
-        d[i] = row[i] * (1 + RIDGE);
+        m->b[i] += ridge[i] * by[i];
+        d[i] = row[i] + ridge[i];
         for (int j = 0; j < i; j++) {
             for (int k = 0; k < j; k++)
                 row[j] -= row[k] * m->a[j][k] * d[k];
@@ -126,6 +126,17 @@ static void normal_solve(struct normal *m, double by[FIT_TERMS])
         for (int j = i + 1; j < FIT_TERMS; j++)
             by[i] -= m->a[j][i] * by[j];
     }
+}
+
+/* All planes. A plane of few times stays near what it was: the ridge is a part of the squares of all. */
+static void normal_solve_all(struct normal m[FIT_PLANES], struct fit *f)
+{
+    double ridge[FIT_TERMS] = { 0 };
+    for (int p = 0; p < FIT_PLANES; p++)
+        for (int i = 0; i < FIT_TERMS; i++)
+            ridge[i] += RIDGE * m[p].a[i][i];
+    for (int p = 0; p < FIT_PLANES; p++)
+        normal_solve(&m[p], ridge, f->by[p]);
 }
 
 /* The ratios of times and predictions. Return: how many; absent times have none. */
@@ -176,8 +187,7 @@ static void fit_round(struct fit *f, const struct fit *start, const struct fit_l
     }
     *f = (struct fit){ .least = least / 2 };
     memcpy(f->by, start->by, sizeof f->by);
-    for (int p = 0; p < FIT_PLANES; p++)
-        normal_solve(&m[p], f->by[p]);
+    normal_solve_all(m, f);
     for (size_t i = 0; i < n; i++)
         predicted[i] = (float)fit_at(f, &loads[i]);
     f->deviation = deviation_from(predicted, times, n, ratios);
@@ -199,10 +209,12 @@ static void begin(struct fit *f, const struct fit_load loads[], const float time
         normal_add(&all, x, time, 1 / (time * time));
         normal_add(&m[(double)loads[i].rows > rows], x, time, 1 / (time * time));
     }
-    normal_solve(&all, f->by[0]);
+    double ridge[FIT_TERMS];
+    for (int i = 0; i < FIT_TERMS; i++)
+        ridge[i] = RIDGE * all.a[i][i];
+    normal_solve(&all, ridge, f->by[0]);
     memcpy(f->by[1], f->by[0], sizeof f->by[0]);
-    for (int p = 0; p < FIT_PLANES; p++)
-        normal_solve(&m[p], f->by[p]);
+    normal_solve_all(m, f);
     f->least = least / 2;
 }
 

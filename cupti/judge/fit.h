@@ -36,7 +36,7 @@ double fit_at(const struct fit *fit, const struct fit_load *load);
  * @fit: of before; changed
  * @times: one at least above 0, in any unit; 0: absent
  * @work: room for 2 n numbers
- * It takes 1 to 2 ms for 2,048 loads.
+ * It takes 2 ms for 2,048 loads.
  */
 void fit_again(struct fit *fit, const struct fit_load loads[], const float times[], size_t n,
                float work[]);

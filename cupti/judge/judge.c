@@ -11,7 +11,8 @@
 #define WINDOW 2048  /* turns that a fit is to */
 #define EVERY  1024  /* turns between fits; at first they double from JUDGE_FIRST */
 #define FEW    8     /* turns before which a kind of load is rare */
-#define ENOUGH 64    /* turns of a phase that show its noise */
+#define ENOUGH 32    /* turns of a phase that show its noise */
+#define FADES  4     /* fits in which about two thirds of an old noise fade */
 #define STILL  0.005 /* the least noise: a device that always takes the same time has none */
 #define ABSENT 1e30f
 
@@ -213,17 +214,26 @@ static struct judge_answer judge_learned(struct judge *j, const struct judge_tur
     return a;
 }
 
-/* The noise of each phase, by the residuals of the window. A phase that is too seldom there keeps its noise; a new one has that of the fit. */
+/* Return: the deviation of the window's residuals of a phase, of all where it is LOAD_PHASES; 0: there are too few. */
+static double noise_of(struct judge *j, int series, size_t n, unsigned phase)
+{
+    size_t n_residuals = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((phase == LOAD_PHASES || j->phases[i] == phase) && j->residuals[series][i] < ABSENT)
+            j->work[n_residuals++] = j->residuals[series][i];
+    return n_residuals < ENOUGH ? 0 : fit_deviation(j->work, n_residuals);
+}
+
+/* A phase that is too seldom in the window has the noise of all, or its own of before, of which less and less remains. */
 static void measure_noise(struct judge *j, int series, size_t n)
 {
     struct series *s = &j->of[series];
+    double all = noise_of(j, series, n, LOAD_PHASES);
+    all = all > 0 ? all : s->fit.deviation;
     for (unsigned phase = 0; phase < LOAD_PHASES; phase++) {
-        size_t n_residuals = 0;
-        for (size_t i = 0; i < n; i++)
-            if (j->phases[i] == phase && j->residuals[series][i] < ABSENT)
-                j->work[n_residuals++] = j->residuals[series][i];
-        double noise = n_residuals < ENOUGH ? s->noise[phase] : fit_deviation(j->work, n_residuals);
-        noise = noise > 0 ? noise : s->fit.deviation;
+        double noise = noise_of(j, series, n, phase), before = s->noise[phase];
+        if (!(noise > 0))
+            noise = before > 0 ? before + (all - before) / FADES : all;
         s->noise[phase] = noise > STILL ? noise : STILL;
     }
 }

@@ -4,7 +4,7 @@
  * judge learns from the turns that it is given, and follows when loads or times change; nothing is learned once and kept. It looks at
  * nothing but its arguments and what it remembers of earlier ones: no clock, no file, no lock, no libm. The same turns get the same answers.
  *
- * One thread at a time, and no launching thread: a turn costs 0.5 us, and one turn in 1,024 costs 3 to 4 ms, as the fit begins anew. A judge
+ * One thread at a time, and no launching thread: a turn costs 0.5 us, and one turn in 1,024 costs 4 ms, as the fit begins anew. A judge
  * takes JUDGE_BYTES at most; judge_new() alone allocates.
  */
 #pragma once
