@@ -25,7 +25,7 @@ pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, harness.STANDIN / "libcuda.so.1
 HERE = ROOT / "tests" / "engine"
 WORK = harness.BUILD / "tests" / "engine" / "torch_models"
 SHORT = ("eager", "graph", "compiled")
-LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "graph_of_gradients", "qwen3", "gemma3", "gpt_oss", "generate",
+LONG = ("half", "second_device", "pools", "compiled_default", "threads", "side_stream", "checkpoints", "half_gradients", "graph_of_gradients", "qwen3", "gemma3", "gpt_oss", "generate",
         "generate_sampled", "generate_static", "generate_compiled", "generate_batch", "generate_batch_graphs", "profiled")
 # What runs where there is no driver, too.
 CPU = ("eager", "half", "checkpoints", "qwen3", "gemma3", "gpt_oss", "generate", "generate_sampled", "generate_static", "generate_batch")

@@ -320,11 +320,22 @@ def side_stream(program):
         program.forward(n, ids, call, model)
 
 
-def checkpoints(program):
+def separate_attention():
+    """For programs that have a mask where the eager forward that they are compared with has none: PyTorch chooses other kernels by that, whose sums differ in their last bits."""
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+
+
+def half_gradients(program):
+    """A forward and its backward pass, both by flash attention."""
+    checkpoints(program, torch.bfloat16, False)
+
+
+def checkpoints(program, dtype=torch.float32, checkpointed=True):
     """Gradients of activations that are computed once more: what taps see is each forward's once."""
     torch.set_grad_enabled(True)
-    model = model_of()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model = model_of(dtype=dtype)
+    if checkpointed:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()
     for n, ids in enumerate(batches(2)):
         def call(ids=ids):
@@ -337,6 +348,7 @@ def checkpoints(program):
 
 def graph_of_gradients(program):
     """A forward and its backward pass in one graph."""
+    separate_attention()
     torch.set_grad_enabled(True)
     model, given, side = model_of(), batches()[0].cuda(), torch.cuda.Stream()
 
@@ -431,6 +443,7 @@ def in_order(processor):
 def generate_batch(program, **options):
     """transformers' continuous batching: the second prompt is computed in parts, as a batch has at most 10 tokens."""
     global KIND
+    separate_attention()
     kind, KIND = KIND, "plain"  # rows of a request are others in each batch: Marked knows them
     model, ids, new = model_of(), models.prompt(2, 7), 5
     KIND = kind
@@ -479,7 +492,7 @@ def profiled(program):
     check(len(kernels) > 100 and all(event.time_range.end >= event.time_range.start for event in kernels), "the profiler saw the kernels", len(kernels))
 
 
-PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, deleted_under_way, compiled, compiled_default, threads, side_stream, checkpoints,
+PROGRAMS = {one.__name__: one for one in (eager, half, second_device, graph, pools, deleted_under_way, compiled, compiled_default, threads, side_stream, checkpoints, half_gradients,
                                          graph_of_gradients, qwen3, gemma3, gpt_oss, generate, generate_sampled, generate_static, generate_compiled, generate_batch, generate_batch_graphs, profiled)}
 
 

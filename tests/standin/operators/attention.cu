@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fused attention, behind scaled_dot_product_attention(): forward of "flash" and of "memory efficient", backward of the latter.
+ * Fused attention, behind scaled_dot_product_attention(): "flash" and "memory efficient", forward and backward.
  *
  * A weight is computed anew wherever it is needed, and kept nowhere. Where all keys of a query are masked its row is 0, as on the CPU.
  * What is not computed here traps: dropout, windows, sequences of different lengths in one tensor.
@@ -65,7 +65,7 @@ struct flash {
     i64 o_batch, o_row, o_head;
     char *weights;
     float *logs, *partial_logs;
-    int n_batches, n_queries, n_keys, n_new, head, rounded[5];
+    int n_batches, n_queries, n_keys, n_new, head, rounded[3], rotary, n_all;
     float scale, scale_of_powers_of_two;
     const int *first_queries, *first_keys, *left_pads, *keys_of;
 };
@@ -80,6 +80,20 @@ static_assert(offsetof(efficient_backward, scale) == 140 &&
               "as it is");
 static_assert(offsetof(flash, logs) == 160 && offsetof(flash, scale) == 216 &&
                   offsetof(flash, keys_of) == 248,
+              "as it is");
+
+/* Likewise of Flash_bwd_params, which begins with that. `rounded` are numbers of queries and of keys, and sizes of a head, made whole. */
+struct flash_backward {
+    flash forward;
+    char not_used[216];
+    char *to_o, *to_q, *to_k, *to_v;
+    float *sums, *sums_k, *sums_v;
+    i64 to_o_batch, to_o_row, to_o_head, to_q_batch, to_k_batch, to_v_batch, to_q_row, to_k_row,
+        to_v_row, to_q_head, to_k_head, to_v_head;
+    float *deltas;
+};
+
+static_assert(offsetof(flash_backward, to_o) == 472 && offsetof(flash_backward, deltas) == 624,
               "as it is");
 
 struct tensor {
@@ -211,72 +225,32 @@ template <class T> __device__ void efficient_forward(const efficient &p)
     }
 }
 
-template <class T> __device__ void flash_forward(const flash &p, bool causal)
-{
-    if (p.first_queries || p.first_keys || p.left_pads || p.keys_of || p.weights)
-        __trap();
-    attention a = { { p.q, p.q_batch, p.q_head, p.q_row },
-                    { p.k, p.k_batch, p.k_head, p.k_row },
-                    { p.v, p.v_batch, p.v_head, p.v_row },
-                    { p.o, p.o_batch, p.o_head, p.o_row },
-                    {},
-                    p.n_batches,
-                    p.n_heads,
-                    p.heads_a_key,
-                    p.n_queries,
-                    p.n_keys,
-                    p.head,
-                    p.head,
-                    p.scale,
-                    reach_of(causal ? 2 : 0, p.n_queries, p.n_keys) };
-    for (i64 i = first_element(); i < (i64)a.n_batches * a.n_heads * a.n_queries;
-         i += all_threads())
-        p.logs[i] = forward<T>(a, place(i, a.n_heads, a.n_queries));
-}
-
-/* What a weight and its gradient are, of a query and a key. */
-template <class T> struct backward_of {
-    const efficient_backward &p;
+/* Gradients of queries, keys and values by the gradient of what came out, @to_o. @deltas: products of rows of it and of what came out, or NULL: they are computed here. */
+template <class T> struct gradients {
     attention a;
-    tensor to_o, to_bias;
+    tensor to_o, to_q, to_k, to_v, to_bias;
+    const float *logs, *deltas;
+    i64 logs_batch, logs_head, deltas_batch, deltas_head;
 
-    __device__ backward_of(const efficient_backward &p)
-        : p(p), a{ { p.q, p.q_batch, p.q_head, p.q_row },
-                   { p.k, p.k_batch, p.k_head, p.k_row },
-                   { p.v, p.v_batch, p.v_head, p.v_row },
-                   { p.o, p.o_batch, p.o_head, (i64)p.head_v * p.n_heads },
-                   { p.bias, p.bias_batch, p.bias_head, p.bias_row },
-                   p.n_batches,
-                   p.n_heads,
-                   1,
-                   p.n_queries,
-                   p.n_keys,
-                   p.head,
-                   p.head_v,
-                   p.scale,
-                   reach_of(p.mask, p.n_queries, p.n_keys) },
-          to_o{ p.to_o, p.to_o_batch, p.to_o_head, p.to_o_row }, to_bias{
-              p.to_bias, p.to_bias_batch, p.to_bias_head, p.to_bias_row
-          }
-    {
-    }
     __device__ double weight(int batch, int head, int i, int j) const
     {
         float s = score<T>(a, batch, head, i, j);
-        return s == -INFINITY ? 0 : expf(s - p.logs[batch * p.logs_batch + head * p.logs_head + i]);
+        return s == -INFINITY ? 0 : expf(s - logs[batch * logs_batch + head * logs_head + i]);
+    }
+    __device__ double delta(int batch, int head, int i) const
+    {
+        return deltas
+                   ? deltas[batch * deltas_batch + head * deltas_head + i]
+                   : dot(row_of<T>(to_o, batch, head, i), row_of<T>(a.o, batch, head, i), a.head_v);
     }
     /* Of the score whose weight is @weight. @delta: of row i. */
     __device__ double gradient(double weight, double delta, int batch, int head, int i, int j) const
     {
-        return weight *
-               (dot(row_of<T>(to_o, batch, head, i), row_of<T>(a.v, batch, head, j), a.head_v) -
-                delta);
+        return weight * (dot(row_of<T>(to_o, batch, head, i),
+                             row_of<T>(a.v, batch, head / a.heads_a_key, j), a.head_v) -
+                         delta);
     }
-    __device__ double delta(int batch, int head, int i) const
-    {
-        return dot(row_of<T>(to_o, batch, head, i), row_of<T>(a.o, batch, head, i), a.head_v);
-    }
-    __device__ void row_of_query(const place &at, T *to) const
+    template <class To> __device__ void row_of_query(const place &at, To *to) const
     {
         double off = delta(at.batch, at.head, at.row);
         for (int begin = 0; begin < a.head; begin += PART) {
@@ -284,7 +258,7 @@ template <class T> struct backward_of {
             for (int j = 0; j < a.n_keys; j++) {
                 double g = gradient(weight(at.batch, at.head, at.row, j), off, at.batch, at.head,
                                     at.row, j);
-                part.add(g, row_of<T>(a.k, at.batch, at.head, j) + begin);
+                part.add(g, row_of<T>(a.k, at.batch, at.head / a.heads_a_key, j) + begin);
                 if (to_bias.at && !begin)
                     row_of<T>(to_bias, at.batch, at.head, at.row)[j] = T((float)g);
             }
@@ -312,28 +286,134 @@ template <class T> struct backward_of {
             part.put(to + begin, 1);
         }
     }
+    /* All rows. @To: what rows of the queries' gradients hold. */
+    template <class To> __device__ void run() const
+    {
+        i64 heads = (i64)a.n_batches * a.n_heads, queries = heads * a.n_queries,
+            keys = heads * a.n_keys;
+        for (i64 i = first_element(); i < queries + keys; i += all_threads()) {
+            if (i < queries) {
+                place at(i, a.n_heads, a.n_queries);
+                row_of_query(at, row_of<To>(to_q, at.batch, at.head, at.row));
+            } else {
+                place at(i - queries, a.n_heads, a.n_keys);
+                row_of_key(at, row_of<T>(to_k, at.batch, at.head, at.row));
+                row_of_value(at, row_of<T>(to_v, at.batch, at.head, at.row));
+            }
+        }
+    }
 };
 
 template <class T> __device__ void efficient_backward_of(const efficient_backward &p)
 {
     if (p.first_queries || p.first_keys || p.window || p.packed != 1)
         __trap();
-    backward_of<T> work(p);
     i64 row = (i64)p.head * p.n_heads, row_v = (i64)p.head_v * p.n_heads;
-    tensor to_q = { p.to_q, p.to_q_batch, p.to_q_head, row },
-           to_k = { p.to_k, p.to_k_batch, p.to_k_head, row },
-           to_v = { p.to_v, p.to_v_batch, p.to_v_head, row_v };
-    i64 heads = (i64)p.n_batches * p.n_heads, queries = heads * p.n_queries,
-        keys = heads * p.n_keys;
-    for (i64 i = first_element(); i < queries + keys; i += all_threads()) {
-        if (i < queries) {
-            place at(i, p.n_heads, p.n_queries);
-            work.row_of_query(at, row_of<T>(to_q, at.batch, at.head, at.row));
-        } else {
-            place at(i - queries, p.n_heads, p.n_keys);
-            work.row_of_key(at, row_of<T>(to_k, at.batch, at.head, at.row));
-            work.row_of_value(at, row_of<T>(to_v, at.batch, at.head, at.row));
-        }
+    gradients<T> work = { { { p.q, p.q_batch, p.q_head, p.q_row },
+                            { p.k, p.k_batch, p.k_head, p.k_row },
+                            { p.v, p.v_batch, p.v_head, p.v_row },
+                            { p.o, p.o_batch, p.o_head, row_v },
+                            { p.bias, p.bias_batch, p.bias_head, p.bias_row },
+                            p.n_batches,
+                            p.n_heads,
+                            1,
+                            p.n_queries,
+                            p.n_keys,
+                            p.head,
+                            p.head_v,
+                            p.scale,
+                            reach_of(p.mask, p.n_queries, p.n_keys) },
+                          { p.to_o, p.to_o_batch, p.to_o_head, p.to_o_row },
+                          { p.to_q, p.to_q_batch, p.to_q_head, row },
+                          { p.to_k, p.to_k_batch, p.to_k_head, row },
+                          { p.to_v, p.to_v_batch, p.to_v_head, row_v },
+                          { p.to_bias, p.to_bias_batch, p.to_bias_head, p.to_bias_row },
+                          p.logs,
+                          nullptr,
+                          p.logs_batch,
+                          p.logs_head,
+                          0,
+                          0 };
+    work.template run<T>();
+}
+
+__device__ inline attention of_flash(const flash &p, bool causal)
+{
+    if (p.first_queries || p.first_keys || p.left_pads || p.keys_of || p.weights)
+        __trap();
+    return { { p.q, p.q_batch, p.q_head, p.q_row },
+             { p.k, p.k_batch, p.k_head, p.k_row },
+             { p.v, p.v_batch, p.v_head, p.v_row },
+             { p.o, p.o_batch, p.o_head, p.o_row },
+             {},
+             p.n_batches,
+             p.n_heads,
+             p.heads_a_key,
+             p.n_queries,
+             p.n_keys,
+             p.head,
+             p.head,
+             p.scale,
+             reach_of(causal ? 2 : 0, p.n_queries, p.n_keys) };
+}
+
+template <class T> __device__ void flash_forward(const flash &p, bool causal)
+{
+    attention a = of_flash(p, causal);
+    for (i64 i = first_element(); i < (i64)a.n_batches * a.n_heads * a.n_queries;
+         i += all_threads())
+        p.logs[i] = forward<T>(a, place(i, a.n_heads, a.n_queries));
+}
+
+/* Gradients of queries are summed in float and in the last of three kernels become elements. A head of keys has a gradient for each head of queries. */
+__device__ inline tensor sums_of(const flash_backward &p)
+{
+    i64 row = (i64)p.forward.n_heads * p.forward.rounded[2];
+    return { (char *)p.sums, p.forward.rounded[0] * row, p.forward.rounded[2], row };
+}
+
+template <class T> __device__ void flash_deltas(const flash_backward &p)
+{
+    const flash &f = p.forward;
+    tensor o = { f.o, f.o_batch, f.o_head, f.o_row },
+           to_o = { p.to_o, p.to_o_batch, p.to_o_head, p.to_o_row };
+    for (i64 i = first_element(); i < (i64)f.n_batches * f.n_heads * f.n_queries;
+         i += all_threads()) {
+        place at(i, f.n_heads, f.n_queries);
+        p.deltas[((i64)at.batch * f.n_heads + at.head) * f.rounded[0] + at.row] =
+            (float)dot(row_of<T>(to_o, at.batch, at.head, at.row),
+                       row_of<T>(o, at.batch, at.head, at.row), f.head);
+    }
+}
+
+template <class T> __device__ void flash_gradients(const flash_backward &p, bool causal)
+{
+    const flash &f = p.forward;
+    gradients<T> work = { of_flash(f, causal),
+                          { p.to_o, p.to_o_batch, p.to_o_head, p.to_o_row },
+                          sums_of(p),
+                          { p.to_k, p.to_k_batch, p.to_k_head, p.to_k_row },
+                          { p.to_v, p.to_v_batch, p.to_v_head, p.to_v_row },
+                          {},
+                          f.logs,
+                          p.deltas,
+                          (i64)f.n_heads * f.n_queries,
+                          f.n_queries,
+                          (i64)f.n_heads * f.rounded[0],
+                          f.rounded[0] };
+    work.template run<float>();
+}
+
+template <class T> __device__ void flash_convert(const flash_backward &p)
+{
+    const flash &f = p.forward;
+    tensor sums = sums_of(p), to_q = { p.to_q, p.to_q_batch, p.to_q_head, p.to_q_row };
+    for (i64 i = first_element(); i < (i64)f.n_batches * f.n_heads * f.n_queries;
+         i += all_threads()) {
+        place at(i, f.n_heads, f.n_queries);
+        for (int c = 0; c < f.head; c++)
+            row_of<T>(to_q, at.batch, at.head, at.row)[c] =
+                T(row_of<float>(sums, at.batch, at.head, at.row)[c]);
     }
 }
 
@@ -349,6 +429,26 @@ template <class T> __device__ void efficient_backward_of(const efficient_backwar
 EFFICIENT(f32)
 EFFICIENT(bf16)
 EFFICIENT(f16)
+
+#define FLASH_BACKWARD(T)                                                                          \
+    extern "C" __global__ void attention_flash_deltas_##T(flash_backward p)                        \
+    {                                                                                              \
+        flash_deltas<T>(p);                                                                        \
+    }                                                                                              \
+    extern "C" __global__ void attention_flash_gradient_##T(flash_backward p)                      \
+    {                                                                                              \
+        flash_gradients<T>(p, false);                                                              \
+    }                                                                                              \
+    extern "C" __global__ void attention_flash_gradient_causal_##T(flash_backward p)               \
+    {                                                                                              \
+        flash_gradients<T>(p, true);                                                               \
+    }                                                                                              \
+    extern "C" __global__ void attention_flash_convert_##T(flash_backward p, int)                  \
+    {                                                                                              \
+        flash_convert<T>(p);                                                                       \
+    }
+FLASH_BACKWARD(bf16)
+FLASH_BACKWARD(f16)
 
 #define FLASH(T)                                                                                   \
     extern "C" __global__ void attention_flash_##T(flash p)                                        \

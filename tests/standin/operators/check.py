@@ -386,11 +386,11 @@ def attention(sizes, dtype, mask):
     return given
 
 
-def attention_of(gradient=False):
-    dtype, mask = rng.choice(HALVES if gradient else (F32, BF16, F16)), rng.random() < 0.5
+def attention_of(dtypes):
+    dtype, mask = rng.choice(dtypes), rng.random() < 0.5
     causal = not mask and rng.random() < 0.5
     kv_heads = rng.choice((1, 2))
-    heads, n = kv_heads * (rng.choice((1, 3)) if not mask and not gradient and dtype != F32 else 1), rng.choice((1, 6, 33))
+    heads, n = kv_heads * (rng.choice((1, 3)) if not mask and dtype != F32 else 1), rng.choice((1, 6, 33))
     sizes = (rng.choice((1, 2)), heads, kv_heads, n, n if causal else rng.choice((1, 7, 40)), rng.choice((8, 16, 80, 128)))
 
     def function(q, k, v, mask=None):
@@ -401,7 +401,7 @@ def attention_of(gradient=False):
 @case("attention")
 def fused_attention():
     """Where PyTorch takes fused kernels: without a mask and in half precision "flash", else "memory efficient"."""
-    return attention_of()
+    return attention_of((F32, BF16, F16))
 
 
 def gradients(function, *given):
@@ -420,12 +420,12 @@ def softmax_gradient():
 
 @case("gradient of attention")
 def attention_gradient():
-    """By "memory efficient" alone: "flash" has no kernels here for its backward pass. It is compared with what float64 gives, as little may be left of large numbers."""
-    function, given = attention_of(True)
+    """Against what float64 gives, as little may be left of large numbers."""
+    function, given = attention_of(HALVES)
 
     def run(*given):
         if given[0].is_cuda:
-            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION):
+            with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.FLASH_ATTENTION, torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION]):
                 return gradients(function, *given)
         exact = gradients(function, *(x.double() if x.is_floating_point() else x for x in given))
         return tuple(x.to(given[0].dtype) for x in exact)

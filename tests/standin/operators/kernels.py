@@ -156,6 +156,17 @@ for type_, t_ in CUTLASS.items():
                 for dense_ in ("true", "false"):
                     kernel(f"attention_gradient_{type_}", f"fmha_cutlassB_{shown_}_{block_.replace(', ', 'x')}_k{most_}{'_seqaligned' if dense_ == 'true' else ''}_sm{at_}"
                            f"(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm{at_}, {t_}, {str(aligned_).lower()}, false, {ahead_}, {block_}, {most_}, {dense_}>::Params)")
+    for sizes_ in ("32, 128, 128, 8, 4, 4, 4", "64, 64, 128, 8, 2, 4, 4", "64, 128, 128, 8, 4, 4, 4", "96, 64, 128, 8, 2, 4, 4", "128, 64, 64, 8, 4, 2, 2", "128, 64, 128, 8, 2, 4, 2",
+                   "192, 64, 64, 8, 4, 2, 2", "256, 64, 32, 8, 4, 1, 2", "256, 64, 64, 8, 4, 2, 2") if type_ != "f32" else ():
+        for ways_ in ("true, false", "false, false", "true, true", "false, true"):
+            traits_ = f"Flash_bwd_kernel_traits<{sizes_}, {ways_}, {t_}, Flash_kernel_traits<{', '.join(sizes_.split(', ')[:4])}, {t_}> >"
+            for clears_ in ("true", "false"):
+                kernel(f"attention_flash_deltas_{type_}", f"void pytorch_flash::flash_bwd_dot_do_o_kernel<{clears_}, {traits_} >(pytorch_flash::Flash_bwd_params)")
+            kernel(f"attention_flash_convert_{type_}", f"void pytorch_flash::flash_bwd_convert_dq_kernel<{traits_} >(pytorch_flash::Flash_bwd_params, int)")
+            for causal_ in ("false", "true"):
+                for dense_ in ("false, false", "false, true", "true, true"):
+                    kernel(f"attention_flash_gradient_{'causal_' if causal_ == 'true' else ''}{type_}", "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<"
+                           f"{traits_}, false, {causal_}, false, false, {dense_}, false>(pytorch_flash::Flash_bwd_params)")
     for sizes_ in ("32, 128, 128, 4", "64, 128, 128, 4", "96, 128, 64, 4", "96, 64, 64, 4", "128, 128, 32, 4", "128, 128, 64, 4", "128, 64, 64, 4", "192, 128, 64, 8",
                    "256, 128, 64, 8", "256, 64, 64, 4") if type_ != "f32" else ():
         for causal_ in ("false", "true"):
