@@ -216,10 +216,12 @@ def test_the_golden_trace_by_the_page(check):
     want = [{"number": i, "step": i - 1 if i else format_reader.NONE, "begin_ns": 1000 * i + 1, "end_ns": 1000 * i + 999,
              "launch_ns": 1000 * i + 2, "device_ns": 700 + i, "gap_ns": 5 - i, "stall_ns": 11, "context": 300 * i, "launches": 41,
              "graph_launches": 2, "own": 7, "flags": 3, "rows": 8, "requests": 3, "prefill": 4, "decode": 2, "device": 1, "thread": 77,
-             "loads": 1, "allocations": 6, "source": 5, "waits": 9, "wait_us": 44, "engine_step": format_reader.NONE} for i in range(3)]
+             "loads": 1, "allocations": 6, "source": 5, "waits": 9, "wait_us": 44, "engine_step": format_reader.NONE, "waited_ns": 0} for i in range(3)]
     check(run.step_times == want, "times of steps", run.step_times)
     entries = format_reader.Run(GOLDEN / "v2" / "trace-steps").step_times
     check([dict(entry, engine_step=format_reader.NONE) for entry in entries] == want and [entry["engine_step"] for entry in entries] == [5, 6, 7], "with the engine's step", entries)
+    later = format_reader.Run(GOLDEN / "v2" / "trace-waits").step_times
+    check(later == [dict(entry, waited_ns=1000 * i + 500) for i, entry in enumerate(entries)], "and the end of the last wait", later)
     check(run.marks == [(101 + i, -1 - i, 1 + i, "" if i else "steps") for i in range(5)], "marks", run.marks)
     want = [(110, 190, 4, 7, 1, 2, "Forward", {"rows": 3}), (195, 198, format_reader.NONE, 8, 0, 1, "Sample", {}), (100, 200, 4, 7, 0, 1, "", {})]
     check(format_reader.Run(GOLDEN / "v2" / "ranges").ranges == want, "ranges")

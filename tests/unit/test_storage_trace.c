@@ -4,7 +4,8 @@
  * tests/golden/v2 once; they are never edited:
  *
  *     trace/               a run of one step with records, times of three steps and all kinds of marks
- *     trace-steps/         the same with entries of 136 bytes, which have the engine's step; by `--write-steps DIR`
+ *     trace-steps/         the same with entries of 136 bytes, which have the engine's step; by `--write-steps DIR` of 2026-11-29
+ *     trace-waits/         the same with entries of 144 bytes, which have the end of the last wait; by `--write-steps DIR`
  *     ranges/              a run with three ranges; by `--write-ranges DIR`, as trace-invalid/range_text.dmi
  *     ran/                 a run with six records of what ran; by `--write-ran DIR`, as trace-invalid/ran_shape.dmi
  *     sums/                a run with sums of two steps; by `--write-sums DIR`, as trace-invalid/sums_column.dmi
@@ -70,6 +71,7 @@ static struct dmi_step_times times_of(uint64_t number)
                                     .waits = 9,
                                     .wait_us = 44,
                                     .engine_step = number + 5,
+                                    .waited_ns = 1000 * number + 500,
                                     .source = DMI_STEP_ENGINE };
 }
 
@@ -234,19 +236,22 @@ static void read_trace(struct reader *reader)
     ck_assert(any);
 }
 
-/* @old: written before entries had the engine's number. */
-static void expect_times(size_t i, uint64_t number, bool old)
+/* @bytes: of an entry, as the writer had it. */
+static void expect_times(size_t i, uint64_t number, size_t bytes)
 {
     struct dmi_step_times want = times_of(number);
-    want.engine_step = old ? DMI_NO_STEP : want.engine_step;
+    if (bytes <= offsetof(struct dmi_step_times, engine_step))
+        want.engine_step = DMI_NO_STEP;
+    if (bytes <= offsetof(struct dmi_step_times, waited_ns))
+        want.waited_ns = 0;
     ck_assert_mem_eq(&seen.times[i], &want, sizeof want);
 }
 
-static void expect_golden(bool old)
+static void expect_golden(size_t bytes)
 {
     ck_assert_uint_eq(seen.n, 3);
     for (size_t i = 0; i < 3; i++)
-        expect_times(i, i, old);
+        expect_times(i, i, bytes);
     ck_assert_uint_eq(seen.n_marks, 5);
     for (uint32_t i = 0; i < 5; i++) {
         ck_assert_uint_eq(seen.marks[i].kind, i + 1);
@@ -271,13 +276,13 @@ START_TEST(times_and_marks_read_as_they_were_written)
     {
         _cleanup_(reader_closep) struct reader *growing = kit_read(folder, true);
         read_trace(growing);
-        expect_golden(false);
+        expect_golden(sizeof(struct dmi_step_times));
         append_times(run, 3, 1);
         struct err err = { 0 };
         ck_assert_int_eq(reader_refresh(&err, growing), 0);
         read_trace(growing);
         ck_assert_uint_eq(seen.n, 4);
-        expect_times(3, 3, false);
+        expect_times(3, 3, sizeof(struct dmi_step_times));
     }
     ck_assert_int_eq(run_close(run), 0);
     _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
@@ -303,7 +308,7 @@ START_TEST(retention_deletes_times_with_their_segment_alone)
     ck_assert_uint_gt(seen.n, PART / 256);
     ck_assert_uint_lt(seen.n, 900);
     for (size_t i = 0; i < seen.n; i++)
-        expect_times(i, 1000 - seen.n + i, false);
+        expect_times(i, 1000 - seen.n + i, sizeof(struct dmi_step_times));
 }
 END_TEST
 
@@ -322,7 +327,7 @@ START_TEST(a_killed_process_leaves_what_it_appended)
     ck_assert_int_eq(reader_run(reader)->state, READER_KILLED);
     ck_assert_uint_eq(kit_damage(reader, NULL), 0);
     read_trace(reader);
-    expect_golden(false);
+    expect_golden(sizeof(struct dmi_step_times));
 }
 END_TEST
 
@@ -341,11 +346,15 @@ START_TEST(the_golden_trace_reads_as_it_did)
     _cleanup_(reader_closep) struct reader *reader = read_golden("trace");
     ck_assert_uint_eq(reader_n_findings(reader), 0);
     read_trace(reader);
-    expect_golden(true);
+    expect_golden(128);
     _cleanup_(reader_closep) struct reader *with_steps = read_golden("trace-steps");
     ck_assert_uint_eq(reader_n_findings(with_steps), 0);
     read_trace(with_steps);
-    expect_golden(false);
+    expect_golden(136);
+    _cleanup_(reader_closep) struct reader *with_waits = read_golden("trace-waits");
+    ck_assert_uint_eq(reader_n_findings(with_waits), 0);
+    read_trace(with_waits);
+    expect_golden(144);
 }
 END_TEST
 
@@ -742,7 +751,7 @@ START_TEST(write_golden_steps)
     size_t n;
     struct run *run = kit_open(golden_target, 0);
     write_trace(run);
-    free(golden_segment(run, "trace-steps", &n));
+    free(golden_segment(run, "trace-waits", &n));
 }
 END_TEST
 
