@@ -30,6 +30,7 @@
 #define ROUND_NS    20000000u   /* between looks at the ring */
 #define WRITE_NS    1000000000u /* between chunks, */
 #define MOST_BYTES  65536u      /* unless there is that much */
+#define NAMES_KNOWN 32u         /* ranges whose names are looked at */
 #define CATCH_UP_NS 100000000u
 #define GRACE_NS    2000000000u /* for the disk, after the deadline of the device */
 #define STOPPED_NS  50000000u   /* from here on a round that comes late may tell of a stop */
@@ -186,16 +187,18 @@ static bool collect(bool last)
 
 /* ------------------------------------------------------------------------- ranges */
 
-/* A name as in the entry before, mostly: then its bytes stand there once. */
+/* Most names come again and again: of those that came last the bytes stand in a chunk once. */
 static void add_name(struct dmi_range_entry *at, const char *name)
 {
     struct collector *c = &collector;
-    const struct dmi_range_entry *before =
-        c->ranges.n ? (const void *)(c->ranges.data + c->ranges.n - sizeof *before) : NULL;
+    size_t n = c->ranges.n / sizeof *at, first = n > NAMES_KNOWN ? n - NAMES_KNOWN : 0;
+    const struct dmi_range_entry *all = (const void *)c->ranges.data;
     at->name_bytes = (uint32_t)strlen(name);
-    if (before && before->name_bytes == at->name_bytes && at->name_bytes &&
-        !memcmp(c->words.data + before->name_offset, name, at->name_bytes)) {
-        at->name_offset = before->name_offset;
+    for (size_t i = n; i-- > first && at->name_bytes;) {
+        if (all[i].name_bytes != at->name_bytes ||
+            memcmp(c->words.data + all[i].name_offset, name, at->name_bytes) != 0)
+            continue;
+        at->name_offset = all[i].name_offset;
         return;
     }
     at->name_offset = at->name_bytes ? (uint32_t)c->words.n : 0;

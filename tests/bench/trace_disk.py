@@ -44,7 +44,7 @@ def measure(dmi_run, tier, n_steps, n_requests):
         folder = pathlib.Path(folder)
         subprocess.run([dmi_run, f"--trace={tier}", "--out", folder / "out", "--", sys.executable, __file__, "child", str(n_steps), str(n_requests)],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        stored = sum(path.stat().st_size for path in folder.glob("out/*/seg-*.dmi"))
+        stored = sum(path.stat().st_size for path in folder.glob("out/*/seg-*.dmi") if not path.parent.is_symlink())  # latest
         told = subprocess.run([dmi_run.with_name("dmi-trace"), "export", "--perfetto", folder / "x", folder / "out"], check=True, stdout=subprocess.PIPE, text=True).stdout
         slices = int(told.split(" slices")[0].split()[-1])
         print(f"{tier:8} {n_requests:3} requests {stored / n_steps:8.0f} bytes a step {(folder / 'x').stat().st_size / slices:8.0f} bytes a slice of {slices / n_steps:.0f} a step")
