@@ -5,6 +5,7 @@
 #include "core/sorted.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define NAMED 3u /* names in a line */
@@ -108,7 +109,7 @@ static int by_weight(const void *pa, const void *pb)
     return 0;
 }
 
-static const char *line_words(enum why_line_kind kind, bool told_apart)
+static const char *line_words(enum why_line_kind kind, bool apart)
 {
     static const char *const words[LINE_KINDS] = { "device busy",
                                                    "device busy: DMI's kernels alone",
@@ -122,7 +123,7 @@ static const char *line_words(enum why_line_kind kind, bool told_apart)
         "", "",        "no thread of the process ran", "driver", "waits for the device", "host",
         "", "not seen"
     };
-    return told_apart ? words[kind] : host[kind];
+    return apart ? words[kind] : host[kind];
 }
 
 static int by_ns(const void *pa, const void *pb)
@@ -134,7 +135,7 @@ static int by_ns(const void *pa, const void *pb)
 }
 
 /* The longest names of a line, as text; and all as JSON. */
-static json_t *say_names(struct text *to, const struct why_names *known, const struct line *line,
+static json_t *put_names(struct text *to, const struct why_names *known, const struct line *line,
                          const struct why_part *parts, size_t n, double turns)
 {
     json_t *rows = json_array();
@@ -157,65 +158,101 @@ static json_t *say_names(struct text *to, const struct why_names *known, const s
     return rows;
 }
 
+static void put_time(struct text *to, const struct line *line, bool beside)
+{
+    text_printf(to, "%9.3f ms  ", line->ns / 1e6);
+    if (beside)
+        text_printf(to, "%+9.3f ms  ", (line->ns - line->usual_ns) / 1e6);
+}
+
+/* A line as text. @names: of what is in it; may be empty. */
+static void put_line(struct report *report, const struct line *line, const char *words,
+                     const char *name, const struct text *names, bool beside)
+{
+    struct text all = { 0 };
+    put_time(&all, line, beside);
+    text_printf(&all, "%s", words);
+    if (*name)
+        text_printf(&all, "%s%s", line->kind == LINE_RANGE ? ": " : "  ", name);
+    if (names->n)
+        text_printf(&all, "  %.*s", (int)names->n, names->data);
+    text_add(&all, "", 1);
+    report->failed |= all.failed;
+    report_line(report, "%s", all.failed ? "" : all.data);
+    text_deinit(&all);
+}
+
+/* The lines of @parts and of usual ones, the heaviest first. Return: false without memory. */
+static bool make_lines(struct lines *lines, struct why_part *parts, size_t n, double turns,
+                       const struct why_sum *usual, double n_usual)
+{
+    bool made = true;
+    SORT(parts, n, by_ns);
+    for (size_t i = 0; i < n && made; i++)
+        made = add_line(lines, &parts[i], (double)parts[i].ns / turns, 0);
+    for (size_t i = 0; usual && i < usual->n && made; i++)
+        made = add_line(lines, &usual->parts[i], 0, (double)usual->parts[i].ns / n_usual);
+    weigh(lines, usual != NULL);
+    SORT(lines->all, lines->n, by_weight);
+    return made;
+}
+
+/* Below this a line shares one: of a turn; beside usual ones of how much all differ. */
+static double little_of(const struct lines *lines, bool beside)
+{
+    double ns = 0;
+    for (size_t i = 0; i < lines->n; i++) {
+        const struct line *l = &lines->all[i];
+        ns += beside ? LITTLE * fabs(l->ns - l->usual_ns) : SMALL * l->ns;
+    }
+    return ns;
+}
+
+/* What shares a line. */
+static void put_rest(struct report *report, const struct line *rest, size_t n, const char *words,
+                     bool beside)
+{
+    char more[96];
+    const struct text none = { 0 };
+    if (beside)
+        snprintf(more, sizeof more, "%zu lines more", n);
+    else
+        snprintf(more, sizeof more, "%s: %zu more", words, n);
+    if (n)
+        put_line(report, rest, more, "", &none, beside);
+}
+
 json_t *why_lines(struct report *report, const struct why_names *known, struct why_part *parts,
                   size_t n, double turns, enum why_how how, const struct why_sum *usual)
 {
-    bool told_apart = how != HOW_HOST;
-    double n_usual = usual ? (double)usual->how[how] : 1;
+    bool apart = how != HOW_HOST, beside = usual != NULL;
     struct lines lines = { 0 };
-    struct text words = { 0 };
     json_t *rows = json_array();
-    bool failed = false;
-    SORT(parts, n, by_ns);
-    for (size_t i = 0; i < n && !failed; i++)
-        failed = !add_line(&lines, &parts[i], (double)parts[i].ns / turns, 0);
-    for (size_t i = 0; usual && i < usual->n && !failed; i++)
-        failed = !add_line(&lines, &usual->parts[i], 0, (double)usual->parts[i].ns / n_usual);
-    weigh(&lines, usual != NULL);
-    SORT(lines.all, lines.n, by_weight);
+    report->failed |=
+        !make_lines(&lines, parts, n, turns, usual, usual ? (double)usual->how[how] : 1);
     struct line rest = { .ns = 0 };
-    double all_ns = 0, off_ns = 0;
+    double little_ns = little_of(&lines, beside);
     size_t n_rest = 0;
-    for (size_t i = 0; i < lines.n; i++)
-        all_ns += lines.all[i].ns, off_ns += fabs(lines.all[i].ns - lines.all[i].usual_ns);
     for (size_t i = 0; i < lines.n; i++) {
         const struct line *l = &lines.all[i];
-        bool small = usual ? fabs(l->ns - l->usual_ns) < LITTLE * off_ns
-                           : has_names(l->kind) && l->ns < SMALL * all_ns;
-        const char *name = why_name(known, l->name);
-        words.n = 0;
-        json_t *names = say_names(&words, known, l, parts, n, turns);
-        text_add(&words, "", 1);
-        failed |= words.failed;
+        const char *name = why_name(known, l->name), *what = line_words(l->kind, apart);
+        struct text names = { 0 };
+        json_t *of = put_names(&names, known, l, parts, n, turns);
+        bool small = beside ? fabs(l->ns - l->usual_ns) < little_ns
+                            : has_names(l->kind) && l->ns < little_ns;
         n_rest += small;
         rest.ns += small ? l->ns : 0;
         rest.usual_ns += small ? l->usual_ns : 0;
-        const char *colon = *name && l->kind == LINE_RANGE ? ": " : *name ? "  " : "";
-        if (small)
-            ;
-        else if (usual)
-            report_line(report, "%9.3f ms  %+9.3f ms  %s%s%s  %s", l->ns / 1e6,
-                        (l->ns - l->usual_ns) / 1e6, line_words(l->kind, told_apart), colon, name,
-                        words.failed ? "" : words.data);
-        else
-            report_line(report, "%9.3f ms  %s%s%s  %s", l->ns / 1e6,
-                        line_words(l->kind, told_apart), colon, name,
-                        words.failed ? "" : words.data);
-        json_t *row = VALUE_OBJECT({ "what", json_string(line_words(l->kind, told_apart)) },
-                                   { "name", value_text(name) }, { "ns", value_double(l->ns) },
-                                   { "of", names });
-        if (usual && row)
+        if (!small)
+            put_line(report, l, what, name, &names, beside);
+        json_t *row = VALUE_OBJECT({ "what", json_string(what) }, { "name", value_text(name) },
+                                   { "ns", value_double(l->ns) }, { "of", of });
+        if (beside && row)
             json_object_set_new(row, "usual_ns", value_double(l->usual_ns));
         json_array_append_new(rows, row);
+        text_deinit(&names);
     }
-    if (n_rest && usual)
-        report_line(report, "%9.3f ms  %+9.3f ms  %zu lines more", rest.ns / 1e6,
-                    (rest.ns - rest.usual_ns) / 1e6, n_rest);
-    else if (n_rest)
-        report_line(report, "%9.3f ms  %s: %zu more", rest.ns / 1e6,
-                    line_words(LINE_RANGE, told_apart), n_rest);
+    put_rest(report, &rest, n_rest, line_words(LINE_RANGE, apart), beside);
     free(lines.all);
-    text_deinit(&words);
-    report->failed |= failed;
     return rows;
 }
