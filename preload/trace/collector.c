@@ -8,6 +8,7 @@
 #include "preload/base/thread.h"
 #include "preload/session/session.h"
 #include "preload/trace/activity.h"
+#include "preload/trace/beat.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/trace/gauge.h"
@@ -33,8 +34,6 @@
 #define NAMES_KNOWN 32u         /* ranges whose names are looked at */
 #define CATCH_UP_NS 100000000u
 #define GRACE_NS    2000000000u /* for the disk, after the deadline of the device */
-#define STOPPED_NS  50000000u   /* from here on a round that comes late may tell of a stop */
-#define STOPPED     0.05        /* and does, if the process ran for no greater share of that time */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -56,11 +55,7 @@ static struct collector {
     uint64_t looked_ns;                   /* CLOCK_REALTIME: when that was looked at last */
     uint32_t source;                      /* that a mark has said */
     struct summary summary;
-    struct {
-        uint64_t mono_ns,
-            cpu_ns;  /* when the last round began; time that threads of the process had run */
-        double rate; /* of them, in the time before */
-    } beat;
+    struct beat beat;
 } collector;
 
 /* ------------------------------------------------------------------------- marks */
@@ -235,28 +230,14 @@ static void take_range(const struct range_entry *e)
     text_add(&c->ranges, (const char *)&at, sizeof at);
 }
 
-/* ------------------------------------------------------------------------- stops */
-
-/*
- * A round that comes late shows that this thread did not run, and the time that all threads have run shows whether others did. A stop begins after the last
- * round, and before this one was due: what they ran until then is what they ran before.
- */
+/* A time in which no thread of the process ran is one of them. */
 static void look_at_beat(void)
 {
-    struct collector *c = &collector;
-    uint64_t mono_ns = clock_mono_ns(), cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    double took = (double)(mono_ns - c->beat.mono_ns), ran = (double)(cpu_ns - c->beat.cpu_ns);
-    double late = took - ROUND_NS;
-    if (c->beat.mono_ns && late >= STOPPED_NS &&
-        ran <= 2 * c->beat.rate * ROUND_NS + STOPPED * late)
-        take_range(&(struct range_entry){ .begin_ns = c->beat.mono_ns + ROUND_NS,
-                                          .end_ns = mono_ns,
-                                          .step = DMI_NO_STEP,
-                                          .source = DMI_RANGE_STOPPED,
-                                          .name = "no thread of the process ran" });
-    c->beat.rate = c->beat.mono_ns && took > 0 ? ran / took : 0;
-    c->beat.mono_ns = mono_ns;
-    c->beat.cpu_ns = cpu_ns;
+    struct range_entry stop = { .step = DMI_NO_STEP,
+                                .source = DMI_RANGE_STOPPED,
+                                .name = "no thread of the process ran" };
+    if (beat_look(&collector.beat, ROUND_NS, &stop.begin_ns, &stop.end_ns))
+        take_range(&stop);
 }
 
 /* ------------------------------------------------------------------------- rounds */

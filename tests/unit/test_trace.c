@@ -3,6 +3,7 @@
 #include "cupti/tracer.h"
 #include "preload/base/driver.h"
 #include "preload/capture/said.h"
+#include "preload/trace/beat.h"
 #include "preload/trace/clock.h"
 #include "preload/trace/events.h"
 #include "preload/function/functions.h"
@@ -17,6 +18,8 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -1273,6 +1276,75 @@ START_TEST(no_module_ends_while_the_driver_names_a_function_of_it)
 }
 END_TEST
 
+#define NAP_NS 20000000u
+
+/* Looks for @ns. Return: milliseconds in all in which the process stood still. */
+static unsigned look_for(uint64_t ns)
+{
+    struct beat beat = { 0 };
+    uint64_t begin, end, until = clock_mono_ns() + ns, stood = 0;
+    while (clock_mono_ns() < until) {
+        if (beat_look(&beat, NAP_NS, &begin, &end))
+            stood += end - begin;
+        nanosleep(&(struct timespec){ 0, NAP_NS }, NULL);
+    }
+    return (unsigned)(stood / 1000000);
+}
+
+/* A process that has nothing but this CPU. */
+static pid_t on_one_cpu(int cpu)
+{
+    cpu_set_t one;
+    pid_t child = fork();
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (!child && sched_setaffinity(0, sizeof one, &one))
+        _exit(255);
+    return child;
+}
+
+START_TEST(a_process_that_is_stopped_stands_still)
+{
+    int status;
+    pid_t child = fork();
+    if (!child)
+        _exit((int)(look_for(1000000000u) / 10));
+    nanosleep(&(struct timespec){ 0, 300000000 }, NULL);
+    kill(child, SIGSTOP);
+    nanosleep(&(struct timespec){ 0, 400000000 }, NULL);
+    kill(child, SIGCONT);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_ge(WEXITSTATUS(status),
+                     36); /* of 400 ms, up to 20 may be before a nap was over */
+    ck_assert_int_le(WEXITSTATUS(status), 100);
+}
+END_TEST
+
+/* It sleeps, and when it wakes others have the CPU. */
+START_TEST(a_process_without_a_cpu_does_not_stand_still)
+{
+    pid_t others[4];
+    int status, cpu = sched_getcpu();
+    for (size_t i = 0; i < 4; i++)
+        if (!(others[i] = on_one_cpu(cpu)))
+            for (;;)
+                ;
+    pid_t child = on_one_cpu(cpu);
+    if (!child)
+        _exit(sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){ 0 })
+                  ? 255
+                  : (int)(look_for(1500000000u) / 10));
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    for (size_t i = 0; i < 4; i++) {
+        kill(others[i], SIGKILL);
+        waitpid(others[i], NULL, 0);
+    }
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trace");
@@ -1281,6 +1353,8 @@ int main(void)
     tcase_add_test(tc, a_step_has_its_launches_and_the_time_between_its_events);
     tcase_add_test(tc, a_step_ends_with_its_last_launch_where_the_host_waited_after_it);
     tcase_add_test(tc, a_step_says_that_the_device_was_done_before_the_host_looked);
+    tcase_add_test(tc, a_process_that_is_stopped_stands_still);
+    tcase_add_test(tc, a_process_without_a_cpu_does_not_stand_still);
     tcase_add_test(tc, nothing_is_recorded_or_counted_on_a_capturing_stream);
     tcase_add_test(tc, where_no_device_time_is_known_the_step_says_why);
     tcase_add_test(tc, the_driver_is_asked_for_the_context_of_a_stream_once);
