@@ -29,6 +29,13 @@ struct trace_ranges_lost {
     uint64_t n;
 };
 
+/* The clock was set. */
+struct trace_clock_set {
+    uint64_t
+        time_ns; /* CLOCK_REALTIME: when that was seen, a round of the collector's after it at most */
+    int64_t by_ns;
+};
+
 /* Something that contradicts the page, how often, and where first. */
 struct trace_wrong {
     const char *what; /* a clause in the plural */
@@ -44,7 +51,8 @@ struct trace_marks {
     unsigned n_endings;   /* marks that say so */
     bool has_ended;       /* the trace ended cleanly */
     int64_t clock_set_ns; /* the sum of what marks say */
-    unsigned n_clock_sets;
+    struct trace_clock_set *clock_sets;
+    size_t n_clock_sets, clock_sets_room;
     uint64_t n_ranges_lost;
     struct trace_ranges_lost *ranges_lost;
     size_t n_range_losses, range_losses_room;

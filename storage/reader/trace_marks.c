@@ -65,6 +65,14 @@ static void take_kept(struct trace_marks *m, const struct reader_mark *mark)
     m->kept[m->n_kept++] = window;
 }
 
+static void take_clock_set(struct trace_marks *m, int64_t by_ns, uint64_t time_ns)
+{
+    m->clock_set_ns = (int64_t)((uint64_t)m->clock_set_ns + (uint64_t)by_ns);
+    if (m->failed || (m->failed = GROW(m->clock_sets, m->n_clock_sets, m->clock_sets_room)))
+        return;
+    m->clock_sets[m->n_clock_sets++] = (struct trace_clock_set){ time_ns, by_ns };
+}
+
 static void take_ring(struct trace_marks *m, const struct reader_mark *mark)
 {
     m->n_ring_gone = count_of(m, mark);
@@ -134,10 +142,7 @@ static void take(void *ctx, const struct reader_mark *mark)
         snprintf(m->alone, sizeof m->alone, "%.*s", (int)mark->at.text_bytes, mark->text);
         break;
     case DMI_MARK_LENT: take_hands(m, mark->at.value, mark->at.time_ns); break;
-    case DMI_MARK_CLOCK_SET:
-        m->clock_set_ns = (int64_t)((uint64_t)m->clock_set_ns + (uint64_t)mark->at.value);
-        m->n_clock_sets++;
-        break;
+    case DMI_MARK_CLOCK_SET: take_clock_set(m, mark->at.value, mark->at.time_ns); break;
     default: break;
     }
     m->last_ns = mark->at.time_ns;
@@ -155,6 +160,7 @@ int trace_marks_read(struct err *err, struct reader *reader, struct trace_marks 
 
 void trace_marks_deinit(struct trace_marks *marks)
 {
+    free(marks->clock_sets);
     free(marks->kept);
     free(marks->ranges_lost);
     *marks = (struct trace_marks){ 0 };

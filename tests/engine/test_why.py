@@ -81,7 +81,7 @@ def test_turns_are_those_of_requests(check, served):
     dry = [i for i, (_, _, goes_on) in enumerate(turns) if not goes_on]
     check(len(dry) == 2 and len(turns) > 80, "the engine runs dry twice", (dry, len(turns)))
     said = why(path)
-    check(said["n_turns"] == len(turns) == said["n_steps"] and not said["none"] and not said["by_step"], "each step has a turn", said["none"])
+    check(said["n_turns"] == len(turns) == said["n_steps"] and not said["none"] and not said["n_by_step"], "each step has a turn", said["none"])
     for i in (*dry, 3, 50, 70):
         begin, end, _ = turns[i]
         step = why(path, "--step", str(i))["step"]

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import resource
 import subprocess
 
 import pytest
@@ -276,3 +277,94 @@ def test_times_that_contradict(check, tmp_path):
     said = why(full(tmp_path / "r", 60, [(300, 100, "backwards"), *KERNELS, (TURN, TURN + 1, "last")], [(400, 300, "backwards"), *RANGES], times), status=EARLY)
     check({n["why"] for n in said["none"]} == {"the clock was set within them"} and said["n_turns"] == 36, "turns", said["none"])
     check(all(line["ns"] >= 0 for kind in said["usual"] for line in kind["lines"]), "lines", said["usual"])
+
+
+def serving(folder, n, begins, times=None, marks=(), gone=()):
+    """An engine that says the same request in each of @n steps, which begin at @begins; the times of the steps @gone are lost, and none waits."""
+    said = [made.kit.step(i, [(b"a", i, 0, 1)]) for i in range(n)]
+    rows = [step(i - sum(g < i for g in gone), b, b + 1, step=i, decode=4, rows=4, requests=1) for i, b in enumerate(begins) if i not in gone]
+    return run(folder, (made.kit.STEPS, b"".join(said)), (made.STEP_TIMES, made.table(rows)), (made.MARKS, made.marks((BEGUN, 0, "steps"), *marks, (ENDED, n))))
+
+
+def test_a_turn_whose_next_step_is_lost_is_none(check, tmp_path):
+    begins = [1000 * (i + 1) for i in range(40)]
+    said = why(serving(tmp_path / "r", 40, begins, gone=[20], marks=[(made.LOST, 1)]), status=EARLY)
+    check(said["none"] == [{"steps": 1, "why": "none of their requests goes on, and no wait ends them"},
+                           {"steps": 1, "why": "the step that goes on from them has no times: it was lost, or is not written yet"}], "why", said["none"])
+    check(said["n_turns"] == 37 and said["n_steps"] == 39, "step 19 would have taken twice as long", said)
+
+
+@pytest.mark.parametrize("by", [3600 * 10**9, 15 * 10**6, -3600 * 10**9])
+def test_a_clock_that_was_set_makes_no_turn_slow(check, tmp_path, by):
+    """The collector sees it up to 20 ms later; the turns are of 5 ms, and 300 is the one in which it was set."""
+    ms, base = 10**6, 10**13
+    begins = [base + i * 5 * ms + i % 7 * ms // 100 + (by if i > 300 else 0) for i in range(500)]
+    seen = base + 300 * 5 * ms + 2 * ms + by + 19 * ms
+    said = why(serving(tmp_path / "r", 500, begins, marks=[(made.CLOCK_SET, by, "", seen)]))
+    check(said["n_slow"] == 0 and said["n_turns"] >= 490, "no turn is slow for it, and few are lost", (said["slow"], said["none"]))
+    text = tool("why", tmp_path / "r").stdout
+    check(0 < float(re.search(r"500 steps in ([0-9.]+) s", text)[1]) < 4000, "how long the run was", text)
+
+
+def test_more_rows_than_a_signed_number_has(check, tmp_path):
+    rows = [step(i, 1000 * (i + 1), 1000 * (i + 1) + TURN, decode=4, rows=2**32 - 1 - i % 2) for i in range(20)]
+    kind, = why(run(tmp_path / "r", (made.STEP_TIMES, made.table(rows)), (made.MARKS, made.marks((BEGUN, 0, "steps"), (ENDED, 20)))), status=EARLY)["usual"]
+    check((kind["phase"], kind["rows"], kind["turns"]) == ("decode", 2**32, 20), "the kind of batch", kind)
+    tool("steps", tmp_path / "r")
+
+
+def test_steps_without_requests_are_counted(check, tmp_path):
+    """A warm-up alone says none: the others' turns are not called steps."""
+    begins = [1000 * (i + 2) for i in range(40)]
+    folder = serving(tmp_path / "r", 40, begins)
+    check(why(folder, status=EARLY)["n_by_step"] == 0 and "no requests" not in tool("why", folder, status=EARLY).stdout, "all say requests")
+    text = tool("why", full(tmp_path / "none", 20, KERNELS, RANGES), status=EARLY).stdout
+    check("of 20 steps the engine says no requests" in text, "none says them", text)
+
+
+def test_a_step_of_very_many_ranges_and_kernels(check, tmp_path):
+    """40,000 of each, of which one outer range meets all: by their product it would take 3 s of a CPU, and takes 0.1."""
+    n = 40000
+    said = [(1000, 1000 + 100 * n, "Forward")] + [(1000 + 100 * i + 50, 1000 + 100 * i + 90, f"r{i % 5}", 7, 1) for i in range(n)]
+    ran = [(FIRST, 1000 + 100 * i, 1000 + 100 * i + 40, f"k{i % 5}") for i in range(n)] + [(FIRST, 1000 + 100 * n - 1, 1000 + 100 * n, "last")]
+    folder = run(tmp_path / "r", (made.STEP_TIMES, made.table([step(0, 1000, 1000 + 100 * n)])), (made.RANGES, made.ranges(*said)), (made.TRACE, made.ran(*ran)),
+                 (made.MARKS, made.marks((BEGUN, 0, "full"), (RAN, n + 1), (ENDED, 1))))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    found = lines(why(folder, "--step", "0")["step"])
+    took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    check(took < 1.5, "time", took)
+    check(found == {("device busy", ""): 40 * n + 1, ("device idle", "Forward"): 20 * n - 1, **{("device idle", f"r{i}"): 8 * n for i in range(5)}}, "the lines", found)
+
+
+def test_replay_does_not_explain_what_a_stop_does(check, tmp_path):
+    folder = with_a_slow_turn(tmp_path / "r", {"ranges": [(0, 8, "no thread of the process ran", 0, 0, "", STOPPED), (8, 10, "Forward")], "step": {"graphs": 0, "launches": 40}})
+    slow, = [s for s in why(folder, status=1)["slow"] if s["first"] == 350]
+    found = {s["suspect"]: round(s["ns"] / MS) for s in slow["suspects"]}
+    check(slow["suspects"][0]["suspect"] == "STOPPED" and found["STOPPED"] == 8 and found["REPLAY"] == 2, "each its part", slow["suspects"])
+
+
+def test_a_suspect_says_of_how_much(check, tmp_path):
+    """Times of an entry are of all its turns, and those of its lines and suspects of one."""
+    dice, times, said = random.Random(3), [], []
+    for i in range(400):
+        begin, more = i * 40 * MS, 5 * MS if i in (300, 301) else 0
+        took = round(5 * MS * dice.uniform(0.99, 1.01))
+        times.append(step(i, begin, begin + took + more, decode=4, rows=4))
+        said += [(begin + took, begin + took + more, "no thread of the process ran", 0, 0, "", STOPPED)] if more else []
+    folder = run(tmp_path / "r", (made.STEP_TIMES, made.table(times)), (made.RANGES, made.ranges(*said)), (made.MARKS, made.marks((BEGUN, 0, "steps"), (ENDED, 400))))
+    slow, = why(folder, status=1)["slow"]
+    first, = slow["suspects"]
+    check(slow["turns"] == 2 and first["of_ns"] == slow["excess_ns"] / 2 and first["ns"] > 0.9 * first["of_ns"], "of the excess of a turn", slow)
+    check(f"({first['ns'] / 1e6:.3f} of {first['of_ns'] / 1e6:.3f} ms)" in tool("why", folder, status=1).stdout, "as the text says it")
+
+
+def test_names_that_a_terminal_must_not_see(check, tmp_path):
+    """Control characters, quotes, 4 KB, a name that goes on after a 0: one line each, and JSON that a program reads."""
+    names = ["\x1b[31mred\n", 'quote"\\', "k" * 4096, "same\0a", "same\0b"]
+    kernels = [(100 * i, 100 * i + 40, name) for i, name in enumerate(names)] + [(TURN - 1, TURN, "last")]
+    folder = full(tmp_path / "r", 20, kernels, [(100 * i + 40, 100 * i + 100, name) for i, name in enumerate(names)])
+    kind, = why(folder, status=EARLY)["usual"]
+    found = {name: ns for (what, name), ns in lines(kind).items() if what == "device idle"}
+    check(sum(lines(kind).values()) == TURN and found["same"] == 120 and found["k" * 4096] == 60, "lines", found)
+    text = tool("why", folder, status=EARLY).stdout
+    check(all(c == "\n" or c >= " " for c in text), "as text", text)

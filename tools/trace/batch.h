@@ -4,7 +4,7 @@
 
 #include <dmi/trace.h>
 
-#define BATCH_BUCKETS 33u /* of rows: 0, then powers of two */
+#define BATCH_BUCKETS 34u /* of rows: 0, then powers of two up to 2^32 */
 
 enum batch_phase { PHASE_NONE, PHASE_PREFILL, PHASE_MIXED, PHASE_DECODE, PHASES };
 

@@ -468,7 +468,7 @@ static void head(struct report *report, const struct trace_run *t, const struct 
         report_line(report, "ranges %" PRIu64 " were lost: dmi-trace check",
                     t->marks.n_ranges_lost);
     if (t->marks.n_clock_sets)
-        report_line(report, "clock  set %u times while the run was written, by %.3f ms in all",
+        report_line(report, "clock  set %zu times while the run was written, by %.3f ms in all",
                     t->marks.n_clock_sets, (double)t->marks.clock_set_ns / 1e6);
     report_member(report, "run", value_text(t->run->path));
     report_member(report, "n_steps", value_u64(s->n));

@@ -277,17 +277,18 @@ static void say_sees(struct answer *a)
 static void head(struct answer *a)
 {
     const struct why_turns *t = &a->turns;
-    uint64_t ns = t->n ? t->all[t->n - 1].at.end_ns - t->all[0].begin_ns : 0;
+    uint64_t ns = why_turns_ns(t);
     report_line(&a->report, "run     %s, %zu steps in %.1f s, begun by %s", a->run->run->path, t->n,
                 (double)ns / 1e9, t->n ? runs_source(t->all[t->n - 1].at.source) : "nothing");
     report_member(&a->report, "run", value_text(a->run->run->path));
     say_judged(a);
-    if (t->n && t->all[0].by_step)
+    if (t->n_by_step)
         report_line(&a->report,
-                    "        the engine says no requests: a turn is a step from its begin "
-                    "to its end, without what lies between two");
+                    "        of %zu steps the engine says no requests: their turn is the step from "
+                    "its begin to its end, without what lies between two",
+                    t->n_by_step);
     runs_say_lent(&a->report, a->run);
-    report_member(&a->report, "by_step", json_boolean(t->n && t->all[0].by_step));
+    report_member(&a->report, "n_by_step", value_u64(t->n_by_step));
 }
 
 static void usual(struct answer *a)

@@ -34,9 +34,10 @@ static uint64_t hash_of(const char *name, size_t n)
     return hash_bytes(name, n);
 }
 
-/* 0: no memory. */
+/* 0: no memory. A name ends with its first 0. */
 static uint32_t name_number(struct why_names *names, const char *name, size_t n)
 {
+    n = strnlen(name, n);
     if (GROW(names->all, names->n, names->room) ||
         !HASHED_MAKE_ROOM(&names->by_hash, names->n, i,
                           hash_of(names->all[i], strlen(names->all[i]))))
@@ -218,24 +219,30 @@ static bool is_inner(const struct why_interval *a, const struct why_interval *b)
     return x != y ? x > y : a->depth >= b->depth;
 }
 
-/* What the thread did from @begin to @end, a time in which the device was idle. */
+/*
+ * What the thread did from @begin to @end, a time in which the device was idle. Such times come in order: of what the thread did, the first @n_open of @a->did meet what comes
+ * next, and those from @next on have not begun.
+ */
 static bool add_host(struct why_account *a, uint64_t begin, uint64_t end)
 {
     while (begin < end) {
         const struct why_interval *in = NULL;
         uint64_t until = end;
-        for (size_t i = 0; i < a->n_did && a->did[i].begin_ns < end; i++) {
-            const struct why_interval *one = &a->did[i];
-            if (one->end_ns <= begin)
+        size_t n = 0;
+        while (a->next < a->n_did && a->did[a->next].begin_ns <= begin)
+            a->did[a->n_open++] = a->did[a->next++];
+        if (a->next < a->n_did && a->did[a->next].begin_ns < until)
+            until = a->did[a->next].begin_ns;
+        for (size_t i = 0; i < a->n_open; i++) {
+            if (a->did[i].end_ns <= begin)
                 continue;
-            if (one->begin_ns > begin) {
-                until = one->begin_ns < until ? one->begin_ns : until;
-                continue;
-            }
+            struct why_interval *one = &a->did[n++];
+            *one = a->did[i];
             until = one->end_ns < until ? one->end_ns : until;
             if (!in || is_inner(one, in))
                 in = one;
         }
+        a->n_open = n;
         if (!add_part(a, in ? (enum why_line_kind)in->kind : LINE_NOT_SEEN, in ? in->name : 0,
                       until - begin))
             return false;

@@ -50,6 +50,7 @@ struct why_account {
     /* while it is filled: intervals in the turn */
     struct why_interval *ran, *did;
     size_t n_ran, ran_room, n_did, did_room;
+    size_t n_open, next; /* of @did: add_host() says which */
 };
 
 struct why_interval {

@@ -101,7 +101,9 @@ static double evidence_REPLAY(const struct why_scene *s, const char **name)
     (void)name;
     bool left =
         !s->step->graph_launches && s->graphs > 0.5 && s->step->launches > 2 * s->launches + 1;
-    return left ? s->excess_ns : 0;
+    double elsewhere = above(s, LINE_STOPPED, NULL, NULL) + above(s, LINE_CALL, NULL, NULL) +
+                       above(s, LINE_OWN, NULL, NULL);
+    return left ? s->excess_ns - (elsewhere > 0 ? elsewhere : 0) : 0;
 }
 
 static bool against_REPLAY(const struct why_scene *s)
@@ -271,15 +273,15 @@ json_t *why_suspects(struct report *report, const struct why_scene *s)
     for (size_t i = 0; i < n; i++) {
         if (i < MOST)
             say(report, s, &all[i], !i);
-        json_array_append_new(rows,
-                              VALUE_OBJECT({ "suspect", json_string(all[i].suspect->id) },
-                                           { "name", value_text(all[i].name) },
-                                           { "ns", value_double(all[i].ns) },
-                                           { "against", all[i].suspect->is_against(s)
-                                                            ? json_string(all[i].suspect->against)
-                                                            : json_null() }));
+        json_array_append_new(
+            rows,
+            VALUE_OBJECT(
+                { "suspect", json_string(all[i].suspect->id) }, { "name", value_text(all[i].name) },
+                { "ns", value_double(all[i].ns) }, { "of_ns", value_double(s->excess_ns) },
+                { "against", all[i].suspect->is_against(s) ? json_string(all[i].suspect->against)
+                                                           : json_null() }));
     }
-    if (!n)
+    if (!n && s->usual)
         report_line(report, "        nothing known fits");
     return rows;
 }

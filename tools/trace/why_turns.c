@@ -15,6 +15,8 @@
 #define MOST_IDS                                                                                   \
     64u /* of a step: those with the smallest hashes, so that two steps agree on which */
 
+#define ROUND_NS 20000000u /* of the collector's, which sees that the clock was set */
+
 /* What a step's requests are, by hash, in order. */
 struct ids {
     uint32_t n;
@@ -67,6 +69,7 @@ struct strand {
 
 struct going {
     struct why_turns *turns;
+    const struct trace_marks *marks;
     struct why_turn **by_sequence; /* turns that have one */
     size_t n;
     struct strand *strands;
@@ -108,6 +111,31 @@ static struct strand *strand_of(struct going *g, uint32_t thread)
     return &g->strands[g->n_strands++];
 }
 
+/* A step without times: when it began, which ended the turn of a step before it, is not known. */
+static void lose_end(struct going *g, const struct reader_step *step)
+{
+    struct ids ids;
+    ids_of(step, &ids);
+    for (size_t i = 0; i < g->n_strands; i++) {
+        struct strand *s = &g->strands[i];
+        if (!s->last || !has_common(&s->ids, &ids))
+            continue;
+        s->last->none = TURN_NEXT_LOST;
+        s->last = NULL;
+    }
+}
+
+/*
+ * Was the clock set to a later time within the turn? A round of the collector's after it at most, the collector saw it; so the middle of what was left out is in the turn, or less
+ * than a round after its end.
+ */
+static bool is_set_within(const struct trace_clock_set *set, const struct why_turn *turn)
+{
+    uint64_t by_ns = set->by_ns > 0 ? (uint64_t)set->by_ns : 0, from_ns = set->time_ns - by_ns;
+    return by_ns && by_ns <= set->time_ns && turn->begin_ns <= from_ns &&
+           turn->end_ns + ROUND_NS >= from_ns + by_ns / 2;
+}
+
 /* The step before it in its strand ends its turn where it begins, if they have a request in common. Return: false without memory. */
 static bool go_on(struct going *g, struct why_turn *turn, const struct reader_step *step)
 {
@@ -118,6 +146,9 @@ static bool go_on(struct going *g, struct why_turn *turn, const struct reader_st
     ids_of(step, &ids);
     if (s->last && turn->begin_ns >= s->last->begin_ns && has_common(&s->ids, &ids))
         s->last->end_ns = turn->begin_ns;
+    for (size_t i = 0; s->last && s->last->end_ns && i < g->marks->n_clock_sets; i++)
+        if (is_set_within(&g->marks->clock_sets[i], s->last))
+            s->last->none = TURN_CLOCK;
     s->last = turn;
     s->ids = ids;
     return true;
@@ -140,7 +171,10 @@ static int read_ids(struct err *err, struct reader *reader, struct going *g)
     while (!r && !place.done && !(r = reader_next_steps(err, reader, &place, &steps)))
         for (size_t i = 0; i < steps.n && !g->turns->failed; i++) {
             struct why_turn *turn = turn_of(g, steps.all[i].entry->sequence);
-            g->turns->failed = turn && !go_on(g, turn, &steps.all[i]);
+            if (turn)
+                g->turns->failed = !go_on(g, turn, &steps.all[i]);
+            else
+                lose_end(g, &steps.all[i]);
         }
     reader_free_steps(&steps);
     return r;
@@ -149,7 +183,9 @@ static int read_ids(struct err *err, struct reader *reader, struct going *g)
 /* Ends where the next step begins, of those that have a request in common with it. */
 static int find_ends(struct err *err, const struct trace_run *run, struct why_turns *t)
 {
-    struct going g = { .turns = t, .by_sequence = calloc(t->n + 1, sizeof *g.by_sequence) };
+    struct going g = { .turns = t,
+                       .marks = &run->marks,
+                       .by_sequence = calloc(t->n + 1, sizeof *g.by_sequence) };
     int r = 0;
     t->failed |= !g.by_sequence;
     for (size_t i = 0; g.by_sequence && i < t->n; i++)
@@ -179,8 +215,10 @@ static void take_step(void *ctx, const struct dmi_step_times *at)
 /* Where no step goes on from it: with its last wait, or with the step where nothing is known of requests. */
 static void end(struct why_turn *turn)
 {
-    turn->by_step = !turn->at.requests;
-    if (turn->by_step && !turn->end_ns)
+    turn->by_step = !turn->at.requests && !turn->end_ns;
+    if (turn->none != TURN_IS)
+        return;
+    if (turn->by_step)
         turn->end_ns = turn->at.end_ns;
     if (!turn->end_ns && turn->at.waited_ns > turn->begin_ns)
         turn->end_ns = turn->at.waited_ns;
@@ -205,6 +243,7 @@ int why_turns_read(const struct trace_run *run, struct why_turns *out)
         struct why_turn *turn = &out->all[i];
         end(turn);
         out->none[turn->none]++;
+        out->n_by_step += turn->none == TURN_IS && turn->by_step;
         if (turn->none == TURN_IS && why_turn_ns(turn) > out->longest_ns)
             out->longest_ns = why_turn_ns(turn);
     }
@@ -213,6 +252,14 @@ int why_turns_read(const struct trace_run *run, struct why_turns *out)
     if (r)
         complain("%s", err.msg);
     return r ? REPORT_IMPOSSIBLE : 0;
+}
+
+uint64_t why_turns_ns(const struct why_turns *t)
+{
+    uint64_t end_ns = 0;
+    for (size_t i = 0; i < t->n; i++)
+        end_ns = t->all[i].at.end_ns > end_ns ? t->all[i].at.end_ns : end_ns;
+    return t->n && end_ns > t->all[0].begin_ns ? end_ns - t->all[0].begin_ns : 0;
 }
 
 void why_turns_deinit(struct why_turns *t)
@@ -225,6 +272,8 @@ const char *why_none_words(enum why_none none)
 {
     static const char *const words[] = { "have a turn",
                                          "none of their requests goes on, and no wait ends them",
+                                         "the step that goes on from them has no times: it was "
+                                         "lost, or is not written yet",
                                          "the process or the thread ended within them",
                                          "the clock was set within them" };
     return words[none];

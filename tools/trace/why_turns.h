@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Why a step has no turn. */
-enum why_none { TURN_IS, TURN_NO_WAIT, TURN_UNENDED, TURN_CLOCK, TURN_REASONS };
+enum why_none { TURN_IS, TURN_NO_WAIT, TURN_NEXT_LOST, TURN_UNENDED, TURN_CLOCK, TURN_REASONS };
 
 struct why_turn {
     struct dmi_step_times at;
@@ -29,13 +29,17 @@ struct why_turns {
     size_t n, room;
     uint64_t longest_ns;
     size_t none[TURN_REASONS]; /* how many have none, by reason */
-    bool own;                  /* threads have steps of their own: each goes on within its thread */
-    bool failed;               /* no memory */
+    size_t n_by_step;
+    bool own;    /* threads have steps of their own: each goes on within its thread */
+    bool failed; /* no memory */
 };
 
 /* Return: 0; REPORT_IMPOSSIBLE, which is said. why_turns_deinit() in any case. */
 int why_turns_read(const struct trace_run *run, struct why_turns *out);
 void why_turns_deinit(struct why_turns *turns);
+
+/* From the first begin to the last end. */
+uint64_t why_turns_ns(const struct why_turns *turns);
 
 /* In a few words. */
 const char *why_none_words(enum why_none none);
