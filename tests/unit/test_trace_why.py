@@ -343,6 +343,12 @@ def test_replay_does_not_explain_what_a_stop_does(check, tmp_path):
     check(slow["suspects"][0]["suspect"] == "STOPPED" and found["STOPPED"] == 8 and found["REPLAY"] == 2, "each its part", slow["suspects"])
 
 
+def test_what_explains_little_is_not_likely(check, tmp_path):
+    folder = with_a_slow_turn(tmp_path / "r", {"ranges": [(0, 2, "Evict"), (2, 10, "of another thread", 8)]})
+    text = tool("why", folder, status=1).stdout
+    check("in part: the thread was in Evict" in text and "likely: " not in text, "2 of 10 ms", text)
+
+
 def test_a_suspect_says_of_how_much(check, tmp_path):
     """Times of an entry are of all its turns, and those of its lines and suspects of one."""
     dice, times, said = random.Random(3), [], []

@@ -250,8 +250,10 @@ static void say(struct report *report, const struct why_scene *s, const struct f
     const char *at = strstr(of->words, "%s");
     int n = at ? (int)(at - of->words) : (int)strlen(of->words);
     report_line(report, "%s%.*s%s%s (%.3f of %.3f ms). Against it: %s",
-                first ? "        likely: " : "        or: ", n, of->words, at ? f->name : "",
-                at ? at + 2 : "", f->ns / 1e6, s->excess_ns / 1e6,
+                !first                      ? "        or: "
+                : f->ns >= s->excess_ns / 2 ? "        likely: "
+                                            : "        in part: ",
+                n, of->words, at ? f->name : "", at ? at + 2 : "", f->ns / 1e6, s->excess_ns / 1e6,
                 of->is_against(s) ? of->against : "nothing");
     if (first)
         report_line(report, "        look at: %s", of->next);
