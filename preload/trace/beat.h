@@ -19,7 +19,7 @@ struct beat {
 };
 
 /**
- * beat_look() - looks again, after a sleep of @nap_ns at most
+ * beat_look() - looks again, after @nap_ns at most in which the thread slept, or waited for something else
  * @begin_ns, @end_ns: of CLOCK_MONOTONIC
  * Return: whether the process stood still since then, and not this thread alone, for want of a CPU.
  */

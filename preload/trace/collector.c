@@ -56,6 +56,7 @@ static struct collector {
     uint32_t source;                      /* that a mark has said */
     struct summary summary;
     struct beat beat;
+    uint64_t wrote_ns; /* of the last round: in what may wait for the disk */
 } collector;
 
 /* ------------------------------------------------------------------------- marks */
@@ -236,7 +237,7 @@ static void look_at_beat(void)
     struct range_entry stop = { .step = DMI_NO_STEP,
                                 .source = DMI_RANGE_STOPPED,
                                 .name = "no thread of the process ran" };
-    if (beat_look(&collector.beat, ROUND_NS, &stop.begin_ns, &stop.end_ns))
+    if (beat_look(&collector.beat, ROUND_NS + collector.wrote_ns, &stop.begin_ns, &stop.end_ns))
         take_range(&stop);
 }
 
@@ -279,9 +280,11 @@ static bool round_of(uint64_t now)
     gauge_steps(&collector.summary, stepring_lost() + collector.refused);
     range_ring_take(take_range);
     bool write = now - collector.write_ns >= WRITE_NS;
+    uint64_t begin_ns = clock_mono_ns();
     activity_round(&collector.clock, write, mark, write_chunks);
     if (write || collector.ranges.n + collector.words.n >= MOST_BYTES)
         write_chunks();
+    collector.wrote_ns = clock_mono_ns() - begin_ns;
     return !(stop && empty);
 }
 

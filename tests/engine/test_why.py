@@ -128,18 +128,19 @@ def test_a_launch_that_takes_long_is_the_first_suspect(check, tmp_path):
 
 
 def test_a_process_that_was_stopped(check, tmp_path):
-    """By SIGSTOP, for 0.4 s, while an engine serves; the device's times are modelled, as it would go on."""
+    """By SIGSTOP, three times for 0.4 s, while an engine serves; the device's times are modelled, as it would go on. A stop that begins while the trace is written is not told."""
     def stop(process, steps):
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (steps.exists() and steps.read_text().count("\n") > 300):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(0.4)
-        process.send_signal(signal.SIGCONT)
+        for n in (200, 300, 400):
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not (steps.exists() and steps.read_text().count("\n") > n):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.4)
+            process.send_signal(signal.SIGCONT)
     (tmp_path / "times").write_text("kernel * 20000\ncopy 2000 20\nfill 800 100\n")
     path = serve(tmp_path, requests(12, waves=12), stop, DMI_STANDIN_TIMES=tmp_path / "times")
-    stops = [call for call in format_reader.Run(path).calls if call[5] == format_reader.STOPPED]
-    check(any(0.3e9 < end - begin < 2e9 and thread == 0 for begin, end, _, thread, *_ in stops), "the trace has it", stops)
-    slow = why(path)["slow"][0]
-    first = slow["suspects"][0]
-    check(slow["excess_ns"] > 0.35e9 and (first["suspect"], first["against"]) == ("STOPPED", None) and first["ns"] * slow["turns"] > 0.8 * slow["excess_ns"], "the first suspect explains it", slow)
+    stops = [call for call in format_reader.Run(path).calls if call[5] == format_reader.STOPPED and 0.3e9 < call[1] - call[0] < 2e9]
+    check(2 <= len(stops) <= 3 and all(thread == 0 for _, _, _, thread, *_ in stops), "the trace has them", stops)
+    slow = [s for s in why(path)["slow"] if s["excess_ns"] > 0.35e9 * s["turns"]]
+    named = [s for s in slow if s["suspects"] and s["suspects"][0]["suspect"] == "STOPPED" and s["suspects"][0]["ns"] * s["turns"] > 0.8 * s["excess_ns"]]
+    check(len(slow) == 3 and len(named) == len(stops) and all(s["suspects"][0]["against"] is None for s in named), "the first suspect explains each", slow)

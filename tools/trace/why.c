@@ -230,7 +230,7 @@ static void say_judged(struct answer *a)
     for (unsigned i = TURN_IS + 1; i < TURN_REASONS; i++) {
         if (!t->none[i])
             continue;
-        report_line(&a->report, "        %zu steps have no turn: %s", t->none[i],
+        report_line(&a->report, "        %zu without a turn: %s", t->none[i],
                     why_none_words((enum why_none)i));
         json_array_append_new(
             none, VALUE_OBJECT({ "steps", value_u64(t->none[i]) },
