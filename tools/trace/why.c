@@ -255,6 +255,7 @@ static void say_sees(struct answer *a)
             sees[batch_kind_of(&a->turns.all[i].at)] = a->judged.of[i].sees;
     for (unsigned i = 0; i < BATCH_KINDS; i++) {
         const char *phase = batch_word((enum batch_phase)(i / BATCH_BUCKETS));
+        const char *said = i / BATCH_BUCKETS == PHASE_NONE ? "phase unknown" : phase;
         bool none = isinf(sees[i]);
         if (!(sees[i] > 0))
             continue;
@@ -262,9 +263,9 @@ static void say_sees(struct answer *a)
             report_line(&a->report,
                         "sees    %s, %" PRIu64
                         " rows: no turn that is slow by itself, as they differ too much",
-                        phase, batch_rows(i % BATCH_BUCKETS));
+                        said, batch_rows(i % BATCH_BUCKETS));
         else
-            report_line(&a->report, "sees    %s, %" PRIu64 " rows: one turn from +%.0f%% on", phase,
+            report_line(&a->report, "sees    %s, %" PRIu64 " rows: one turn from +%.0f%% on", said,
                         batch_rows(i % BATCH_BUCKETS), 100 * sees[i]);
         json_array_append_new(rows,
                               VALUE_OBJECT({ "phase", json_string(phase) },
