@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* One more than a site's id, and than a layer; 0: none, or not known. */
 struct ran_place {
@@ -30,6 +31,12 @@ struct ran {
     uint64_t bytes;               /* of a copy or fill */
     struct ran_place place;       /* of a kernel */
 };
+
+/* Is it a kernel of DMI's? @name: shape->name_bytes bytes; nothing else has a name that begins so. */
+static inline bool ran_is_own(const struct dmi_trace_shape *shape, const char *name)
+{
+    return shape->name_bytes > 4 && !memcmp(name, "dmi_", 4);
+}
 
 /* What records of one step have in common. */
 struct ran_sum {

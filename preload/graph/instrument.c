@@ -461,8 +461,10 @@ static int add_close(struct err *err, struct graph_plan *plan)
 
 int instrument_open_close(struct err *err, struct graph_plan *plan)
 {
-    int r = plan->alone ? 0 : add_open(err, plan);
-    return r || plan->alone ? r : add_close(err, plan);
+    if (plan->alone)
+        return 0;
+    int r = add_open(err, plan);
+    return r ? r : add_close(err, plan);
 }
 
 CUresult instrument_set_alone(CUgraphExec exec, const struct graph_plan *plan,

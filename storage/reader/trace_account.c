@@ -314,7 +314,7 @@ static void begin_part(struct judge *j, const struct ran_sum *sum)
 static void add_to_part(struct judge *j, const struct ran_sum *sum)
 {
     struct step_sums *p = &j->part;
-    const bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
+    const bool own = ran_is_own(&sum->shape, sum->name);
     uint64_t most = UINT64_MAX;
     if (!p->open) {
         note_step(j, RULE_SUM_ALONE, sum->step);

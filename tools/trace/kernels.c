@@ -374,9 +374,8 @@ static void add_part(struct kernels_busy *to, const struct ran_sum *sum)
 static void add_cost(struct kernels_costs *c, const struct ran_sum *sum)
 {
     bool kernel = sum->shape.kind == DMI_RAN_KERNEL || sum->shape.kind == DMI_RAN_FURTHER;
-    bool own = sum->shape.name_bytes > 4 && !memcmp(sum->name, "dmi_", 4);
     c->sum_ns += kernel ? sum->sum_ns : 0;
-    c->own_ns += own ? sum->sum_ns : 0;
+    c->own_ns += ran_is_own(&sum->shape, sum->name) ? sum->sum_ns : 0;
     if (sum->shape.kind == DMI_RAN_BUSY)
         add_part(&c->all, sum);
 }

@@ -26,7 +26,10 @@ enum { OF_KIND, OF_STEP, OF_SLOW };
 
 /* Turns of one phase and size. */
 struct kind {
-    size_t *turns; /* indices, by time */
+    struct timed {
+        uint64_t ns;
+        size_t turn; /* index in the run's */
+    } * turns;       /* the shortest first */
     size_t n, room;
     size_t first, n_sample; /* those that the account is of, in @turns */
     uint64_t median_ns;
@@ -53,13 +56,12 @@ struct answer {
 
 /* ------------------------------------------------------------------------- kinds */
 
-static const struct why_turns *sorted_turns; /* for by_turn_time() */
-
 static int by_turn_time(const void *pa, const void *pb)
 {
-    const size_t *a = pa, *b = pb;
-    uint64_t x = why_turn_ns(&sorted_turns->all[*a]), y = why_turn_ns(&sorted_turns->all[*b]);
-    return x != y ? x < y ? -1 : 1 : *a < *b ? -1 : *a > *b;
+    const struct timed *a = pa, *b = pb;
+    ORDER(a, b, ns);
+    ORDER(a, b, turn);
+    return 0;
 }
 
 static int by_value(const void *pa, const void *pb)
@@ -68,17 +70,12 @@ static int by_value(const void *pa, const void *pb)
     return *a < *b ? -1 : *a > *b;
 }
 
-static uint64_t time_at(const struct answer *a, const struct kind *k, size_t i)
-{
-    return why_turn_ns(&a->turns.all[k->turns[i]]);
-}
-
 static void find_noise(struct answer *a, struct kind *k)
 {
     uint64_t *off = calloc(k->n, sizeof *off);
     a->failed |= !off;
     for (size_t i = 0; off && i < k->n; i++) {
-        uint64_t ns = time_at(a, k, i);
+        uint64_t ns = k->turns[i].ns;
         off[i] = ns > k->median_ns ? ns - k->median_ns : k->median_ns - ns;
     }
     if (off) {
@@ -91,9 +88,8 @@ static void find_noise(struct answer *a, struct kind *k)
 /* The turns nearest to the median. */
 static void choose(struct answer *a, struct kind *k)
 {
-    sorted_turns = &a->turns;
     SORT(k->turns, k->n, by_turn_time);
-    k->median_ns = time_at(a, k, k->n / 2);
+    k->median_ns = k->turns[k->n / 2].ns;
     find_noise(a, k);
     k->n_sample = k->n < 2 * SAMPLE ? (k->n + 1) / 2 : SAMPLE;
     k->first = (k->n - k->n_sample) / 2;
@@ -108,7 +104,7 @@ static void sort_out(struct answer *a)
         if ((a->failed = GROW(k->turns, k->n, k->room)))
             continue;
         const struct dmi_step_times *at = &a->turns.all[i].at;
-        k->turns[k->n++] = i;
+        k->turns[k->n++] = (struct timed){ why_turn_ns(&a->turns.all[i]), i };
         k->launches += at->launches;
         k->graphs += at->graph_launches;
         k->loads += at->loads;
@@ -157,7 +153,7 @@ static void ask_for_all(struct answer *a)
     for (size_t i = 0; i < BATCH_KINDS; i++) {
         const struct kind *k = &a->kinds[i];
         for (size_t n = 0; k->n >= LEAST && n < k->n_sample; n++)
-            ask_for(a, k->turns[k->first + n], OF_KIND);
+            ask_for(a, k->turns[k->first + n].turn, OF_KIND);
     }
     for (size_t i = 0; i < a->turns.n && a->step != WHY_ALL; i++)
         if (a->turns.all[i].at.number == a->step && a->turns.all[i].none == TURN_IS)
@@ -199,7 +195,7 @@ static void say_kind(struct answer *a, unsigned number, json_t *to)
                 " rows: %.3f ms, the median of %zu turns (noise %.0f%%); %zu of those near it:",
                 phase ? batch_word(phase) : "phase unknown", rows, (double)k->median_ns / 1e6, k->n,
                 100 * k->noise, k->sum.how[how]);
-    json_t *lines = why_lines(&a->report, &a->names, k->sum.parts, k->sum.n, n, how, NULL);
+    json_t *lines = why_lines(&a->report, &a->names, &k->sum.parts, n, how, NULL);
     if (left)
         report_line(&a->report,
                     "           %zu more near it are left out: something else tells busy from "
@@ -323,15 +319,14 @@ struct beside {
 };
 
 /* The lines of @parts, of @n turns, beside the usual ones of the kind of @turn; and what may have made them slow, where a turn took @excess_ns (0: none) too long. */
-static struct beside say_beside(struct answer *a, struct why_part *parts, size_t n_parts, double n,
+static struct beside say_beside(struct answer *a, struct why_parts *parts, double n,
                                 enum why_how how, const struct why_turn *turn, double excess_ns)
 {
     const struct kind *k = kind_of(a, turn);
-    bool known = k->sum.n && k->n >= LEAST, alike = known && why_sum_how(&k->sum) == how;
+    bool known = k->sum.parts.n && k->n >= LEAST, alike = known && why_sum_how(&k->sum) == how;
     double all = (double)k->n;
     struct why_scene scene = { .names = &a->names,
                                .parts = parts,
-                               .n = n_parts,
                                .turns = n,
                                .how = how,
                                .usual = alike ? &k->sum : NULL,
@@ -348,7 +343,7 @@ static struct beside say_beside(struct answer *a, struct why_part *parts, size_t
         report_line(&a->report,
                     "        by %s, and the usual account by %s: lines are not compared",
                     why_how_words(how), why_how_words(why_sum_how(&k->sum)));
-    out.lines = why_lines(&a->report, &a->names, parts, n_parts, n, how, scene.usual);
+    out.lines = why_lines(&a->report, &a->names, parts, n, how, scene.usual);
     if (excess_ns > 0)
         out.suspects = why_suspects(&a->report, &scene);
     return out;
@@ -372,7 +367,7 @@ static void say_slow_one(struct answer *a, size_t i, json_t *to)
                     i + 1, first->at.number, last->at.number, slow->n, ns / n / 1e6,
                     slow->expected_ns / n / 1e6, slow->excess_ns / 1e6);
     struct beside said =
-        say_beside(a, sum->parts, sum->n, (double)sum->how[how], how, first, slow->excess_ns / n);
+        say_beside(a, &sum->parts, (double)sum->how[how], how, first, slow->excess_ns / n);
     report_line(&a->report, "        next: dmi-trace show %s --step %" PRIu64, a->run->run->path,
                 first->at.number);
     json_array_append_new(to,
@@ -414,7 +409,7 @@ static bool say_step(struct answer *a)
         report_line(&a->report, "step    %" PRIu64 ": %.3f ms, not judged", a->step,
                     (double)why_turn_ns(one->turn) / 1e6);
     a->slow_step = v->slow;
-    struct beside said = say_beside(a, one->parts, one->n, 1, one->how, one->turn,
+    struct beside said = say_beside(a, &one->parts, 1, one->how, one->turn,
                                     v->slow ? (double)why_turn_ns(one->turn) - v->expected_ns : 0);
     report_member(
         &a->report, "step",
@@ -430,10 +425,10 @@ static void forget(struct answer *a)
 {
     for (size_t i = 0; i < BATCH_KINDS; i++) {
         free(a->kinds[i].turns);
-        free(a->kinds[i].sum.parts);
+        free(a->kinds[i].sum.parts.all);
     }
     for (size_t i = 0; a->slow && i < a->n_shown; i++)
-        free(a->slow[i].parts);
+        free(a->slow[i].parts.all);
     free(a->slow);
     why_accounts_deinit(a->accounts, a->n_accounts);
     free(a->accounts);

@@ -142,12 +142,6 @@ static void take_range(void *ctx, const struct reader_range *range)
     give(f, one, false, at->thread);
 }
 
-static bool is_own(const struct ran *ran)
-{
-    return ran->shape.kind == DMI_RAN_KERNEL && ran->shape.name_bytes > 4 &&
-           !memcmp(ran->name, "dmi_", 4);
-}
-
 /* Number of the short form of a kernel's name. 0: no memory. */
 static uint32_t short_name(struct filling *f, const char *name, size_t n)
 {
@@ -179,26 +173,26 @@ static void take_ran(void *ctx, const struct ran *ran)
     if (i == f->n || f->all[i].turn->begin_ns >= ran->end_ns)
         return;
     struct why_interval one = { ran->begin_ns, ran->end_ns, ran_name(f, &ran->shape, ran->name), 0,
-                                is_own(ran) ? LINE_OWN : LINE_BUSY };
+                                ran_is_own(&ran->shape, ran->name) ? LINE_OWN : LINE_BUSY };
     f->failed = !one.name;
     give(f, one, true, 0);
 }
 
 /* ------------------------------------------------------------------------- lines */
 
-static bool add_part(struct why_account *a, enum why_line_kind kind, uint32_t name, uint64_t ns)
+bool why_parts_add(struct why_parts *parts, enum why_line_kind kind, uint32_t name, uint64_t ns)
 {
     size_t i = 0;
-    while (i < a->n && (a->parts[i].kind != kind || a->parts[i].name != name))
-        i++;
     if (!ns)
         return true;
-    if (i == a->n) {
-        if (GROW(a->parts, a->n, a->room))
+    while (i < parts->n && (parts->all[i].kind != kind || parts->all[i].name != name))
+        i++;
+    if (i == parts->n) {
+        if (GROW(parts->all, parts->n, parts->room))
             return false;
-        a->parts[a->n++] = (struct why_part){ .kind = kind, .name = name };
+        parts->all[parts->n++] = (struct why_part){ .kind = kind, .name = name };
     }
-    a->parts[i].ns += ns;
+    parts->all[i].ns += ns;
     return true;
 }
 
@@ -243,8 +237,8 @@ static bool add_host(struct why_account *a, uint64_t begin, uint64_t end)
                 in = one;
         }
         a->n_open = n;
-        if (!add_part(a, in ? (enum why_line_kind)in->kind : LINE_NOT_SEEN, in ? in->name : 0,
-                      until - begin))
+        if (!why_parts_add(&a->parts, in ? (enum why_line_kind)in->kind : LINE_NOT_SEEN,
+                           in ? in->name : 0, until - begin))
             return false;
         begin = until;
     }
@@ -261,7 +255,7 @@ static bool add_ran(struct why_account *a)
             return false;
         at = one->begin_ns > at ? one->begin_ns : at;
         if (one->end_ns > at &&
-            !add_part(a, (enum why_line_kind)one->kind, one->name, one->end_ns - at))
+            !why_parts_add(&a->parts, (enum why_line_kind)one->kind, one->name, one->end_ns - at))
             return false;
         at = one->end_ns > at ? one->end_ns : at;
     }
@@ -280,17 +274,18 @@ static uint64_t meets(const struct span *s, const struct why_turn *t)
 static bool add_span(struct why_account *a, const struct span *s)
 {
     uint64_t sum = 0, left = s->busy_ns;
-    for (size_t i = 0; i < a->n; i++)
-        sum += a->parts[i].ns;
-    for (size_t i = 0; i < a->n; i++) {
-        uint64_t ns = sum > s->busy_ns
-                          ? (uint64_t)((double)a->parts[i].ns / (double)sum * (double)s->busy_ns)
-                          : a->parts[i].ns;
-        a->parts[i].ns = ns < left ? ns : left;
-        left -= a->parts[i].ns;
+    for (size_t i = 0; i < a->parts.n; i++)
+        sum += a->parts.all[i].ns;
+    for (size_t i = 0; i < a->parts.n; i++) {
+        uint64_t ns =
+            sum > s->busy_ns
+                ? (uint64_t)((double)a->parts.all[i].ns / (double)sum * (double)s->busy_ns)
+                : a->parts.all[i].ns;
+        a->parts.all[i].ns = ns < left ? ns : left;
+        left -= a->parts.all[i].ns;
     }
-    return add_part(a, LINE_BUSY, 0, left) &&
-           add_part(a, LINE_BETWEEN, 0, meets(s, a->turn) - s->busy_ns) &&
+    return why_parts_add(&a->parts, LINE_BUSY, 0, left) &&
+           why_parts_add(&a->parts, LINE_BETWEEN, 0, meets(s, a->turn) - s->busy_ns) &&
            add_host(a, a->turn->begin_ns, s->begin_ns) && add_host(a, s->end_ns, a->turn->end_ns);
 }
 
@@ -365,12 +360,10 @@ static void take_sum(void *ctx, const struct ran_sum *sum)
     if (n->f->failed || sum->shape.kind == DMI_RAN_BUSY || sum->step < DMI_RAN_FIRST)
         return;
     SEARCH(i, n->n, n->by_number[i]->turn->at.number < sum->step - DMI_RAN_FIRST);
-    bool own = sum->shape.kind == DMI_RAN_KERNEL && sum->shape.name_bytes > 4 &&
-               !memcmp(sum->name, "dmi_", 4);
+    enum why_line_kind kind = ran_is_own(&sum->shape, sum->name) ? LINE_OWN : LINE_BUSY;
     for (; i < n->n && n->by_number[i]->turn->at.number == sum->step - DMI_RAN_FIRST; i++) {
         uint32_t name = ran_name(n->f, &sum->shape, sum->name);
-        n->f->failed |=
-            !name || !add_part(n->by_number[i], own ? LINE_OWN : LINE_BUSY, name, sum->sum_ns);
+        n->f->failed |= !name || !why_parts_add(&n->by_number[i]->parts, kind, name, sum->sum_ns);
     }
 }
 
@@ -487,7 +480,7 @@ int why_accounts_fill(const struct trace_run *run, const struct why_turns *turns
 void why_accounts_deinit(struct why_account *all, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        free(all[i].parts);
+        free(all[i].parts.all);
         free(all[i].ran);
         free(all[i].did);
     }

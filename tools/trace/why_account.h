@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the time of turns went: each nanosecond of a turn is in one line. The device is busy where a kernel, copy or fill ran, whichever step launched it; else a line says what
- * the turn's thread did meanwhile, as far as its ranges and its waits tell. Of what is not known there is a line of its own. A program of one thread.
+ * the turn's thread did meanwhile, as far as its ranges and its waits tell. What is not known has a line of its own. A program of one thread.
  */
 #pragma once
 
@@ -39,14 +39,21 @@ struct why_part {
     uint64_t ns;
 };
 
+/* Each pair of kind and name once. Accepts being zeroed. */
+struct why_parts {
+    struct why_part *all; /* owned */
+    size_t n, room;
+};
+
+/* @ns more of one of them; 0: nothing. Return: false without memory. */
+bool why_parts_add(struct why_parts *parts, enum why_line_kind kind, uint32_t name, uint64_t ns);
+
 /* A turn's account. Accepts being zeroed, but for @turn. */
 struct why_account {
     const struct why_turn *turn;
     size_t whose; /* the caller's; a turn may have several accounts */
     enum why_how how;
-    struct why_part
-        *parts; /* their sum is the turn, in any order; each pair of kind and name once */
-    size_t n, room;
+    struct why_parts parts; /* their sum is the turn; in any order */
     /* while it is filled: intervals in the turn */
     struct why_interval *ran, *did;
     size_t n_ran, ran_room, n_did, did_room;

@@ -25,26 +25,14 @@ enum why_how why_sum_how(const struct why_sum *s)
     return s->how[HOW_RECORDS] >= s->how[HOW_SUMS] ? HOW_RECORDS : HOW_SUMS;
 }
 
-static bool add_part(struct why_sum *to, const struct why_part *part)
-{
-    size_t i = 0;
-    while (i < to->n && (to->parts[i].kind != part->kind || to->parts[i].name != part->name))
-        i++;
-    if (i == to->n) {
-        if (GROW(to->parts, to->n, to->room))
-            return false;
-        to->parts[to->n++] = (struct why_part){ .kind = part->kind, .name = part->name };
-    }
-    to->parts[i].ns += part->ns;
-    return true;
-}
-
 bool why_sum_add(struct why_sum *to, const struct why_account *one)
 {
-    for (size_t i = 0; one->how == why_sum_how(to) && i < one->n; i++)
-        if (!add_part(to, &one->parts[i]))
-            return false;
-    return true;
+    bool added = true;
+    for (size_t i = 0; one->how == why_sum_how(to) && i < one->parts.n && added; i++) {
+        const struct why_part *p = &one->parts.all[i];
+        added = why_parts_add(&to->parts, p->kind, p->name, p->ns);
+    }
+    return added;
 }
 
 /* ------------------------------------------------------------------------- lines */
@@ -136,22 +124,23 @@ static int by_ns(const void *pa, const void *pb)
 
 /* The longest names of a line, as text; and all as JSON. */
 static json_t *put_names(struct text *to, const struct why_names *known, const struct line *line,
-                         const struct why_part *parts, size_t n, double turns)
+                         const struct why_parts *parts, double turns)
 {
     json_t *rows = json_array();
     size_t shown = 0, left = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (parts[i].kind != line->kind || !parts[i].name || has_names(line->kind))
+    for (size_t i = 0; i < parts->n; i++) {
+        if (parts->all[i].kind != line->kind || !parts->all[i].name || has_names(line->kind))
             continue;
-        double ns = (double)parts[i].ns / turns;
-        json_array_append_new(rows,
-                              VALUE_OBJECT({ "name", value_text(why_name(known, parts[i].name)) },
-                                           { "ns", value_double(ns) }));
+        double ns = (double)parts->all[i].ns / turns;
+        json_array_append_new(
+            rows, VALUE_OBJECT({ "name", value_text(why_name(known, parts->all[i].name)) },
+                               { "ns", value_double(ns) }));
         if (shown == NAMED) {
             left++;
             continue;
         }
-        text_printf(to, "%s%s %.3f", shown++ ? ", " : "", why_name(known, parts[i].name), ns / 1e6);
+        text_printf(to, "%s%s %.3f", shown++ ? ", " : "", why_name(known, parts->all[i].name),
+                    ns / 1e6);
     }
     if (left)
         text_printf(to, ", %zu more", left);
@@ -183,15 +172,15 @@ static void put_line(struct report *report, const struct line *line, const char 
 }
 
 /* The lines of @parts and of usual ones, the heaviest first. Return: false without memory. */
-static bool make_lines(struct lines *lines, struct why_part *parts, size_t n, double turns,
+static bool make_lines(struct lines *lines, struct why_parts *parts, double turns,
                        const struct why_sum *usual, double n_usual)
 {
     bool made = true;
-    SORT(parts, n, by_ns);
-    for (size_t i = 0; i < n && made; i++)
-        made = add_line(lines, &parts[i], (double)parts[i].ns / turns, 0);
-    for (size_t i = 0; usual && i < usual->n && made; i++)
-        made = add_line(lines, &usual->parts[i], 0, (double)usual->parts[i].ns / n_usual);
+    SORT(parts->all, parts->n, by_ns);
+    for (size_t i = 0; i < parts->n && made; i++)
+        made = add_line(lines, &parts->all[i], (double)parts->all[i].ns / turns, 0);
+    for (size_t i = 0; usual && i < usual->parts.n && made; i++)
+        made = add_line(lines, &usual->parts.all[i], 0, (double)usual->parts.all[i].ns / n_usual);
     weigh(lines, usual != NULL);
     SORT(lines->all, lines->n, by_weight);
     return made;
@@ -222,14 +211,13 @@ static void put_rest(struct report *report, const struct line *rest, size_t n, c
         put_line(report, rest, more, "", &none, beside);
 }
 
-json_t *why_lines(struct report *report, const struct why_names *known, struct why_part *parts,
-                  size_t n, double turns, enum why_how how, const struct why_sum *usual)
+json_t *why_lines(struct report *report, const struct why_names *known, struct why_parts *parts,
+                  double turns, enum why_how how, const struct why_sum *usual)
 {
     bool apart = how != HOW_HOST, beside = usual != NULL;
     struct lines lines = { 0 };
     json_t *rows = json_array();
-    report->failed |=
-        !make_lines(&lines, parts, n, turns, usual, usual ? (double)usual->how[how] : 1);
+    report->failed |= !make_lines(&lines, parts, turns, usual, usual ? (double)usual->how[how] : 1);
     struct line rest = { .ns = 0 };
     double little_ns = little_of(&lines, beside);
     size_t n_rest = 0;
@@ -237,7 +225,7 @@ json_t *why_lines(struct report *report, const struct why_names *known, struct w
         const struct line *l = &lines.all[i];
         const char *name = why_name(known, l->name), *what = line_words(l->kind, apart);
         struct text names = { 0 };
-        json_t *of = put_names(&names, known, l, parts, n, turns);
+        json_t *of = put_names(&names, known, l, parts, turns);
         bool small = beside ? fabs(l->ns - l->usual_ns) < little_ns
                             : has_names(l->kind) && l->ns < little_ns;
         n_rest += small;

@@ -10,9 +10,8 @@
 
 /* Accounts of several turns. Accepts being zeroed, but for @how. */
 struct why_sum {
-    struct why_part *parts; /* sums over those that are like most of them; owned */
-    size_t n, room;
-    size_t how[HOWS]; /* how many there are */
+    struct why_parts parts; /* sums over those that are like most of them */
+    size_t how[HOWS];       /* how many there are */
 };
 
 /* What tells busy from idle in most of them. */
@@ -30,5 +29,5 @@ bool why_sum_add(struct why_sum *sum, const struct why_account *account);
  * @usual: accounts of the same @how, beside which they stand; NULL: they are the usual ones
  * Return: the same as JSON, with all that has no line as text.
  */
-json_t *why_lines(struct report *report, const struct why_names *names, struct why_part *parts,
-                  size_t n, double turns, enum why_how how, const struct why_sum *usual);
+json_t *why_lines(struct report *report, const struct why_names *names, struct why_parts *parts,
+                  double turns, enum why_how how, const struct why_sum *usual);

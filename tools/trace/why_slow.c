@@ -22,7 +22,6 @@ static void take(struct why_judged *out, const struct judge_answer *answers, siz
         out->of[answers[i].number] = (struct why_verdict){ .state = v->state,
                                                            .slow = v->is_slow,
                                                            .expected_ns = v->expected_ns,
-                                                           .noise = v->noise,
                                                            .sees = judge_sees(v) };
     }
 }

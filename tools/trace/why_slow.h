@@ -10,7 +10,7 @@
 struct why_verdict {
     enum judge_state state;
     bool slow;
-    double expected_ns, noise;
+    double expected_ns;
     double sees; /* the least excess that is found in 99 of 100 turns */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trace/why_suspects.h"
 
+#include "core/any.h"
 #include "core/sorted.h"
 
 #include <stdlib.h>
@@ -11,11 +12,18 @@
 
 /* ------------------------------------------------------------------------- what the account says */
 
+/* Turns that @s->usual is the sum of. */
+static double usual_turns(const struct why_scene *s)
+{
+    return (double)s->usual->how[why_sum_how(s->usual)];
+}
+
 static double usual_of(const struct why_scene *s, enum why_line_kind kind, uint32_t name)
 {
-    for (size_t i = 0; i < s->usual->n; i++)
-        if (s->usual->parts[i].kind == kind && s->usual->parts[i].name == name)
-            return (double)s->usual->parts[i].ns / (double)s->usual->how[why_sum_how(s->usual)];
+    const struct why_parts *usual = &s->usual->parts;
+    for (size_t i = 0; i < usual->n; i++)
+        if (usual->all[i].kind == kind && usual->all[i].name == name)
+            return (double)usual->all[i].ns / usual_turns(s);
     return 0;
 }
 
@@ -31,8 +39,8 @@ static double above(const struct why_scene *s, enum why_line_kind kind,
                     bool (*wants)(const char *name), const char **most)
 {
     double sum = 0, greatest = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        const struct why_part *p = &s->parts[i];
+    for (size_t i = 0; i < s->parts->n; i++) {
+        const struct why_part *p = &s->parts->all[i];
         const char *name = why_name(s->names, p->name);
         if (p->kind != kind || (wants && !wants(name)))
             continue;
@@ -61,27 +69,35 @@ static bool is_allocation(const char *name)
     return !is_launch(name) && !is_load(name);
 }
 
-/* Names that usual turns have not (@sign 1), or that the slow ones lack (-1). */
-static double strange(const struct why_scene *s, int sign, const char **most)
+/* Time of kernels, a turn, that @parts of @turns have and @others have not. *@most: the name with most of it; may be NULL. */
+static double alone(const struct why_scene *s, const struct why_parts *parts, double turns,
+                    const struct why_parts *others, const char **most)
 {
     double sum = 0, greatest = 0;
-    size_t n = sign > 0 ? s->n : s->usual->n;
-    const struct why_part *parts = sign > 0 ? s->parts : s->usual->parts,
-                          *others = sign > 0 ? s->usual->parts : s->parts;
-    size_t n_others = sign > 0 ? s->usual->n : s->n;
-    double turns = sign > 0 ? s->turns : (double)s->usual->how[why_sum_how(s->usual)];
-    for (size_t i = 0; i < n; i++) {
-        bool there = parts[i].kind != LINE_BUSY || !parts[i].name;
-        for (size_t k = 0; k < n_others && !there; k++)
-            there = others[k].kind == LINE_BUSY && others[k].name == parts[i].name;
-        double ns = there ? 0 : (double)parts[i].ns / turns;
+    for (size_t i = 0; i < parts->n; i++) {
+        const struct why_part *p = &parts->all[i];
+        if (p->kind != LINE_BUSY || !p->name ||
+            ANY(k, others->n, others->all[k].kind == LINE_BUSY && others->all[k].name == p->name))
+            continue;
+        double ns = (double)p->ns / turns;
         sum += ns;
-        if (ns > greatest) {
+        if (most && ns > greatest) {
             greatest = ns;
-            *most = why_name(s->names, parts[i].name);
+            *most = why_name(s->names, p->name);
         }
     }
     return sum;
+}
+
+/* Of kernels that usual turns have not; and of those that the slow ones lack. */
+static double strange(const struct why_scene *s, const char **most)
+{
+    return alone(s, s->parts, s->turns, &s->usual->parts, most);
+}
+
+static double missing(const struct why_scene *s)
+{
+    return alone(s, &s->usual->parts, usual_turns(s), s->parts, NULL);
 }
 
 /* Does the account tell busy from idle? Else the device may have been busy whatever the thread did. */
@@ -154,20 +170,17 @@ static bool against_ALLOCATION(const struct why_scene *s)
 
 static double evidence_NEW_KERNEL(const struct why_scene *s, const char **name)
 {
-    const char *gone = "";
-    return strange(s, 1, name) - strange(s, -1, &gone);
+    return strange(s, name) - missing(s);
 }
 
 static bool against_NEW_KERNEL(const struct why_scene *s)
 {
-    const char *name = "";
-    return strange(s, -1, &name) > strange(s, 1, &name) / 5;
+    return missing(s) > strange(s, NULL) / 5;
 }
 
 static double evidence_KERNELS(const struct why_scene *s, const char **name)
 {
-    const char *new = "";
-    return above(s, LINE_BUSY, NULL, name) - strange(s, 1, &new);
+    return above(s, LINE_BUSY, NULL, name) - strange(s, NULL);
 }
 
 static double idle_above(const struct why_scene *s)
@@ -194,10 +207,11 @@ static bool against_OWN(const struct why_scene *s)
 static double evidence_RANGE(const struct why_scene *s, const char **name)
 {
     double all = above(s, LINE_RANGE, NULL, name), one = 0;
-    for (size_t i = 0; i < s->n && sees_device(s); i++)
-        if (s->parts[i].kind == LINE_RANGE && **name &&
-            !strcmp(why_name(s->names, s->parts[i].name), *name))
-            one = (double)s->parts[i].ns / s->turns - usual_of(s, LINE_RANGE, s->parts[i].name);
+    for (size_t i = 0; i < s->parts->n && sees_device(s); i++)
+        if (s->parts->all[i].kind == LINE_RANGE && **name &&
+            !strcmp(why_name(s->names, s->parts->all[i].name), *name))
+            one = (double)s->parts->all[i].ns / s->turns -
+                  usual_of(s, LINE_RANGE, s->parts->all[i].name);
     return one < all || all <= 0 ? one : all;
 }
 

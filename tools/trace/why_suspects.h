@@ -7,8 +7,7 @@
 /* What is known of slow turns and of usual ones. */
 struct why_scene {
     const struct why_names *names;
-    const struct why_part *parts; /* of the slow ones, the sum of @turns */
-    size_t n;
+    const struct why_parts *parts; /* of the slow ones, the sum of @turns */
     double turns;
     enum why_how how;
     const struct why_sum *usual;       /* of the same how; NULL: nothing to compare with */

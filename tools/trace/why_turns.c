@@ -244,8 +244,6 @@ int why_turns_read(const struct trace_run *run, struct why_turns *out)
         end(turn);
         out->none[turn->none]++;
         out->n_by_step += turn->none == TURN_IS && turn->by_step;
-        if (turn->none == TURN_IS && why_turn_ns(turn) > out->longest_ns)
-            out->longest_ns = why_turn_ns(turn);
     }
     if (!r && out->failed)
         r = err_set_errno(&err, ENOMEM, "cannot read %s", run->run->path);

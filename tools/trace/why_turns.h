@@ -27,7 +27,6 @@ struct why_turn {
 struct why_turns {
     struct why_turn *all;
     size_t n, room;
-    uint64_t longest_ns;
     size_t none[TURN_REASONS]; /* how many have none, by reason */
     size_t n_by_step;
     bool own;    /* threads have steps of their own: each goes on within its thread */
