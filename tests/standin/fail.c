@@ -2,7 +2,7 @@
 /*
  * fail.c - calls that fail because DMI_STANDIN_FAIL says so, and calls that take long because DMI_STANDIN_STALL does
  *
- * Rules, by comma: WHICH:N[:RESULT], N 0 for every one, RESULT 999 unless given; of DMI_STANDIN_STALL WHICH:N:NANOSECONDS. WHICH is an exported symbol, whoever calls it;
+ * Rules, by comma: WHICH:N[:RESULT], N 0 for every one, RESULT 999 unless given; of DMI_STANDIN_STALL WHICH:N:NANOSECONDS. WHICH is an exported symbol: the calls of every caller count;
  * `own`: the Nth call that the program says is its own; or `other.SYMBOL`: the Nth one of SYMBOL that is not.
  *
  * A program says so by standin_own(): from there on, until it says NULL, every call of that entry by that thread is its

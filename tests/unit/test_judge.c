@@ -2,7 +2,7 @@
 /* cupti/judge by examples, and with input that no engine can send. tests/unit/test_judge_aims.c has how much it finds. */
 #include "cupti/judge/budget.h"
 #include "cupti/judge/fit.h"
-#include "tests/unit/made_turns.h"
+#include "tests/unit/judge_kit.h"
 
 #include <check.h>
 #include <math.h>
@@ -10,41 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNTED       500 /* turns from this one on count */
-#define SHARE(n, all) (100.0 * (double)(n) / (double)(all))
-
 static uint64_t n_kinds = 20000;
-
-static struct judge_answer answers[JUDGE_FIRST];
-
-static struct made made_of(enum made_way way, double noise, int seed)
-{
-    return (struct made){ .seed = 1000 * (uint64_t)seed + (uint64_t)(noise * 100),
-                          .n = 20000,
-                          .way = way,
-                          .noise = noise };
-}
-
-/* A judge that has seen @n quiet turns. */
-static struct judge *taught(struct made *m, int n)
-{
-    struct judge *j = judge_new();
-    struct judge_turn t;
-    ck_assert_ptr_nonnull(j);
-    for (int i = 0; i < n; i++) {
-        made_turn(m, &t);
-        judge_take(j, &t, answers);
-    }
-    return j;
-}
-
-/* One more turn. Return: what is said of it. */
-static struct judge_view take(struct judge *j, const struct judge_turn *t, enum judge_series series)
-{
-    ck_assert_uint_eq(judge_take(j, t, answers), 1);
-    ck_assert_uint_eq(answers[0].number, t->number);
-    return answers[0].of[series];
-}
 
 static void check_same(struct judge_view a, struct judge_view b)
 {

@@ -3,20 +3,14 @@
  * cupti/judge: how many slow turns it finds, and how many quiet ones it flags, on made turns (made_turns.h), of which it is known what they
  * should have taken; beside three simple methods. docs/measurements.md has the figures.
  */
-#include "tests/unit/made_turns.h"
+#include "tests/unit/judge_kit.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TURNS         20000 /* of a run */
-#define COUNTED       500   /* turns from this one on count */
-#define SHARE(n, all) (100.0 * (double)(n) / (double)(all))
-
 static int n_seeds = 2;
-
-static struct judge_answer answers[JUDGE_FIRST];
 
 static const struct aim {
     double noise;
@@ -28,35 +22,6 @@ static const struct aim {
     { 0.01, 0.20, 99, 0.4, true }, { 0.02, 0.20, 99, 0.2, true },  { 0.03, 0.25, 99, 0.2, true },
     { 0.05, 0.50, 99, 0.2, true }, { 0.08, 0.50, 90, 0.2, false },
 };
-
-static struct made made_of(enum made_way way, double noise, int seed)
-{
-    return (struct made){ .seed = 1000 * (uint64_t)seed + (uint64_t)(noise * 100),
-                          .n = TURNS,
-                          .way = way,
-                          .noise = noise };
-}
-
-/* A judge that has seen @n quiet turns. */
-static struct judge *taught(struct made *m, int n)
-{
-    struct judge *j = judge_new();
-    struct judge_turn t;
-    ck_assert_ptr_nonnull(j);
-    for (int i = 0; i < n; i++) {
-        made_turn(m, &t);
-        judge_take(j, &t, answers);
-    }
-    return j;
-}
-
-/* One more turn. Return: what is said of it. */
-static struct judge_view take(struct judge *j, const struct judge_turn *t, enum judge_series series)
-{
-    ck_assert_uint_eq(judge_take(j, t, answers), 1);
-    ck_assert_uint_eq(answers[0].number, t->number);
-    return answers[0].of[series];
-}
 
 /* ------------------------------------------------------------------------- how much it finds */
 

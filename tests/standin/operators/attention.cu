@@ -243,7 +243,7 @@ template <class T> struct gradients {
                    ? deltas[batch * deltas_batch + head * deltas_head + i]
                    : dot(row_of<T>(to_o, batch, head, i), row_of<T>(a.o, batch, head, i), a.head_v);
     }
-    /* Of the score whose weight is @weight. @delta: of row i. */
+    /* How the result changes with the score whose weight is @weight. @delta is of row i. */
     __device__ double gradient(double weight, double delta, int batch, int head, int i, int j) const
     {
         return weight * (dot(row_of<T>(to_o, batch, head, i),

@@ -3,7 +3,7 @@
 #include "strides.cuh"
 #include "types.cuh"
 
-/* Of a row: its mean, or 0 where squares alone are averaged, and the factor that makes its deviation 1. */
+/* A row has a mean, 0 where squares alone are averaged, and a factor that makes its deviation 1. */
 struct moments {
     float mean, factor;
 
